@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use bobbin_server::engine::acl::file;
-use bobbin_server::engine::acl::rules::{Grammar, has_spaces, join_selectors};
+use bobbin_server::engine::acl::rules::{RuleGrammar, has_spaces, join_selectors};
 use bobbin_server::engine::acl::user::User;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::config::split;
@@ -19,7 +19,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 // A name and rules, with a byte between them that seldom means anything.
 fuzz_target!(|data: &[u8]| {
     const END: u8 = 0xfe;
-    let grammar = Grammar { registry: &REGISTRY, all_channels: false };
+    let grammar = RuleGrammar { registry: &REGISTRY, all_channels: false };
     let words: Vec<&[u8]> = data.split(|byte| *byte == END).collect();
     let Some((name, rules)) = words.split_first().filter(|(name, _)| !has_spaces(name)) else {
         return;

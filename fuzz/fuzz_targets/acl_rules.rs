@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use bobbin_server::engine::acl::rules::{Grammar, join_selectors};
+use bobbin_server::engine::acl::rules::{RuleGrammar, join_selectors};
 use bobbin_server::engine::acl::user::User;
 use bobbin_server::engine::command::Registry;
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    let grammar = Grammar { registry: &REGISTRY, all_channels: false };
+    let grammar = RuleGrammar { registry: &REGISTRY, all_channels: false };
     let mut user = User::new(b"user", 1, &REGISTRY, false);
     let words: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
     let Ok(rules) = join_selectors(&words) else { return };

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bobbin_server::base::cores::{self, Share, Work};
+use bobbin_server::base::cores::{self, CoreWork, Share};
 use bobbin_server::base::memory;
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::engine::acl;
-use bobbin_server::engine::acl::rules::Grammar;
+use bobbin_server::engine::acl::rules::RuleGrammar;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::engine::server::{Server, VERSION};
 use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, start};
@@ -91,7 +91,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     cores::share(Share::ShortTurns);
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());
-    cores::go_to(Work::Serving);
+    cores::go_to(CoreWork::Serving);
     memory::start_background_threads();
     let pid = std::process::id();
     log::info!("Bobbin {VERSION} starting, PID: {pid}, {}-bit", usize::BITS);
@@ -169,7 +169,7 @@ impl Directives for Named {
             Some(registry) => registry,
             none => none.insert(Registry::new(&process::families(), &[])?),
         };
-        acl::file::read_user(words, 0, &Grammar { registry, all_channels: false })?;
+        acl::file::read_user(words, 0, &RuleGrammar { registry, all_channels: false })?;
         self.users.push(words.iter().map(|word| word.to_vec()).collect());
         Ok(())
     }

@@ -68,16 +68,16 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     if in_background {
         lazyfree::free_databases(flushed);
     } else if !flushed.is_empty() && !call.in_transaction {
-        call.client.job = Some(Box::new(Free(flushed)));
+        call.client.job = Some(Box::new(FreeDatabases(flushed)));
         return;
     }
     call.reply.ok();
 }
 
 /// Databases that must be freed.
-struct Free(Vec<Database>);
+struct FreeDatabases(Vec<Database>);
 
-impl Job for Free {
+impl Job for FreeDatabases {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         // One shard's part of a database is small.
         while self.0.pop().is_some() && (slice.more)() {}

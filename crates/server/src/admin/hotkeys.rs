@@ -4,7 +4,7 @@
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Switch;
-use crate::engine::telemetry::hotkeys::Wanted;
+use crate::engine::telemetry::hotkeys::HotkeysRequest;
 
 /// `HOTKEYS START METRICS count [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds] [SAMPLE ratio]`.
 fn start(call: &mut Call<'_>) -> Outcome {
@@ -24,10 +24,16 @@ fn start(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn parse(call: &Call<'_>) -> Result<Wanted, Failure> {
+fn parse(call: &Call<'_>) -> Result<HotkeysRequest, Failure> {
     let metrics = number(call, 3, 1, 3, "METRICS count must be > 0 and <= 3")? as usize;
-    let mut wanted =
-        Wanted { cpu: false, net: false, size: false, count: 10, duration_ms: 0, sample: 1 };
+    let mut wanted = HotkeysRequest {
+        cpu: false,
+        net: false,
+        size: false,
+        count: 10,
+        duration_ms: 0,
+        sample: 1,
+    };
     let named = call.args.len().min(4 + metrics);
     for at in 4..named {
         // Others may come with later versions.

@@ -33,7 +33,7 @@ fn usage(call: &mut Call<'_>) -> Outcome {
 }
 
 /// A figure of MEMORY STATS.
-enum Figure {
+enum MemoryFigure {
     Bytes(i64),
     Ratio(f64),
     /// A database: bytes of tables and of expiry indexes.
@@ -46,9 +46,9 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     for (name, figure) in &figures {
         call.reply.bulk(name.as_bytes());
         match *figure {
-            Figure::Bytes(bytes) => call.reply.integer(bytes),
-            Figure::Ratio(ratio) => call.reply.double(ratio),
-            Figure::Database(tables, expiry) => {
+            MemoryFigure::Bytes(bytes) => call.reply.integer(bytes),
+            MemoryFigure::Ratio(ratio) => call.reply.double(ratio),
+            MemoryFigure::Database(tables, expiry) => {
                 call.reply.map(2);
                 call.reply.bulk(b"overhead.hashtable.main");
                 call.reply.integer(tables as i64);
@@ -60,13 +60,13 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, Figure)> {
+fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, MemoryFigure)> {
     let memory = *snapshot.memory();
     let databases = &snapshot.keyspace().databases;
-    let bytes = |bytes: usize| Figure::Bytes(bytes as i64);
+    let bytes = |bytes: usize| MemoryFigure::Bytes(bytes as i64);
     let percent =
-        |part: usize, whole| Figure::Ratio(part as f64 * 100.0 / usize::max(whole, 1) as f64);
-    let mut figures: Vec<(String, Figure)> = Vec::new();
+        |part: usize, whole| MemoryFigure::Ratio(part as f64 * 100.0 / usize::max(whole, 1) as f64);
+    let mut figures: Vec<(String, MemoryFigure)> = Vec::new();
     let mut add = |name: &str, figure| figures.push((name.to_owned(), figure));
     add("peak.allocated", bytes(memory.peak));
     add("total.allocated", bytes(memory.used));
@@ -83,7 +83,10 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, Figure)> {
     add("functions.caches", bytes(snapshot.server.functions.memory()));
     let (mut keys, mut tables_bytes) = (0, 0);
     for (number, database) in databases.iter().enumerate().filter(|(_, d)| d.keys > 0) {
-        add(&format!("db.{number}"), Figure::Database(database.table_bytes, database.expiry_bytes));
+        add(
+            &format!("db.{number}"),
+            MemoryFigure::Database(database.table_bytes, database.expiry_bytes),
+        );
         keys += database.keys;
         tables_bytes += database.table_bytes + database.expiry_bytes;
     }
@@ -106,13 +109,13 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, Figure)> {
         ("allocator-rss", memory.allocator_rss()),
         ("rss-overhead", memory.rss_overhead()),
     ] {
-        add(&format!("{name}.ratio"), Figure::Ratio(ratio));
-        add(&format!("{name}.bytes"), Figure::Bytes(difference));
+        add(&format!("{name}.ratio"), MemoryFigure::Ratio(ratio));
+        add(&format!("{name}.bytes"), MemoryFigure::Bytes(difference));
     }
     let (ratio, difference) = memory.total_overhead();
     // Upstream's names: without `.ratio`.
-    add("fragmentation", Figure::Ratio(ratio));
-    add("fragmentation.bytes", Figure::Bytes(difference));
+    add("fragmentation", MemoryFigure::Ratio(ratio));
+    add("fragmentation.bytes", MemoryFigure::Bytes(difference));
     figures
 }
 

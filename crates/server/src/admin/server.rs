@@ -7,7 +7,7 @@ use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::engine::server::Request;
+use crate::engine::server::EndRequest;
 use crate::engine::server::VERSION;
 
 fn time(call: &mut Call<'_>) -> Outcome {
@@ -88,7 +88,7 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     // No reply: the connection ends with the process, unless that cannot end.
     log::warn!("User requested shutdown...");
     let waiter = Some(blocking::block(call, ShuttingDown, &[], None));
-    call.server.end.end(Request { save, force, waiter, by_signal: false });
+    call.server.end.end(EndRequest { save, force, waiter, by_signal: false });
     Ok(())
 }
 

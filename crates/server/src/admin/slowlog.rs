@@ -1,7 +1,7 @@
 //! SLOWLOG and COMMANDLOG.
 
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
-use crate::engine::telemetry::slowlog::{Class, Entry};
+use crate::engine::telemetry::slowlog::{SlowlogClass, SlowlogEntry};
 
 use crate::engine::command::help::{container, help_of as help};
 
@@ -11,18 +11,18 @@ fn slowlog_get(call: &mut Call<'_>) -> Outcome {
         3 => count(call, 2)?,
         _ => return Err(Failure::wrong_subcommand("SLOWLOG", call.args[1])),
     };
-    reply_entries(call, Class::Slow, count);
+    reply_entries(call, SlowlogClass::Slow, count);
     Ok(())
 }
 
 fn slowlog_len(call: &mut Call<'_>) -> Outcome {
-    let len = call.server.services.command_log.len(Class::Slow);
+    let len = call.server.services.command_log.len(SlowlogClass::Slow);
     call.reply.integer(len as i64);
     Ok(())
 }
 
 fn slowlog_reset(call: &mut Call<'_>) -> Outcome {
-    call.server.services.command_log.reset(Class::Slow);
+    call.server.services.command_log.reset(SlowlogClass::Slow);
     call.reply.ok();
     Ok(())
 }
@@ -48,8 +48,8 @@ fn commandlog_reset(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn class(call: &Call<'_>, index: usize) -> Result<Class, Failure> {
-    Class::find(call.args[index]).ok_or(Failure::new(
+fn class(call: &Call<'_>, index: usize) -> Result<SlowlogClass, Failure> {
+    SlowlogClass::find(call.args[index]).ok_or(Failure::new(
         "ERR type should be one of the following: slow, large-request, large-reply",
     ))
 }
@@ -63,10 +63,10 @@ fn count(call: &Call<'_>, index: usize) -> Result<usize, Failure> {
     }
 }
 
-fn reply_entries(call: &mut Call<'_>, class: Class, count: usize) {
+fn reply_entries(call: &mut Call<'_>, class: SlowlogClass, count: usize) {
     let entries = call.server.services.command_log.entries(class, count);
     call.reply.array(entries.len());
-    for Entry { id, time_s, value, words, peer, name } in &entries {
+    for SlowlogEntry { id, time_s, value, words, peer, name } in &entries {
         call.reply.array(6);
         call.reply.integer(*id as i64);
         call.reply.integer(*time_s);

@@ -13,7 +13,7 @@ use crate::base::cores;
 
 /// Bytes, by how near they are to being given back.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Figures {
+pub struct AllocatorFigures {
     pub allocated: usize,
     /// In pages that hold something.
     pub active: usize,
@@ -25,8 +25,8 @@ pub struct Figures {
 
 /// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs
 /// some microseconds for each arena, and more beside a thread that frees much.
-pub fn figures() -> Figures {
-    static LAST: Mutex<Option<(Instant, Figures)>> = Mutex::new(None);
+pub fn figures() -> AllocatorFigures {
+    static LAST: Mutex<Option<(Instant, AllocatorFigures)>> = Mutex::new(None);
     let last = *LAST.lock();
     if let Some((_, figures)) = last.filter(|(taken, _)| taken.elapsed() < FIGURES_KEPT) {
         return figures;
@@ -36,13 +36,13 @@ pub fn figures() -> Figures {
     figures
 }
 
-fn figures_now() -> Figures {
+fn figures_now() -> AllocatorFigures {
     // Each fails only if jemalloc was built without statistics; then there is nothing to say.
     epoch::advance().ok();
     // SAFETY: the control is a `size_t`.
     let muzzy_pages =
         unsafe { raw::read::<usize>(c"stats.arenas.4096.pmuzzy".to_bytes_with_nul()) };
-    Figures {
+    AllocatorFigures {
         allocated: stats::allocated::read().unwrap_or(0),
         active: stats::active::read().unwrap_or(0),
         resident: stats::resident::read().unwrap_or(0),

@@ -16,7 +16,7 @@ pub fn cores() -> usize {
 /// Work to which the configuration can give cores of its own (`server-cpulist` and similar
 /// options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Work {
+pub enum CoreWork {
     Serving,
     /// Freeing memory, and getting the log to disk.
     Background,
@@ -56,13 +56,13 @@ fn range(text: &[u8]) -> Option<(usize, usize, usize)> {
 }
 
 /// Keeps what cores each kind of work has. Counts once, and before threads are started.
-pub fn assign(lists: [(Work, CoreList); 4]) {
+pub fn assign(lists: [(CoreWork, CoreList); 4]) {
     // What was assigned first stays.
     drop(LISTS.set(lists));
 }
 
 /// Makes the calling thread, and the threads that it starts, run on the cores for this work.
-pub fn go_to(work: Work) {
+pub fn go_to(work: CoreWork) {
     let lists = LISTS.get().into_iter().flatten();
     let Some((_, list)) = lists.into_iter().find(|(own, _)| *own == work) else { return };
     if list.0.is_empty() {
@@ -75,7 +75,7 @@ pub fn go_to(work: Work) {
     }
 }
 
-static LISTS: OnceLock<[(Work, CoreList); 4]> = OnceLock::new();
+static LISTS: OnceLock<[(CoreWork, CoreList); 4]> = OnceLock::new();
 
 /// How the kernel shares the cores between a thread of ours and all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,10 +163,10 @@ mod tests {
         let first = (0..CpuSet::MAX_CPU).find(|number| all.is_set(*number)).expect("it runs");
         let list = |text: &str| CoreList::parse(text.as_bytes()).expect("a list");
         assign([
-            (Work::Serving, list("")),
-            (Work::Background, list(&first.to_string())),
-            (Work::Rewriting, list("1000")),
-            (Work::Saving, list("")),
+            (CoreWork::Serving, list("")),
+            (CoreWork::Background, list(&first.to_string())),
+            (CoreWork::Rewriting, list("1000")),
+            (CoreWork::Saving, list("")),
         ]);
         let there = |work| {
             let go = move || {
@@ -175,9 +175,9 @@ mod tests {
             };
             std::thread::spawn(go).join().expect("it ends")
         };
-        assert_eq!(there(Work::Serving), all.count());
-        assert_eq!(there(Work::Background), 1);
+        assert_eq!(there(CoreWork::Serving), all.count());
+        assert_eq!(there(CoreWork::Background), 1);
         // What there is not is no reason not to work.
-        assert_eq!(there(Work::Rewriting), all.count());
+        assert_eq!(there(CoreWork::Rewriting), all.count());
     }
 }

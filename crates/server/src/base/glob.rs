@@ -52,7 +52,7 @@ fn matching_names(folder: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 /// what comes behind has no better chance further on. So nothing is ever tried again but one run of
 /// elements between two stars, and not even that where they are plain bytes.
 fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
-    let (head, mut pattern) = Run::split(pattern, negation);
+    let (head, mut pattern) = PatternRun::split(pattern, negation);
     let mut work = WORK_FREE + WORK_PER_BYTE * (pattern.len() + text.len());
     if !head.is_at(text, &mut work) {
         return false;
@@ -64,7 +64,7 @@ fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
         if stars > STARS_MAX {
             return false;
         }
-        let (run, rest) = Run::split(&pattern[first..], negation);
+        let (run, rest) = PatternRun::split(&pattern[first..], negation);
         if rest.is_empty() {
             // The last run lies at the end.
             let start = text.len().checked_sub(run.elements);
@@ -77,7 +77,7 @@ fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
 }
 
 /// Elements of a pattern up to a `*`, or to its end. Each stands for one byte.
-struct Run<'a> {
+struct PatternRun<'a> {
     pattern: &'a [u8],
     elements: usize,
     /// Each element is a byte that stands for itself.
@@ -85,7 +85,7 @@ struct Run<'a> {
     negation: u8,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PatternRun<'a> {
     /// The first run of a pattern, and what follows it.
     fn split(pattern: &'a [u8], negation: u8) -> (Self, &'a [u8]) {
         let (mut at, mut elements, mut is_plain) = (0, 0, true);

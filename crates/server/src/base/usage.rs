@@ -2,14 +2,14 @@
 
 /// Processor time in seconds.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Usage {
+pub struct ProcessorUsage {
     pub system_s: f64,
     pub user_s: f64,
     pub thread_system_s: f64,
     pub thread_user_s: f64,
 }
 
-impl Usage {
+impl ProcessorUsage {
     /// Until now.
     pub fn now() -> Self {
         let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));

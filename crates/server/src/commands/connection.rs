@@ -6,7 +6,7 @@ use bobbin_resp::Protocol;
 
 use super::pubsub;
 use crate::engine::acl::check::Reason;
-use crate::engine::acl::log::{Event, Scene};
+use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::acl::{self, DEFAULT_USER, Rights};
 use crate::engine::client::Replies;
 use crate::engine::client::name::{checked_name, set_name};
@@ -175,7 +175,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
         return Ok(());
     }
     let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };
-    let event = Event::new(Reason::Password, scene, call.args[0], user);
+    let event = AclEvent::new(Reason::Password, scene, call.args[0], user);
     call.server.note_denied(&call.client.info, event, call.data.now_ms);
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())
 }

@@ -23,7 +23,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     if let ValueRef::Bytes(bytes) = entry.value() {
         append_string_payload(StringRef::Flat(bytes), compress, &mut payload);
     } else {
-        let pinned = Pinned::new(entry.value());
+        let pinned = PinnedValue::new(entry.value());
         // Compressing takes long: nobody else needs to wait for it.
         call.end_reading();
         pinned.append_payload(compress, &mut payload);
@@ -52,14 +52,14 @@ pub(crate) fn version_check(server: &Server) -> VersionCheck {
 }
 
 /// A value as it was, to be used without its shard.
-pub(crate) enum Pinned {
+pub(crate) enum PinnedValue {
     Bytes(Box<[u8]>),
     Shared(Shared),
     Chunked(Chunked),
     Collection(AnyCollection),
 }
 
-impl Pinned {
+impl PinnedValue {
     pub(crate) fn new(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),

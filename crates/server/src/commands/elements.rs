@@ -41,7 +41,7 @@ pub(super) fn from_one(
 }
 
 /// What follows the keys of `[timeout] numkeys key [key ...] WHERE [COUNT count]`.
-pub(super) struct Popping {
+pub(super) struct PopArguments {
     /// The arguments that are keys.
     pub keys: Range<usize>,
     pub count: usize,
@@ -52,7 +52,7 @@ pub(super) fn popping<T>(
     call: &Call<'_>,
     numkeys_at: usize,
     read_end: impl FnOnce(&[u8]) -> Result<T, Failure>,
-) -> Result<(Popping, T), Failure> {
+) -> Result<(PopArguments, T), Failure> {
     let numkeys = from_one(call, numkeys_at, "ERR numkeys should be greater than 0")?;
     let first = numkeys_at + 1;
     let end_at = numkeys.checked_add(first).filter(|&at| at < call.args.len());
@@ -67,7 +67,7 @@ pub(super) fn popping<T>(
         count = Some(from_one(call, at + 1, "ERR count should be greater than 0")?);
         at += 2;
     }
-    Ok((Popping { keys: first..end_at, count: count.unwrap_or(1) }, end))
+    Ok((PopArguments { keys: first..end_at, count: count.unwrap_or(1) }, end))
 }
 
 /// What has no opposite number.

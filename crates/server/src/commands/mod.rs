@@ -29,7 +29,7 @@ mod stream;
 mod string;
 mod transaction;
 
-pub(crate) use dump::{Pinned, target, version_check};
+pub(crate) use dump::{PinnedValue, target, version_check};
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[

@@ -11,39 +11,39 @@ use bobbin_store::entry::INLINE_MAX;
 
 use crate::engine::client::{Client, Replies};
 use crate::engine::command::help::{container, help_of as help};
-use crate::engine::command::keys::{Channels, KeySpec, KeyUse};
+use crate::engine::command::keys::{ChannelArguments, KeySpec, KeyUse};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
-use crate::engine::pubsub::{Kind, Payload, Publication, Subscribers};
+use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
 use crate::engine::tracking::Notice;
 
 fn subscribe(call: &mut Call<'_>) -> Outcome {
-    join(call, Kind::Channel, "subscribe")
+    join(call, ChannelKind::Channel, "subscribe")
 }
 
 fn psubscribe(call: &mut Call<'_>) -> Outcome {
-    join(call, Kind::Pattern, "psubscribe")
+    join(call, ChannelKind::Pattern, "psubscribe")
 }
 
 fn ssubscribe(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {
         return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
     }
-    join(call, Kind::Shard, "ssubscribe")
+    join(call, ChannelKind::Shard, "ssubscribe")
 }
 
 fn unsubscribe(call: &mut Call<'_>) -> Outcome {
-    leave(call, Kind::Channel, "unsubscribe")
+    leave(call, ChannelKind::Channel, "unsubscribe")
 }
 
 fn punsubscribe(call: &mut Call<'_>) -> Outcome {
-    leave(call, Kind::Pattern, "punsubscribe")
+    leave(call, ChannelKind::Pattern, "punsubscribe")
 }
 
 fn sunsubscribe(call: &mut Call<'_>) -> Outcome {
-    leave(call, Kind::Shard, "sunsubscribe")
+    leave(call, ChannelKind::Shard, "sunsubscribe")
 }
 
-fn join(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
+fn join(call: &mut Call<'_>, kind: ChannelKind, word: &str) -> Outcome {
     for name in &call.args[1..] {
         change(call, |subscribers, client| subscribers.subscribe(client, kind, name));
         confirm(call, kind, word, Some(name));
@@ -51,7 +51,7 @@ fn join(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
     Ok(())
 }
 
-fn leave(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
+fn leave(call: &mut Call<'_>, kind: ChannelKind, word: &str) -> Outcome {
     if call.args.len() > 1 {
         for name in &call.args[1..] {
             change(call, |subscribers, client| subscribers.unsubscribe(client, kind, name));
@@ -72,7 +72,7 @@ fn leave(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
 
 /// Ends all subscriptions of the client, without a word.
 pub(super) fn leave_all(call: &mut Call<'_>) {
-    for kind in Kind::ALL {
+    for kind in ChannelKind::ALL {
         for name in names(call, kind) {
             change(call, |subscribers, client| subscribers.unsubscribe(client, kind, &name));
         }
@@ -86,7 +86,7 @@ pub(super) fn leave_all(call: &mut Call<'_>) {
     }
 }
 
-fn names(call: &Call<'_>, kind: Kind) -> Vec<Arc<[u8]>> {
+fn names(call: &Call<'_>, kind: ChannelKind) -> Vec<Arc<[u8]>> {
     call.client.subscriptions.as_ref().map(|s| s.names(kind)).unwrap_or_default()
 }
 
@@ -104,10 +104,10 @@ fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client
 }
 
 /// Tells the client of a change, behind the messages that it was sent before.
-fn confirm(call: &mut Call<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8]>) {
     let count = call.client.subscriptions.as_ref().map_or(0, |subscriptions| match kind {
-        Kind::Shard => subscriptions.len(Kind::Shard),
-        Kind::Channel | Kind::Pattern => subscriptions.channels_and_patterns(),
+        ChannelKind::Shard => subscriptions.len(ChannelKind::Shard),
+        ChannelKind::Channel | ChannelKind::Pattern => subscriptions.channels_and_patterns(),
     });
     let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
     let Some(subscribers) = &mut call.data.subscribers else { return };
@@ -125,21 +125,21 @@ fn confirm(call: &mut Call<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
 }
 
 fn publish(call: &mut Call<'_>) -> Outcome {
-    post(call, Kind::Channel)
+    post(call, ChannelKind::Channel)
 }
 
 fn spublish(call: &mut Call<'_>) -> Outcome {
-    post(call, Kind::Shard)
+    post(call, ChannelKind::Shard)
 }
 
-fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
+fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
     let mut clients = 0;
     if !call.server.pubsub.is_silent(kind) {
         let channel = call.args[1];
         let value = if call.args[2].len() > INLINE_MAX { Some(call.value(2)) } else { None };
         let payload = match &value {
-            Some(NewValue::Shared(shared)) => Payload::Large(shared),
-            _ => Payload::Bytes(call.args[2]),
+            Some(NewValue::Shared(shared)) => MessagePayload::Large(shared),
+            _ => MessagePayload::Bytes(call.args[2]),
         };
         clients = match &mut call.data.subscribers {
             Some(subscribers) if call.in_transaction => {
@@ -158,14 +158,14 @@ fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
 }
 
 fn channels(call: &mut Call<'_>) -> Outcome {
-    list(call, Kind::Channel)
+    list(call, ChannelKind::Channel)
 }
 
 fn shardchannels(call: &mut Call<'_>) -> Outcome {
-    list(call, Kind::Shard)
+    list(call, ChannelKind::Shard)
 }
 
-fn list(call: &mut Call<'_>, kind: Kind) -> Outcome {
+fn list(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
     if call.args.len() > 3 {
         return Err(Failure::wrong_subcommand("PUBSUB", call.args[1]));
     }
@@ -176,14 +176,14 @@ fn list(call: &mut Call<'_>, kind: Kind) -> Outcome {
 }
 
 fn numsub(call: &mut Call<'_>) -> Outcome {
-    count(call, Kind::Channel)
+    count(call, ChannelKind::Channel)
 }
 
 fn shardnumsub(call: &mut Call<'_>) -> Outcome {
-    count(call, Kind::Shard)
+    count(call, ChannelKind::Shard)
 }
 
-fn count(call: &mut Call<'_>, kind: Kind) -> Outcome {
+fn count(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
     let names = &call.args[2..];
     call.reply.array(names.len() * 2);
     for name in names {
@@ -194,7 +194,7 @@ fn count(call: &mut Call<'_>, kind: Kind) -> Outcome {
 }
 
 fn numpat(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(call.server.pubsub.len(Kind::Pattern) as i64);
+    call.reply.integer(call.server.pubsub.len(ChannelKind::Pattern) as i64);
     Ok(())
 }
 
@@ -239,7 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "O(N), N: channels given",
         "Has the client get what is published to channels.",
     )
-    .channels(Channels::All)
+    .channels(ChannelArguments::All)
     .syntax("channel [channel ...]"),
     row(
         "unsubscribe",
@@ -260,7 +260,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "O(N), N: patterns given",
         "Has the client get what is published to channels whose names match.",
     )
-    .channels(Channels::Patterns)
+    .channels(ChannelArguments::Patterns)
     .syntax("pattern [pattern ...]"),
     row(
         "punsubscribe",
@@ -282,7 +282,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Has the client get what is published to shard channels.",
     )
     .keys(&[KeySpec::range(1, -1, 1, SHARD)])
-    .channels(Channels::All)
+    .channels(ChannelArguments::All)
     .syntax("shardchannel [shardchannel ...]"),
     row(
         "sunsubscribe",
@@ -305,7 +305,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Sends a message to all who listen to a channel.",
     )
     .values(2, 0)
-    .channels(Channels::First)
+    .channels(ChannelArguments::First)
     .syntax("channel message"),
     row(
         "spublish",
@@ -318,7 +318,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .keys(&[KeySpec::at(1, SHARD)])
     .values(2, 0)
-    .channels(Channels::First)
+    .channels(ChannelArguments::First)
     .syntax("shardchannel message"),
     Command::new("pubsub", -2, container)
         .doc("pubsub", "2.8.0", "Depends on subcommand.", "Tells who listens to what.")

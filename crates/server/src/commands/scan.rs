@@ -6,10 +6,11 @@ use bobbin_store::EntryRef;
 use super::scan_options::{ScanOptions, Scanned};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::slices::Pieces;
-use crate::engine::command::{Call, Categories, Command, Data, Flags, Outcome, Walk};
+use crate::engine::command::{Call, Categories, Command, Data, Flags, KeyWalk, Outcome};
 
 fn keys(call: &mut Call<'_>) -> Outcome {
-    let search = Search::new(Walk::new(call.client.database), ScanOptions::all_of(call.args[1]));
+    let search =
+        KeySearch::new(KeyWalk::new(call.client.database), ScanOptions::all_of(call.args[1]));
     run(call, search);
     Ok(())
 }
@@ -17,14 +18,14 @@ fn keys(call: &mut Call<'_>) -> Outcome {
 fn scan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[1]).ok_or("ERR invalid cursor")?;
     let options = ScanOptions::parse(call, 2, Scanned::Keys)?;
-    let mut search = Search::new(Walk::from_cursor(call.client.database, cursor), options);
+    let mut search = KeySearch::new(KeyWalk::from_cursor(call.client.database, cursor), options);
     search.with_cursor = true;
     run(call, search);
     Ok(())
 }
 
 /// Searches at once if it is short or must be atomic, else in slices.
-fn run(call: &mut Call<'_>, mut search: Search) {
+fn run(call: &mut Call<'_>, mut search: KeySearch) {
     if call.in_transaction || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
         search.pieces().iter().for_each(|piece| call.reply.raw(piece));
@@ -35,8 +36,8 @@ fn run(call: &mut Call<'_>, mut search: Search) {
 }
 
 /// SCAN and KEYS at work.
-struct Search {
-    walk: Walk,
+struct KeySearch {
+    walk: KeyWalk,
     options: ScanOptions,
     /// How many keys are still to be looked at.
     looks: usize,
@@ -49,8 +50,8 @@ struct Search {
     is_parked: bool,
 }
 
-impl Search {
-    fn new(walk: Walk, options: ScanOptions) -> Self {
+impl KeySearch {
+    fn new(walk: KeyWalk, options: ScanOptions) -> Self {
         Self {
             walk,
             looks: options.count,
@@ -86,7 +87,7 @@ impl Search {
     }
 }
 
-impl Job for Search {
+impl Job for KeySearch {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         self.go_on(slice.data, slice.more)
     }
@@ -167,7 +168,7 @@ mod tests {
             data.set(key, NewValue::string(b"v"), Expire::Clear);
             data.release();
         }
-        let mut search = Search::new(Walk::new(0), ScanOptions::all_of(b"*"));
+        let mut search = KeySearch::new(KeyWalk::new(0), ScanOptions::all_of(b"*"));
         assert_eq!(search.reply_bytes(), 0);
         assert!(!search.go_on(&mut data, &mut || false));
         assert!(search.reply_bytes() > 0);

@@ -3,22 +3,22 @@
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::engine::script::{Lua, Source, evaluate, kill};
+use crate::engine::script::{Lua, ScriptSource, evaluate, kill};
 
 fn eval(call: &mut Call<'_>) -> Outcome {
-    evaluate(call, Source::Text, false)
+    evaluate(call, ScriptSource::Text, false)
 }
 
 fn evalsha(call: &mut Call<'_>) -> Outcome {
-    evaluate(call, Source::Sha, false)
+    evaluate(call, ScriptSource::Sha, false)
 }
 
 fn eval_ro(call: &mut Call<'_>) -> Outcome {
-    evaluate(call, Source::Text, true)
+    evaluate(call, ScriptSource::Text, true)
 }
 
 fn evalsha_ro(call: &mut Call<'_>) -> Outcome {
-    evaluate(call, Source::Sha, true)
+    evaluate(call, ScriptSource::Sha, true)
 }
 
 fn script_load(call: &mut Call<'_>) -> Outcome {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bobbin_io::error_text;
 
-use super::kind::{Kind, Value};
+use super::kind::{OptionKind, OptionValue};
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
 use super::{Config, find, row};
@@ -81,7 +81,7 @@ impl Config {
     ) -> Result<Vec<OptionId>, ConfigError> {
         let options = settable(pairs, barred)?;
         let _one_at_a_time = self.change.lock();
-        let mut changed: Vec<(&'static OptionRow, &'static str, Value)> = Vec::new();
+        let mut changed: Vec<(&'static OptionRow, &'static str, OptionValue)> = Vec::new();
         for ((row, name), (_, text)) in options.iter().zip(pairs) {
             let old = self.value(row);
             let kept = parse_for_set(row, text, &old).and_then(|new| {
@@ -124,8 +124,8 @@ impl Config {
     }
 
     /// Keeps a value; a directory is entered.
-    pub(super) fn enter(&self, row: &OptionRow, value: &Value) -> Result<(), String> {
-        if let (Kind::Directory, Value::Text(path)) = (row.kind, value) {
+    pub(super) fn enter(&self, row: &OptionRow, value: &OptionValue) -> Result<(), String> {
+        if let (OptionKind::Directory, OptionValue::Text(path)) = (row.kind, value) {
             let path = std::ffi::OsStr::from_bytes(path);
             return std::env::set_current_dir(path).map_err(|error| error_text(&error));
         }
@@ -133,7 +133,7 @@ impl Config {
         Ok(())
     }
 
-    fn restore(&self, changed: &[(&'static OptionRow, &'static str, Value)]) {
+    fn restore(&self, changed: &[(&'static OptionRow, &'static str, OptionValue)]) {
         for (row, name, old) in changed.iter().rev() {
             if let Err(reason) = self.enter(row, old) {
                 log::error!("Restoring {name} after a failed CONFIG SET failed: {reason}");
@@ -143,9 +143,13 @@ impl Config {
 }
 
 /// Makes a value from words and checks that this version can follow it.
-pub(super) fn parse(row: &OptionRow, words: &[&[u8]], current: &Value) -> Result<Value, String> {
+pub(super) fn parse(
+    row: &OptionRow,
+    words: &[&[u8]],
+    current: &OptionValue,
+) -> Result<OptionValue, String> {
     let mut value = row.kind.parse(words, current)?;
-    if let Value::Number(number) = &mut value {
+    if let OptionValue::Number(number) = &mut value {
         *number = match row.id {
             OptionId::hz => (*number).clamp(HZ_MIN, HZ_MAX),
             OptionId::repl_backlog_size => (*number).max(BACKLOG_MIN_BYTES),
@@ -169,7 +173,11 @@ pub(super) fn unsupported(what: &str) -> String {
     format!("'{what}' is not supported by this version of Bobbin")
 }
 
-fn parse_for_set(row: &OptionRow, text: &[u8], current: &Value) -> Result<Value, String> {
+fn parse_for_set(
+    row: &OptionRow,
+    text: &[u8],
+    current: &OptionValue,
+) -> Result<OptionValue, String> {
     if !row.kind.is_multi() {
         return parse(row, &[text], current);
     }
@@ -227,7 +235,7 @@ impl ConfigError {
 }
 
 /// Shares a text; for tests and callers that hold a `String`.
-impl From<&str> for Value {
+impl From<&str> for OptionValue {
     fn from(text: &str) -> Self {
         Self::Text(Arc::from(text.as_bytes()))
     }

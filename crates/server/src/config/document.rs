@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
 
@@ -72,9 +72,11 @@ fn default_for_file(row: &OptionRow) -> String {
     let text = row.kind.format_for_file(&row.kind.default());
     let text = String::from_utf8_lossy(&text);
     match row.kind {
-        Kind::Directory => "./".into(),
-        Kind::Words { .. } if row.id == OptionId::replicaof => "no one".into(),
-        Kind::Text { .. } | Kind::Letters { .. } if !text.contains(' ') && text.len() > 2 => {
+        OptionKind::Directory => "./".into(),
+        OptionKind::Words { .. } if row.id == OptionId::replicaof => "no one".into(),
+        OptionKind::Text { .. } | OptionKind::Letters { .. }
+            if !text.contains(' ') && text.len() > 2 =>
+        {
             text.trim_matches('"').into()
         }
         _ => text.into_owned(),

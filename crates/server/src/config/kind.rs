@@ -8,7 +8,7 @@ use super::memory;
 
 /// The kind of an option's value, with its default.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum OptionKind {
     YesNo {
         default: bool,
     },
@@ -81,12 +81,12 @@ pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
 
 /// A value as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum OptionValue {
     Number(i64),
     Text(Arc<[u8]>),
 }
 
-impl Value {
+impl OptionValue {
     pub fn text(text: &[u8]) -> Self {
         Self::Text(Arc::from(text))
     }
@@ -99,22 +99,22 @@ impl Value {
     }
 }
 
-impl Kind {
-    pub fn default(&self) -> Value {
+impl OptionKind {
+    pub fn default(&self) -> OptionValue {
         match *self {
-            Self::YesNo { default } => Value::Number(i64::from(default)),
-            Self::IntegerOrAuto { .. } | Self::Letters { .. } => Value::Number(0),
-            Self::Memory { default, .. } => Value::Number(default as i64),
+            Self::YesNo { default } => OptionValue::Number(i64::from(default)),
+            Self::IntegerOrAuto { .. } | Self::Letters { .. } => OptionValue::Number(0),
+            Self::Memory { default, .. } => OptionValue::Number(default as i64),
             Self::Integer { default, .. }
             | Self::SignedMemory { default, .. }
             | Self::MemoryOrPercent { default }
             | Self::Octal { default, .. }
             | Self::Choice { default, .. }
-            | Self::Flags { default, .. } => Value::Number(default),
+            | Self::Flags { default, .. } => OptionValue::Number(default),
             Self::Text { default, .. } | Self::Words { default, .. } => {
-                Value::text(default.as_bytes())
+                OptionValue::text(default.as_bytes())
             }
-            Self::Directory => Value::text(b"."),
+            Self::Directory => OptionValue::text(b"."),
         }
     }
 
@@ -125,13 +125,13 @@ impl Kind {
 
     /// Makes a value from the words after the name (exactly one unless [`Self::is_multi`]).
     /// `current` is the value kept until now, for options that are set in parts.
-    pub fn parse(&self, words: &[&[u8]], current: &Value) -> Result<Value, String> {
+    pub fn parse(&self, words: &[&[u8]], current: &OptionValue) -> Result<OptionValue, String> {
         if let Self::Words { parse, .. } = self {
             let current = match current {
-                Value::Text(text) => &**text,
-                Value::Number(_) => b"",
+                OptionValue::Text(text) => &**text,
+                OptionValue::Number(_) => b"",
             };
-            return parse(words, current).map(|text| Value::Text(text.into()));
+            return parse(words, current).map(|text| OptionValue::Text(text.into()));
         }
         if let Self::Flags { words: known, check, .. } = self {
             if words.is_empty() {
@@ -142,13 +142,13 @@ impl Kind {
                 bits |= number_of_word(known, word).ok_or_else(|| must_be_one_of(known))?;
             }
             check(bits)?;
-            return Ok(Value::Number(bits));
+            return Ok(OptionValue::Number(bits));
         }
         let &[text] = words else { return Err(WRONG_ARITY.into()) };
         self.parse_one(text)
     }
 
-    fn parse_one(&self, text: &[u8]) -> Result<Value, String> {
+    fn parse_one(&self, text: &[u8]) -> Result<OptionValue, String> {
         let number = match *self {
             Self::YesNo { .. } => match text {
                 yes if yes.eq_ignore_ascii_case(b"yes") => 1,
@@ -185,20 +185,20 @@ impl Kind {
             Self::Letters { parse, .. } => parse(text)?,
             Self::Text { check, .. } => {
                 check(text)?;
-                return Ok(Value::text(text));
+                return Ok(OptionValue::text(text));
             }
             Self::Directory if text.is_empty() => return Err("dir can't be empty".into()),
-            Self::Directory => return Ok(Value::text(text)),
+            Self::Directory => return Ok(OptionValue::text(text)),
             Self::Words { .. } | Self::Flags { .. } => unreachable!("taken by `parse`"),
         };
-        Ok(Value::Number(number))
+        Ok(OptionValue::Number(number))
     }
 
     /// The text that CONFIG GET shows.
-    pub fn format(&self, value: &Value) -> Vec<u8> {
+    pub fn format(&self, value: &OptionValue) -> Vec<u8> {
         let number = match value {
-            Value::Text(text) => return text.to_vec(),
-            Value::Number(number) => *number,
+            OptionValue::Text(text) => return text.to_vec(),
+            OptionValue::Number(number) => *number,
         };
         match *self {
             Self::YesNo { .. } => yes_no(number).into(),
@@ -214,7 +214,7 @@ impl Kind {
     }
 
     /// The text that CONFIG REWRITE writes after the name: as CONFIG GET's, with units for bytes.
-    pub fn format_for_file(&self, value: &Value) -> Vec<u8> {
+    pub fn format_for_file(&self, value: &OptionValue) -> Vec<u8> {
         let number = value.number();
         match *self {
             Self::Memory { .. } | Self::SignedMemory { .. } => memory::format(number).into(),

@@ -259,13 +259,17 @@ impl Loader<'_> {
 
     /// `save` lines add up; the first replaces the default, and an empty one takes back those
     /// before.
-    fn add_save_points(&mut self, current: &super::Value, new: super::Value) -> super::Value {
+    fn add_save_points(
+        &mut self,
+        current: &super::OptionValue,
+        new: super::OptionValue,
+    ) -> super::OptionValue {
         let first = !std::mem::replace(&mut self.save_seen, true);
         match (current, &new) {
-            (super::Value::Text(old), super::Value::Text(more))
+            (super::OptionValue::Text(old), super::OptionValue::Text(more))
                 if !first && !old.is_empty() && !more.is_empty() =>
             {
-                super::Value::text(&[&**old, more].join(&b' '))
+                super::OptionValue::text(&[&**old, more].join(&b' '))
             }
             _ => new,
         }

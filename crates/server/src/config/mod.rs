@@ -25,13 +25,13 @@ mod special;
 mod table;
 mod words;
 
-use crate::base::cores::{CoreList, Work, cores};
+use crate::base::cores::{CoreList, CoreWork, cores};
 use options::COUNT;
 
 pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use classes::Classes;
-pub use kind::{Kind, Value};
+pub use kind::{OptionKind, OptionValue};
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;
@@ -107,12 +107,12 @@ impl Config {
     }
 
     /// The cores that each kind of work has.
-    pub fn core_lists(&self) -> [(Work, CoreList); 4] {
+    pub fn core_lists(&self) -> [(CoreWork, CoreList); 4] {
         [
-            (Work::Serving, self.server_cpulist()),
-            (Work::Background, self.bio_cpulist()),
-            (Work::Rewriting, self.aof_rewrite_cpulist()),
-            (Work::Saving, self.bgsave_cpulist()),
+            (CoreWork::Serving, self.server_cpulist()),
+            (CoreWork::Background, self.bio_cpulist()),
+            (CoreWork::Rewriting, self.aof_rewrite_cpulist()),
+            (CoreWork::Saving, self.bgsave_cpulist()),
         ]
         .map(|(work, text)| (work, CoreList::parse(&text).unwrap_or_default()))
     }
@@ -136,11 +136,13 @@ impl Config {
     }
 
     /// The value of an option as it is kept.
-    pub fn value(&self, row: &OptionRow) -> Value {
+    pub fn value(&self, row: &OptionRow) -> OptionValue {
         match row.kind {
-            Kind::Directory => Value::Text(working_directory()),
-            Kind::Text { .. } | Kind::Words { .. } => Value::Text(self.text(row.id)),
-            _ => Value::Number(self.number(row.id)),
+            OptionKind::Directory => OptionValue::Text(working_directory()),
+            OptionKind::Text { .. } | OptionKind::Words { .. } => {
+                OptionValue::Text(self.text(row.id))
+            }
+            _ => OptionValue::Number(self.number(row.id)),
         }
     }
 
@@ -159,12 +161,12 @@ impl Config {
     }
 
     /// Keeps a value. The directory is not kept here but entered, by the callers.
-    fn keep(&self, row: &OptionRow, value: &Value) {
+    fn keep(&self, row: &OptionRow, value: &OptionValue) {
         match value {
-            Value::Number(number) => {
+            OptionValue::Number(number) => {
                 self.numbers[row.id as usize].store(*number, Ordering::Relaxed);
             }
-            Value::Text(text) => {
+            OptionValue::Text(text) => {
                 let slot = &self.texts[row.id as usize];
                 *slot.write() = text.clone();
                 if row.id == OptionId::client_output_buffer_limit {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Config;
 use super::check::*;
 use super::choice::*;
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::special;
 use super::table::{Effect, Flags, OptionRow, Support, dashed, kind, options, read, value_type};
 use Support::{Dormant, Full, Neutral, NotYet, Partial};

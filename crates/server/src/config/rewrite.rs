@@ -7,7 +7,7 @@ use std::path::Path;
 use bobbin_io::error_text;
 
 use super::change::ConfigError;
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::options::{OPTIONS, OptionId};
 use super::table::OptionRow;
 use super::{Config, find, special, split};
@@ -92,7 +92,7 @@ impl Config {
         line.extend(row.kind.format_for_file(&value));
         // The directory is always written: where the server starts next time is not where it is
         // now.
-        file.put(row.name, line, every || is_new || matches!(row.kind, Kind::Directory));
+        file.put(row.name, line, every || is_new || matches!(row.kind, OptionKind::Directory));
     }
 }
 

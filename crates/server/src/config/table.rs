@@ -1,7 +1,7 @@
 //! How a row of [`super::options`] becomes an option: its description, its place in
 //! [`super::Config`], and its typed reader.
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::options::OptionId;
 
 /// One option as the table describes it.
@@ -12,7 +12,7 @@ pub struct OptionRow {
     /// Older names that mean the same.
     pub aliases: &'static [&'static str],
     pub section: &'static str,
-    pub kind: Kind,
+    pub kind: OptionKind,
     pub support: Support,
     pub flags: Flags,
     pub effect: Effect,
@@ -187,46 +187,46 @@ macro_rules! options {
 
 macro_rules! kind {
     (yes_no($default:expr)) => {
-        Kind::YesNo { default: $default }
+        OptionKind::YesNo { default: $default }
     };
     (integer($min:expr, $max:expr, $default:expr)) => {
-        Kind::Integer { min: $min, max: $max, default: $default }
+        OptionKind::Integer { min: $min, max: $max, default: $default }
     };
     (integer_or_auto($min:expr, $max:expr)) => {
-        Kind::IntegerOrAuto { min: $min, max: $max }
+        OptionKind::IntegerOrAuto { min: $min, max: $max }
     };
     (memory($min:expr, $max:expr, $default:expr)) => {
-        Kind::Memory { min: $min, max: $max, default: $default }
+        OptionKind::Memory { min: $min, max: $max, default: $default }
     };
     (signed_memory($min:expr, $max:expr, $default:expr)) => {
-        Kind::SignedMemory { min: $min, max: $max, default: $default }
+        OptionKind::SignedMemory { min: $min, max: $max, default: $default }
     };
     (memory_or_percent($default:expr)) => {
-        Kind::MemoryOrPercent { default: $default }
+        OptionKind::MemoryOrPercent { default: $default }
     };
     (octal($max:expr, $default:expr)) => {
-        Kind::Octal { max: $max, default: $default }
+        OptionKind::Octal { max: $max, default: $default }
     };
     (choice($type:ident, $variant:ident)) => {
-        Kind::Choice { words: $type::WORDS, default: $type::$variant as i64 }
+        OptionKind::Choice { words: $type::WORDS, default: $type::$variant as i64 }
     };
     (flags($type:ident, $check:expr)) => {
-        Kind::Flags { words: $type::WORDS, default: 0, check: $check }
+        OptionKind::Flags { words: $type::WORDS, default: 0, check: $check }
     };
     (text($default:expr)) => {
-        Kind::Text { default: $default, check: any }
+        OptionKind::Text { default: $default, check: any }
     };
     (text($default:expr, $check:expr)) => {
-        Kind::Text { default: $default, check: $check }
+        OptionKind::Text { default: $default, check: $check }
     };
     (words($default:expr, $parse:expr)) => {
-        Kind::Words { default: $default, parse: $parse }
+        OptionKind::Words { default: $default, parse: $parse }
     };
     (letters($parse:expr, $format:expr)) => {
-        Kind::Letters { parse: $parse, format: $format }
+        OptionKind::Letters { parse: $parse, format: $format }
     };
     (directory()) => {
-        Kind::Directory
+        OptionKind::Directory
     };
 }
 

@@ -9,11 +9,11 @@ use bobbin_io::Waker;
 use bobbin_resp::{Limits, Parser, Protocol};
 use bobbin_store::{AccessClock, SHARDS};
 
-use self::records::{Base, Records, Start};
+use self::records::{BaseInProgress, LogRecords, Start};
 use crate::base::clock::ticks;
 use crate::config::{Config, OptionId};
 use crate::engine::acl::Rights;
-use crate::engine::blocking::Ended;
+use crate::engine::blocking::WaiterEnd;
 use crate::engine::client::connection::output::Arena;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::job::Slice;
@@ -100,8 +100,8 @@ impl Process {
         drop(gate);
     }
 
-    pub fn records(self) -> Records {
-        Records::new(self.0)
+    pub fn records(self) -> LogRecords {
+        LogRecords::new(self.0)
     }
 
     /// What a start of this process would be.
@@ -150,12 +150,12 @@ impl Embedded {
     }
 
     /// Begins a base; with the number of the last record that it holds.
-    pub fn begin_base(&mut self) -> (Base, u64) {
-        Base::begin(self.server, &mut self.data)
+    pub fn begin_base(&mut self) -> (BaseInProgress, u64) {
+        BaseInProgress::begin(self.server, &mut self.data)
     }
 
     /// Goes on with a base for a few keys; whether there are more.
-    pub fn step_base(&mut self, base: &mut Base) -> bool {
+    pub fn step_base(&mut self, base: &mut BaseInProgress) -> bool {
         base.step(&mut self.data)
     }
 
@@ -223,7 +223,7 @@ impl Embedded {
     pub fn end_wait(&mut self, session: &mut Session) -> Option<Vec<u8>> {
         let waiter = session.client.blocked.clone()?;
         let mut reply = Vec::new();
-        if let Ended::Not = waiter.ended(&mut reply) {
+        if let WaiterEnd::Not = waiter.ended(&mut reply) {
             return None;
         }
         session.client.blocked = None;

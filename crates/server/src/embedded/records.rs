@@ -7,23 +7,23 @@ use bobbin_store::Cut;
 
 use crate::admin::debug::digest;
 use crate::engine::command::Data;
-use crate::engine::log::Stream;
+use crate::engine::log::RecordStream;
 use crate::engine::server::Server;
 use crate::persistence::Existing;
 use crate::persistence::Persistence;
 use crate::persistence::aof::replay::Replay;
-use crate::persistence::aof::{Fault, Reader};
+use crate::persistence::aof::{AofFault, AofReader};
 use crate::persistence::load;
 use crate::persistence::snapshot::{Body, Purpose};
 
 /// What the log's thread would write, record by record. There is one for a server.
-pub struct Records {
+pub struct LogRecords {
     server: &'static Server,
-    stream: Stream,
+    stream: RecordStream,
 }
 
 /// A base that is being made while others go on.
-pub struct Base {
+pub struct BaseInProgress {
     server: &'static Server,
     cut: Cut,
     body: Body,
@@ -36,9 +36,9 @@ pub struct Start {
     replay: Replay,
 }
 
-impl Records {
+impl LogRecords {
     pub(crate) fn new(server: &'static Server) -> Self {
-        Self { server, stream: Stream::default() }
+        Self { server, stream: RecordStream::default() }
     }
 
     /// The number of the next record, whose bytes are appended, if there is one.
@@ -58,7 +58,7 @@ impl Records {
     }
 }
 
-impl Base {
+impl BaseInProgress {
     /// Everything as it is now. Nothing is held.
     pub(crate) fn begin(server: &'static Server, data: &mut Data) -> (Self, u64) {
         data.enter();
@@ -117,11 +117,11 @@ impl Start {
     /// Goes on with these bytes of a log; whether they end in the midst of something. That is
     /// forgotten.
     pub fn carry_out(&mut self, log: &[u8]) -> Result<bool, String> {
-        let (_, ended) = self.replay.run_all(&mut Reader::new(log, 0), 0)?;
+        let (_, ended) = self.replay.run_all(&mut AofReader::new(log, 0), 0)?;
         self.replay.abandon_transaction();
         match ended {
             Ok(()) => Ok(false),
-            Err(Fault::Truncated) => Ok(true),
+            Err(AofFault::Truncated) => Ok(true),
             Err(fault) => Err(format!("{fault:?}")),
         }
     }

@@ -85,7 +85,7 @@ pub struct Waiter {
     pub database: u32,
     keys: Vec<Box<[u8]>>,
     protocol: Protocol,
-    /// `State`.
+    /// `WaiterState`.
     state: AtomicU8,
     /// What it is served with.
     answer: Mutex<Answer>,
@@ -100,8 +100,8 @@ struct Answer {
 }
 
 /// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
-struct State;
-impl State {
+struct WaiterState;
+impl WaiterState {
     const WAITING: u8 = 0;
     /// Somebody tries to serve it.
     const CLAIMED: u8 = 1;
@@ -114,7 +114,7 @@ impl State {
 }
 
 /// How a waiter ended, for its worker.
-pub enum Ended {
+pub enum WaiterEnd {
     /// It did not yet.
     Not,
     /// With the command's reply; `true`: an error.
@@ -125,7 +125,7 @@ pub enum Ended {
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
 pub struct Waiters {
-    parts: Box<[Mutex<HashMap<Name, Queue>>]>,
+    parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
     clients: AtomicUsize,
     /// Those of them that do not wait for ever.
     timed: AtomicUsize,
@@ -135,7 +135,7 @@ pub struct Waiters {
 type Name = (u32, Box<[u8]>);
 
 #[derive(Default)]
-struct Queue {
+struct WaiterQueue {
     waiters: VecDeque<Arc<Waiter>>,
     /// How many of them end when the key is gone.
     ending_when_gone: usize,
@@ -170,7 +170,7 @@ impl Waiters {
         (keys, ending)
     }
 
-    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, Queue>> {
+    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
         &self.parts[key.hash.shard() % PARTS]
     }
 
@@ -222,7 +222,7 @@ impl Waiter {
 
     /// CLIENT UNBLOCK, from any thread; whether it was that that ended it.
     pub fn unblock(&self, server: &Server, with_error: bool) -> bool {
-        let to = if with_error { State::FAILED } else { State::TIMED_OUT };
+        let to = if with_error { WaiterState::FAILED } else { WaiterState::TIMED_OUT };
         let ended = self.wait.can_be_unblocked() && self.step_waiting(to);
         if ended {
             self.tell(server);
@@ -236,7 +236,7 @@ impl Waiter {
         server: &Server,
         reply: impl FnOnce(&mut Reply<'_>) -> Result<(), Failure>,
     ) {
-        if !self.step(State::WAITING, State::CLAIMED) {
+        if !self.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             return;
         }
         let mut answer = Answer::default();
@@ -245,31 +245,31 @@ impl Waiter {
             answer.failed = Some(failure);
         }
         *self.answer.lock() = answer;
-        self.step(State::CLAIMED, State::SERVED);
+        self.step(WaiterState::CLAIMED, WaiterState::SERVED);
         self.tell(server);
     }
 
     /// Whether it has not ended yet.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state.load(Ordering::Relaxed), State::WAITING | State::CLAIMED)
+        matches!(self.state.load(Ordering::Relaxed), WaiterState::WAITING | WaiterState::CLAIMED)
     }
 
     /// The client goes away.
     fn abandon(&self) {
-        self.step_waiting(State::GONE);
+        self.step_waiting(WaiterState::GONE);
     }
 
     /// From waiting to an end. A claim lasts as long as one command, and is waited for.
     fn step_waiting(&self, to: u8) -> bool {
         loop {
             match self.state.compare_exchange(
-                State::WAITING,
+                WaiterState::WAITING,
                 to,
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
                 Ok(_) => return true,
-                Err(State::CLAIMED) => std::thread::yield_now(),
+                Err(WaiterState::CLAIMED) => std::thread::yield_now(),
                 Err(_) => return false,
             }
         }
@@ -288,34 +288,34 @@ impl Waiter {
     pub fn expire(&self, now_ms: i64) {
         if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             // While it is being served it is asked again in the next turn.
-            self.step(State::WAITING, State::TIMED_OUT);
+            self.step(WaiterState::WAITING, WaiterState::TIMED_OUT);
         }
     }
 
     /// How it ended; appends the reply. To be called by its worker.
-    pub fn ended(&self, reply: &mut Vec<u8>) -> Ended {
+    pub fn ended(&self, reply: &mut Vec<u8>) -> WaiterEnd {
         let mut reply = Reply::new(reply, self.protocol);
         match self.state.load(Ordering::Acquire) {
-            State::SERVED => {
+            WaiterState::SERVED => {
                 let answer = std::mem::take(&mut *self.answer.lock());
                 reply.raw(&answer.bytes);
                 if let Some(failure) = &answer.failed {
                     reply.error(failure.text().as_bytes());
                 }
                 match answer.refused {
-                    true => Ended::Refused,
-                    false => Ended::Answered(answer.failed.is_some()),
+                    true => WaiterEnd::Refused,
+                    false => WaiterEnd::Answered(answer.failed.is_some()),
                 }
             }
-            State::TIMED_OUT => {
+            WaiterState::TIMED_OUT => {
                 self.wait.timed_out(&mut reply);
-                Ended::Answered(false)
+                WaiterEnd::Answered(false)
             }
-            State::FAILED => {
+            WaiterState::FAILED => {
                 reply.error(UNBLOCKED.text().as_bytes());
-                Ended::Answered(true)
+                WaiterEnd::Answered(true)
             }
-            _ => Ended::Not,
+            _ => WaiterEnd::Not,
         }
     }
 
@@ -410,7 +410,7 @@ impl Waiting {
             database,
             keys: keys.iter().map(|(_, key)| key.bytes.into()).collect(),
             protocol: client.protocol,
-            state: AtomicU8::new(State::WAITING),
+            state: AtomicU8::new(WaiterState::WAITING),
             answer: Mutex::default(),
         });
         let mut distinct = Distinct::default();
@@ -474,7 +474,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             }
         }
         // While it is claimed nothing is waited for: who would end it waits for us.
-        if !fits || !waiter.step(State::WAITING, State::CLAIMED) {
+        if !fits || !waiter.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             at += 1;
             continue;
         }
@@ -490,7 +490,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {
             Ok(false) => {
-                waiter.step(State::CLAIMED, State::WAITING);
+                waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
                 at += 1;
                 continue;
             }
@@ -512,7 +512,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }
         *waiter.answer.lock() = answer;
-        waiter.step(State::CLAIMED, State::SERVED);
+        waiter.step(WaiterState::CLAIMED, WaiterState::SERVED);
         waiter.tell(server);
     }
 }

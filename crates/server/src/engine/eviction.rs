@@ -148,7 +148,7 @@ impl Evictor {
         loop {
             let wanted = config.maxmemory_samples().max(1) as usize;
             let found = match self.sample(data, policy, wanted) {
-                true => Found::Free,
+                true => EvictionCandidates::Free,
                 false => self.walk(data, policy),
             };
             match self.pool.pop() {
@@ -163,9 +163,9 @@ impl Evictor {
                     Fate::Used(_) => {}
                 },
                 None => match found {
-                    Found::Free => {}
-                    Found::Reserved => return Evicted::NothingFree,
-                    Found::Nothing => return Evicted::Nothing,
+                    EvictionCandidates::Free => {}
+                    EvictionCandidates::Reserved => return Evicted::NothingFree,
+                    EvictionCandidates::Nothing => return Evicted::Nothing,
                 },
             }
         }
@@ -193,16 +193,16 @@ impl Evictor {
     }
 
     /// Walks shards in order until one has keys that may be evicted, and offers those.
-    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> Found {
-        let mut result = Found::Nothing;
+    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> EvictionCandidates {
+        let mut result = EvictionCandidates::Nothing;
         for _ in 0..SHARDS {
             let shard = self.cursor;
             self.cursor = (self.cursor + 1) % SHARDS;
             let found = self.look(data, policy, shard, |table| table.iter().collect());
             match (found.keys, found.is_reserved) {
                 (0, _) => data.visit(shard, bobbin_store::Shard::trim),
-                (_, false) => return Found::Free,
-                (_, true) => result = Found::Reserved,
+                (_, false) => return EvictionCandidates::Free,
+                (_, true) => result = EvictionCandidates::Reserved,
             }
         }
         result
@@ -269,7 +269,7 @@ enum Evicted {
 }
 
 /// Which keys that may be evicted a walk found.
-enum Found {
+enum EvictionCandidates {
     Free,
     /// Some, all in shards that scripts have reserved.
     Reserved,

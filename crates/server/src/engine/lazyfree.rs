@@ -12,7 +12,7 @@ use bobbin_resp::Reply;
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
-use crate::base::cores::{self, Work};
+use crate::base::cores::{self, CoreWork};
 use crate::base::{allocator, memory};
 use crate::engine::command::job::{Job, Slice};
 
@@ -99,7 +99,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
         let (sender, receiver) = channel::<(Garbage, usize)>();
         let run = move || {
             cores::step_aside();
-            cores::go_to(Work::Background);
+            cores::go_to(CoreWork::Background);
             memory::give_way_while_freeing();
             let mut pages_at: Option<Instant> = None;
             loop {

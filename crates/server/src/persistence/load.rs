@@ -130,7 +130,7 @@ pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loade
             spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
         }
         let recycled = || empty.lock().pop();
-        let mut give = |block: Block| send(&sender, block, &failed);
+        let mut give = |block: FileBlock| send(&sender, block, &failed);
         let read = read_blocks(server, &mut file, Existing::Refuse, |_, _| {}, recycled, &mut give);
         // Lets the others come to an end.
         drop(sender);
@@ -153,7 +153,7 @@ pub fn load_held(
     let spare = RefCell::new(None);
     let mut error = None;
     let read = {
-        let mut give = |block: Block| match install(server, data, &block, &count, existing) {
+        let mut give = |block: FileBlock| match install(server, data, &block, &count, existing) {
             Ok(()) => {
                 *spare.borrow_mut() = Some(block.bytes);
                 true
@@ -185,7 +185,7 @@ pub(crate) fn examine(
     let at = Cell::new(0);
     let other = Hasher::new(1);
     let (now_ms, mut known, mut error) = (server.clock.advance(), HashSet::new(), None);
-    let mut give = |block: Block| {
+    let mut give = |block: FileBlock| {
         let done = Cell::new(0);
         let outcome = make(server, &block, &count, now_ms, &done, |database, hash, entry| {
             let key = entry.as_ref().key();
@@ -235,12 +235,12 @@ fn read_blocks(
     existing: Existing,
     mut see: impl FnMut(u64, &Item<'_>),
     mut spare: impl FnMut() -> Option<Vec<u8>>,
-    give: &mut impl FnMut(Block) -> bool,
+    give: &mut impl FnMut(FileBlock) -> bool,
 ) -> Result<u64, String> {
     let loading = &Persistence::of(server).loading;
     let mut reader = Reader::new(commands::version_check(server), server.config.rdbchecksum());
     let mut functions = Vec::new();
-    let mut block = Block::default();
+    let mut block = FileBlock::default();
     let (mut database, mut told) = (0, Instant::now());
     while !reader.is_over() {
         if server.end.is_wanted() {
@@ -255,7 +255,7 @@ fn read_blocks(
             log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
         }
         // What is left is the beginning of an item.
-        let mut next = Block { bytes: spare().unwrap_or_default(), records: Vec::new() };
+        let mut next = FileBlock { bytes: spare().unwrap_or_default(), records: Vec::new() };
         next.bytes.clear();
         next.bytes.extend_from_slice(&block.bytes[used..]);
         let whole_is_left = used == 0;
@@ -347,7 +347,7 @@ fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
 /// A thread that makes values: until there are no more blocks.
 fn install_blocks(
     server: &'static Server,
-    full: &Mutex<Receiver<Block>>,
+    full: &Mutex<Receiver<FileBlock>>,
     empty: &Mutex<Vec<Vec<u8>>>,
     count: &Counts,
     failed: &AtomicBool,
@@ -375,7 +375,7 @@ fn install_blocks(
 fn install(
     server: &Server,
     data: &mut Data,
-    block: &Block,
+    block: &FileBlock,
     count: &Counts,
     existing: Existing,
 ) -> Result<(), String> {
@@ -402,7 +402,7 @@ fn install(
 /// is there already, and may not be. `done` counts the records that were seen to.
 fn make(
     server: &Server,
-    block: &Block,
+    block: &FileBlock,
     count: &Counts,
     now_ms: i64,
     done: &Cell<usize>,
@@ -507,12 +507,12 @@ fn entry(
 
 /// A part of the file, and which of its bytes are keys of which database.
 #[derive(Default)]
-struct Block {
+struct FileBlock {
     bytes: Vec<u8>,
     records: Vec<(u32, Range<usize>)>,
 }
 
-impl Block {
+impl FileBlock {
     /// Finds the items in it. Returns how many of its bytes they are.
     fn split(
         &mut self,
@@ -541,7 +541,7 @@ impl Block {
 }
 
 /// Hands a block on; `false` when nobody takes it.
-fn send(sender: &SyncSender<Block>, block: Block, failed: &AtomicBool) -> bool {
+fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &AtomicBool) -> bool {
     !failed.load(Ordering::Relaxed) && sender.send(block).is_ok()
 }
 

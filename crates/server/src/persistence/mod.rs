@@ -25,7 +25,7 @@ pub use save::{NotBegun, remove_unfinished};
 
 /// The state of saving and loading snapshots.
 pub struct Persistence {
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningSave>>,
     /// Rings when a save has ended.
     ended: Condvar,
     /// BGSAVE SCHEDULE: to be done as soon as it can.
@@ -44,18 +44,18 @@ pub struct Persistence {
     pub written_keys: AtomicU64,
     /// When to look at the save points again.
     due_ms: AtomicI64,
-    pub loading: Loading,
+    pub loading: FileLoading,
 }
 
 /// A save that is going on.
-struct Running {
+struct RunningSave {
     cut: Option<CutHandle>,
     started_ms: i64,
     keys: u64,
 }
 
 /// How far the loading of a file is.
-pub struct Loading {
+pub struct FileLoading {
     pub is_on: AtomicBool,
     /// Keys whose time has come are not passed over: the file is the beginning of a log.
     pub keeps_expired: AtomicBool,
@@ -87,7 +87,7 @@ impl Persistence {
             saves: AtomicU64::new(0),
             written_keys: AtomicU64::new(0),
             due_ms: AtomicI64::new(0),
-            loading: Loading {
+            loading: FileLoading {
                 is_on: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),

@@ -14,8 +14,8 @@ use std::time::Instant;
 use bobbin_store::Cut;
 
 use super::snapshot::{self, Beside, Purpose};
-use super::{Persistence, Running};
-use crate::base::cores::Work;
+use super::{Persistence, RunningSave};
+use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
@@ -42,7 +42,7 @@ pub fn start_save(
     if !data.hold_gate() || rewrite::cut_is_busy(server) {
         return Err(NotBegun::Busy);
     }
-    let beside = Beside::start("bobbin-save", Work::Saving).map_err(|error| {
+    let beside = Beside::start("bobbin-save", CoreWork::Saving).map_err(|error| {
         log::warn!("Can't save in background: {error}");
         persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         set_save_failed(server, true);
@@ -54,7 +54,7 @@ pub fn start_save(
     let started = Instant::now();
     let cut = server.begin_cut(data, "snapshot");
     let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-    let running = Running { cut: Some(cut.handle()), started_ms: server.clock.now_ms(), keys };
+    let running = RunningSave { cut: Some(cut.handle()), started_ms: server.clock.now_ms(), keys };
     *persistence.running.lock() = Some(running);
     persistence.written_keys.store(0, Ordering::Relaxed);
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
@@ -62,7 +62,7 @@ pub fn start_save(
     let begun_us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, "cut", begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-    let task = Task { server, cut, changes, waiters };
+    let task = SaveTask { server, cut, changes, waiters };
     beside.run(|| task.run());
     Ok(())
 }
@@ -100,7 +100,7 @@ fn set_save_failed(server: &Server, failed: bool) {
 /// Ends the save that is going on without a result; whether there was one, of this kind.
 pub fn abort_save(server: &Server) -> bool {
     match &*Persistence::of(server).running.lock() {
-        Some(Running { cut: Some(cut), .. }) => {
+        Some(RunningSave { cut: Some(cut), .. }) => {
             cut.abort();
             true
         }
@@ -126,7 +126,7 @@ impl Persistence {
 }
 
 /// A save beside the clients.
-struct Task {
+struct SaveTask {
     server: &'static Server,
     cut: Cut,
     /// Those that the snapshot has.
@@ -134,7 +134,7 @@ struct Task {
     waiters: Vec<Arc<Waiter>>,
 }
 
-impl Task {
+impl SaveTask {
     fn run(self) {
         let Self { server, cut, changes, waiters } = self;
         let mut walker = snapshot::walker(server);

@@ -10,7 +10,7 @@ use bobbin_dump::rdb::{Format, Usage, Writer};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use crate::base::clock::system_ms;
-use crate::base::cores::{self, Work};
+use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
 use crate::engine::server::background;
 use crate::engine::server::{Server, VERSION};
@@ -83,7 +83,7 @@ pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Beside {
     /// Makes the thread. That it cannot be made is an ordinary event.
-    pub fn start(name: &str, work: Work) -> io::Result<Self> {
+    pub fn start(name: &str, work: CoreWork) -> io::Result<Self> {
         let (give, task) = channel::<Box<dyn FnOnce() + Send>>();
         // Nothing comes where no cut was begun.
         let run = move || task.recv().into_iter().for_each(|task| task());

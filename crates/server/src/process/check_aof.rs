@@ -10,11 +10,11 @@ use bobbin_io::error_text;
 
 use super::check_rdb::examine;
 use crate::persistence::aof::reader::is_rdb;
-use crate::persistence::aof::{Directory, Fault, Item, Manifest, Reader};
+use crate::persistence::aof::{AofDirectory, AofFault, AofItem, AofReader, Manifest};
 
 /// Runs `bobbin-check-aof`. `arguments` are those behind the name.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
-    let Some((mode, file)) = Mode::parse(arguments) else {
+    let Some((mode, file)) = CheckMode::parse(arguments) else {
         println!(
             "Usage: bobbin-check-aof [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
         );
@@ -31,14 +31,14 @@ pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+enum CheckMode {
     Check,
     Fix,
     /// Unix seconds up to which the log is kept.
     TruncateTo(i64),
 }
 
-impl Mode {
+impl CheckMode {
     fn parse(arguments: &[Vec<u8>]) -> Option<(Self, PathBuf)> {
         let words: Option<Vec<&str>> =
             arguments.iter().map(|word| str::from_utf8(word).ok()).collect();
@@ -55,7 +55,7 @@ impl Mode {
 }
 
 struct Check<'i, I> {
-    mode: Mode,
+    mode: CheckMode,
     /// Lines of all files so far, counted from 1.
     lines: u64,
     input: &'i mut I,
@@ -69,7 +69,7 @@ struct Checked<'p> {
 }
 
 /// How a file came out.
-enum Verdict {
+enum FileVerdict {
     Valid,
     Empty,
     Truncated,
@@ -90,16 +90,16 @@ impl<I: BufRead> Check<'_, I> {
         let name = path.display().to_string();
         let file = Checked { path, name: name.clone(), is_last: true };
         match self.file(&file)? {
-            Verdict::Valid => println!("AOF {name} is valid"),
-            Verdict::Empty => println!("AOF {name} is empty"),
-            Verdict::Truncated => {}
+            FileVerdict::Valid => println!("AOF {name} is valid"),
+            FileVerdict::Empty => println!("AOF {name} is empty"),
+            FileVerdict::Truncated => {}
         }
         Ok(())
     }
 
     fn run_manifest(&mut self, path: &Path) -> Result<(), String> {
         println!("Start checking Multi Part AOF");
-        let directory = Directory::of_manifest(path);
+        let directory = AofDirectory::of_manifest(path);
         let bytes = std::fs::read(path).map_err(|error| error_text(&error))?;
         let manifest = Manifest::parse(&bytes).map_err(|fault| fault.to_string())?;
         let count = manifest.parts().count();
@@ -117,31 +117,31 @@ impl<I: BufRead> Check<'_, I> {
                 println!("Start to check INCR files.");
             }
             match self.file(&file)? {
-                Verdict::Valid => println!("{kind} AOF {} is valid", part.name),
-                Verdict::Empty => println!("{kind} AOF {} is empty", part.name),
-                Verdict::Truncated => {}
+                FileVerdict::Valid => println!("{kind} AOF {} is valid", part.name),
+                FileVerdict::Empty => println!("{kind} AOF {} is empty", part.name),
+                FileVerdict::Truncated => {}
             }
         }
         println!("All AOF files and manifest are valid");
         Ok(())
     }
 
-    fn file(&mut self, file: &Checked<'_>) -> Result<Verdict, String> {
+    fn file(&mut self, file: &Checked<'_>) -> Result<FileVerdict, String> {
         let name = &file.name;
         let cannot = |error: io::Error| format!("Cannot open file {name}: {}", error_text(&error));
         let mut opened = File::open(file.path).map_err(cannot)?;
         let size = opened.metadata().map_err(cannot)?.len();
         if size == 0 {
-            return Ok(Verdict::Empty);
+            return Ok(FileVerdict::Empty);
         }
         let start = if is_rdb(file.path) { preamble_bytes(&opened)? } else { 0 };
         opened.seek(SeekFrom::Start(start)).map_err(cannot)?;
-        let mut reader = Reader::new(BufReader::new(opened), start);
+        let mut reader = AofReader::new(BufReader::new(opened), start);
         let mut good = start;
         let mut in_transaction = false;
         let fault = loop {
             match reader.read() {
-                Ok(Item::Command) => {
+                Ok(AofItem::Command) => {
                     let name = reader.args().next().unwrap_or_default();
                     if name.eq_ignore_ascii_case(b"multi") {
                         if in_transaction {
@@ -157,21 +157,21 @@ impl<I: BufRead> Check<'_, I> {
                         in_transaction = false;
                     }
                 }
-                Ok(Item::Timestamp(seconds)) => {
-                    if let Mode::TruncateTo(limit) = self.mode
+                Ok(AofItem::Timestamp(seconds)) => {
+                    if let CheckMode::TruncateTo(limit) = self.mode
                         && seconds > limit
                     {
                         return self.truncate_to(file, good, limit);
                     }
                 }
-                Ok(Item::Remark) => {}
-                Ok(Item::End) if in_transaction => {
+                Ok(AofItem::Remark) => {}
+                Ok(AofItem::End) if in_transaction => {
                     let offset = reader.offset();
                     break Some(format!(
                         "0x{offset:16x}: Reached EOF before reading EXEC for MULTI"
                     ));
                 }
-                Ok(Item::End) => break None,
+                Ok(AofItem::End) => break None,
                 Err(fault) => break Some(describe(&fault, file, reader.offset())),
             }
             if !in_transaction {
@@ -182,20 +182,20 @@ impl<I: BufRead> Check<'_, I> {
         if let Some(fault) = &fault {
             println!("{fault}");
         }
-        if let Mode::TruncateTo(limit) = self.mode
+        if let CheckMode::TruncateTo(limit) = self.mode
             && fault.is_none()
         {
             println!("Truncate nothing in AOF {name} to timestamp {limit}");
-            return Ok(Verdict::Valid);
+            return Ok(FileVerdict::Valid);
         }
         let (lines, diff) = (self.lines, size - good);
         println!(
             "AOF analyzed: filename={name}, size={size}, ok_up_to={good}, ok_up_to_line={lines}, diff={diff}"
         );
         if diff == 0 && fault.is_none() {
-            return Ok(Verdict::Valid);
+            return Ok(FileVerdict::Valid);
         }
-        if self.mode != Mode::Fix {
+        if self.mode != CheckMode::Fix {
             return Err(format!("AOF {name} is not valid. Use the --fix option to try fixing it."));
         }
         if !file.is_last {
@@ -215,10 +215,15 @@ impl<I: BufRead> Check<'_, I> {
         truncate(file.path, good)
             .map_err(|error| format!("Failed to truncate AOF {name}: {error}"))?;
         println!("Successfully truncated AOF {name}");
-        Ok(Verdict::Truncated)
+        Ok(FileVerdict::Truncated)
     }
 
-    fn truncate_to(&self, file: &Checked<'_>, good: u64, limit: i64) -> Result<Verdict, String> {
+    fn truncate_to(
+        &self,
+        file: &Checked<'_>,
+        good: u64,
+        limit: i64,
+    ) -> Result<FileVerdict, String> {
         let name = &file.name;
         if good == 0 {
             return Err(format!("AOF {name} has nothing before timestamp {limit}, aborting..."));
@@ -234,15 +239,15 @@ impl<I: BufRead> Check<'_, I> {
             format!("Failed to truncate AOF {name} to timestamp {limit}: {}", error_text(&error))
         })?;
         println!("Successfully truncated AOF {name} to timestamp {limit}");
-        Ok(Verdict::Truncated)
+        Ok(FileVerdict::Truncated)
     }
 }
 
-fn describe(fault: &Fault, file: &Checked<'_>, offset: u64) -> String {
+fn describe(fault: &AofFault, file: &Checked<'_>, offset: u64) -> String {
     match fault {
-        Fault::Truncated => format!("0x{offset:16x}: Unexpected end of file"),
-        Fault::Format(what) => format!("AOF {} format error\n0x{offset:16x}: {what}", file.name),
-        Fault::Io(error) => format!("0x{offset:16x}: {}", error_text(error)),
+        AofFault::Truncated => format!("0x{offset:16x}: Unexpected end of file"),
+        AofFault::Format(what) => format!("AOF {} format error\n0x{offset:16x}: {what}", file.name),
+        AofFault::Io(error) => format!("0x{offset:16x}: {}", error_text(error)),
     }
 }
 
@@ -271,11 +276,11 @@ mod tests {
     fn arguments() {
         let parse = |line: &str| {
             let words: Vec<Vec<u8>> = line.split_whitespace().map(|word| word.into()).collect();
-            Mode::parse(&words).map(|(mode, _)| mode)
+            CheckMode::parse(&words).map(|(mode, _)| mode)
         };
-        assert_eq!(parse("a.aof"), Some(Mode::Check));
-        assert_eq!(parse("--fix a.aof"), Some(Mode::Fix));
-        assert_eq!(parse("--truncate-to-timestamp 7 a.aof"), Some(Mode::TruncateTo(7)));
+        assert_eq!(parse("a.aof"), Some(CheckMode::Check));
+        assert_eq!(parse("--fix a.aof"), Some(CheckMode::Fix));
+        assert_eq!(parse("--truncate-to-timestamp 7 a.aof"), Some(CheckMode::TruncateTo(7)));
         for wrong in ["", "--fix", "--foo a.aof", "--truncate-to-timestamp x a.aof", "a b"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -16,7 +16,7 @@ use crate::persistence::{Loaded, Persistence, load};
 
 /// What was found.
 #[derive(Default, Debug, PartialEq, Eq)]
-struct Found {
+struct RdbFindings {
     keys: u64,
     expiring: u64,
     expired: u64,
@@ -63,8 +63,8 @@ fn run(path: &Path) -> bool {
 }
 
 /// Checks a file, and tells what it meets on the standard output.
-fn check(file: impl Read) -> Result<(Found, u64), (u64, String)> {
-    let mut found = Found::default();
+fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
+    let mut found = RdbFindings::default();
     let loaded = examine(file, false, |offset, item| match item {
         Item::Aux { name, value } => {
             let (name, value) = (name.escape_ascii(), value.escape_ascii());

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::engine::command::Data;
-use crate::engine::server::{Request, Server, Switch};
+use crate::engine::server::{EndRequest, Server, Switch};
 use crate::persistence::Persistence;
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
@@ -37,13 +37,13 @@ pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
 }
 
 /// Sleeps until the server must end.
-pub(crate) fn wait_until_end_is_wanted(server: &Server) -> Request {
+pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
     let paused = || server.switches.load() & Switch::CRON_PAUSED != 0;
     server.end.wait(|request| !(request.by_signal && paused()))
 }
 
 /// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
-pub(crate) fn prepare_end(server: &'static Server, request: &Request) -> bool {
+pub(crate) fn prepare_end(server: &'static Server, request: &EndRequest) -> bool {
     if save::abort_save(server) {
         Persistence::of(server).wait_until_idle();
     }
@@ -108,7 +108,7 @@ fn hold_gate_to_save(server: &Server, data: &mut Data) -> bool {
 
 /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no
 /// base yet. Then the server may only end by force.
-fn end_rewrite(server: &Server, request: &Request) -> bool {
+fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
     if server.log.is_on() && Aof::of(server).is_waiting_for_base() {
         if !request.force {
             log::warn!("Writing initial AOF, can't exit.");

@@ -21,7 +21,9 @@ use crate::engine::command::Registry;
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
 use crate::engine::server::pause::Pause;
-use crate::engine::server::{End, ErrorStats, Parts, Server, Switch, Switches, Workers};
+use crate::engine::server::{
+    ErrorStats, Server, ServerEnd, ServerParts, Switch, Switches, Workers,
+};
 use crate::engine::telemetry::monitor::Monitors;
 use crate::engine::telemetry::services::Services;
 use crate::persistence::aof::{self, Aof};
@@ -62,7 +64,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         started_ms: system_ms(),
         driver,
         acceptor: Mutex::new(None),
-        end: End::default(),
+        end: ServerEnd::default(),
         services: Services::new(&config, &clock),
         tls: Default::default(),
         functions: Functions::new(Arc::clone(scripts.state_pool())),
@@ -70,7 +72,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         log: Default::default(),
         log_error: Default::default(),
         pressure: Default::default(),
-        parts: Parts::default()
+        parts: ServerParts::default()
             .with(Persistence::new(system_ms()))
             .with(Aof::default())
             .with(Watchdog::default()),

@@ -36,7 +36,7 @@ use super::reply::Reply;
 use super::stage::{Stage, WORKERS, Within};
 use super::{Exits, tasks, ticks};
 use crate::base::random::Random;
-use crate::engine::server::Request;
+use crate::engine::server::EndRequest;
 use crate::engine::server::Switch;
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
@@ -203,7 +203,7 @@ impl Play<'_> {
         if self.seed % ENDS_EACH == ENDS_EACH / 2 {
             self.note("(the end)");
             self.go_on_until_idle()?;
-            if self.end(Request { save: None, force: true, waiter: None, by_signal: true })? {
+            if self.end(EndRequest { save: None, force: true, waiter: None, by_signal: true })? {
                 return Ok(());
             }
             return Err("it does not end".into());
@@ -662,7 +662,7 @@ impl Play<'_> {
     }
 
     /// The server ends in order, unless that is refused; whether it did.
-    fn end(&mut self, request: Request) -> Result<bool, String> {
+    fn end(&mut self, request: EndRequest) -> Result<bool, String> {
         let server = self.stage.process.server;
         self.clients.iter().for_each(|client| client.peer.set_room(None));
         if !shutdown::prepare_end(server, &request) {

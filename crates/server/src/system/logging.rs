@@ -39,8 +39,8 @@ pub fn install() {
 pub fn configure(config: &Config) -> io::Result<()> {
     let name = config.logfile();
     let target = match &name[..] {
-        [] => Target::Stdout,
-        name => Target::File(LogFile::open(Path::new(OsStr::from_bytes(name)))?),
+        [] => LogTarget::Stdout,
+        name => LogTarget::File(LogFile::open(Path::new(OsStr::from_bytes(name)))?),
     };
     let syslog = config.syslog_enabled().then(|| {
         let ident = String::from_utf8_lossy(&config.syslog_ident()).into_owned();
@@ -68,7 +68,7 @@ pub fn follow(config: &Config) {
 /// Opens the file of the log anew, after something moved it away; for SIGHUP. Without a file
 /// nothing happens. On an error the log stays where it was.
 pub fn reopen() -> io::Result<()> {
-    if let Target::File(file) = &mut LOGGER.outputs.lock().target {
+    if let LogTarget::File(file) = &mut LOGGER.outputs.lock().target {
         *file = LogFile::open(&file.path)?;
         LOGGER.descriptor.store(file.file.as_raw_fd(), Ordering::Relaxed);
     }
@@ -95,11 +95,11 @@ struct Logger {
 }
 
 struct Outputs {
-    target: Target,
+    target: LogTarget,
     syslog: Option<Syslog>,
 }
 
-enum Target {
+enum LogTarget {
     Stdout,
     File(LogFile),
 }
@@ -119,7 +119,7 @@ struct Syslog {
     facility: u8,
 }
 
-impl Target {
+impl LogTarget {
     fn descriptor(&self) -> i32 {
         match self {
             Self::Stdout => STDOUT,
@@ -142,7 +142,7 @@ impl Log for Logger {
         }
         let now = SystemTime::now();
         let message = record.args().to_string();
-        let line = Line {
+        let line = LogLine {
             pid: std::process::id(),
             is_replica: self.is_replica.load(Ordering::Relaxed),
             level: record.level(),
@@ -155,8 +155,8 @@ impl Log for Logger {
         let mut outputs = self.outputs.lock();
         // Nobody can be told when the log itself fails.
         let written = match &mut outputs.target {
-            Target::Stdout => io::stdout().write_all(text.as_bytes()),
-            Target::File(file) => {
+            LogTarget::Stdout => io::stdout().write_all(text.as_bytes()),
+            LogTarget::File(file) => {
                 let written = file.write(text.as_bytes());
                 // It may have been opened anew.
                 self.descriptor.store(file.file.as_raw_fd(), Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Logger {
             timestamp: AtomicU8::new(LogTimestampFormat::Legacy as u8),
             is_replica: AtomicBool::new(false),
             descriptor: AtomicI32::new(STDOUT),
-            outputs: Mutex::new(Outputs { target: Target::Stdout, syslog: None }),
+            outputs: Mutex::new(Outputs { target: LogTarget::Stdout, syslog: None }),
         }
     }
 }
@@ -229,7 +229,7 @@ impl Syslog {
 
     /// Sends a line. It is dropped when the system's log does not listen or is behind: nobody waits
     /// for it.
-    fn send(&mut self, line: &Line<'_>, now: SystemTime) {
+    fn send(&mut self, line: &LogLine<'_>, now: SystemTime) {
         let severity = match line.level {
             Level::Error | Level::Warn => 4,
             Level::Info => 5,
@@ -274,14 +274,14 @@ impl Syslog {
 }
 
 /// What a line says, but for its time.
-struct Line<'m> {
+struct LogLine<'m> {
     pid: u32,
     is_replica: bool,
     level: Level,
     message: &'m str,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     fn format(&self, format: u8, time: &str) -> String {
         let pid = self.pid;
         let (sign, level) = match self.level {
@@ -418,8 +418,8 @@ const MONTHS: [&str; 12] =
 mod tests {
     use super::*;
 
-    fn line(message: &str) -> Line<'_> {
-        Line { pid: 566, is_replica: false, level: Level::Info, message }
+    fn line(message: &str) -> LogLine<'_> {
+        LogLine { pid: 566, is_replica: false, level: Level::Info, message }
     }
 
     fn temporary(name: &str) -> PathBuf {
@@ -445,9 +445,9 @@ mod tests {
             "{\"pid\":566,\"role\":\"primary\",\"timestamp\":\"21 Nov 2026 09:35:31.753\",\
              \"level\":\"notice\",\"message\":\"a \\\"b\\\" c\\\\d\"}\n"
         );
-        let replica = Line { is_replica: true, level: Level::Error, ..line("x") };
+        let replica = LogLine { is_replica: true, level: Level::Error, ..line("x") };
         assert_eq!(replica.format(LogFormat::Legacy as u8, "T"), "566:S T # x\n");
-        let debug = Line { level: Level::Trace, ..line("x") };
+        let debug = LogLine { level: Level::Trace, ..line("x") };
         assert_eq!(debug.format(LogFormat::Legacy as u8, "T"), "566:M T . x\n");
     }
 

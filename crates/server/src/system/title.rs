@@ -11,9 +11,9 @@ use bobbin_sync::Mutex;
 
 use crate::config::{Config, OptionId};
 
-static ROOM: Mutex<Option<Room>> = Mutex::new(None);
+static ROOM: Mutex<Option<TitleRoom>> = Mutex::new(None);
 
-struct Room {
+struct TitleRoom {
     /// The program, as it was called.
     name: Vec<u8>,
     bytes: &'static mut [u8],
@@ -46,7 +46,7 @@ pub unsafe fn reserve() {
     // SAFETY: the kernel has put the arguments and the environment there, in one piece; it stays as
     // long as the process, is writable, and nobody else uses it any more.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) };
-    *ROOM.lock() = Some(Room { name, bytes });
+    *ROOM.lock() = Some(TitleRoom { name, bytes });
 }
 
 /// Shows the title that the configuration asks for.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};
 
-use crate::engine::client::connection::large::Outside;
+use crate::engine::client::connection::large::OutsideArgument;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Registered, Registry};
 
@@ -60,7 +60,7 @@ pub struct Parsed {
 }
 
 /// What a connection's bytes held.
-pub struct Found {
+pub struct ParsedInput {
     /// Its commands, among the batch's.
     pub commands: Range<usize>,
     /// Bytes that belong to commands, or to nothing; the rest is an incomplete command.
@@ -74,7 +74,7 @@ pub struct Found {
     input: &'static [u8],
 }
 
-impl Found {
+impl ParsedInput {
     /// Leaves what follows the first `end` bytes. It is parsed again when its time comes.
     pub const fn halt_at(&mut self, end: usize) {
         self.consumed = end;
@@ -97,13 +97,13 @@ impl Batch {
         limits: &Limits,
         registry: &Registry,
         keyspace: &Keyspace,
-        outside: &[Outside],
-    ) -> Found {
+        outside: &[OutsideArgument],
+    ) -> ParsedInput {
         // SAFETY: by the caller the bytes outlive every use of `args`, which `clear` empties.
         let input: &'static [u8] =
             unsafe { std::slice::from_raw_parts(input.as_ptr(), input.len()) };
         let first = self.commands.len();
-        let mut found = Found {
+        let mut found = ParsedInput {
             commands: first..first,
             consumed: 0,
             wanted: 0,
@@ -206,7 +206,7 @@ impl Batch {
     /// A command of these bytes as an array of bulk strings, if it came as one; else nothing. Not
     /// to be called after `clear`.
     #[inline(always)]
-    pub fn wire<'a>(&'a self, found: &'a Found, parsed: &Parsed) -> &'a [u8] {
+    pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &Parsed) -> &'a [u8] {
         let start = parsed.end - parsed.wire_len as usize;
         found.input.get(start..parsed.end).unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bobbin_io::Token;
 
 use super::{Worker, touch};
-use crate::engine::blocking::Ended;
+use crate::engine::blocking::WaiterEnd;
 use crate::engine::client::{ClientInfo, Replies};
 use crate::engine::telemetry::slowlog::{self, Measured};
 
@@ -102,9 +102,9 @@ impl Worker {
         let Some(waiter) = connection.client.blocked.clone() else { return false };
         let mut reply = Vec::new();
         let (failed, refused) = match waiter.ended(&mut reply) {
-            Ended::Not => return false,
-            Ended::Answered(failed) => (failed, false),
-            Ended::Refused => (true, true),
+            WaiterEnd::Not => return false,
+            WaiterEnd::Answered(failed) => (failed, false),
+            WaiterEnd::Refused => (true, true),
         };
         connection.client.blocked = None;
         self.deadlines.forget(waiter.deadline_ms, connection.token);

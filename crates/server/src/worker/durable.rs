@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use bobbin_io::Token;
 
-use super::{Connection, Range, Worker, touch};
+use super::{Connection, ReplyRange, Worker, touch};
 use crate::base::clock::Clock;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct HeldTurns {
     turns: VecDeque<Turn>,
     /// Bytes of all of them.
     bytes: usize,
     /// Since when there are turns that nobody was asked to get to disk.
     unasked_since: Option<Instant>,
     /// Whose replies of this turn tell of nothing that is not on disk.
-    telling_nothing: Vec<(u32, Range)>,
+    telling_nothing: Vec<(u32, ReplyRange)>,
 }
 
 struct Turn {
@@ -44,7 +44,7 @@ const WORKER_MAX: usize = 64 << 20;
 /// A worker that always has something to do asks for an `fsync` after this time.
 const ASK_AFTER: Duration = Duration::from_millis(1);
 
-impl Held {
+impl HeldTurns {
     /// Whether a connection has so much to wait for that it should not ask for more.
     #[inline]
     pub(super) fn is_too_much(&self, connection: &Connection) -> bool {
@@ -59,13 +59,13 @@ impl Held {
     /// These replies of a connection tell of nothing that is not on disk: its commands were
     /// refused, or are about no key.
     #[cold]
-    pub(super) fn note_telling_nothing(&mut self, slot: u32, range: Range) {
+    pub(super) fn note_telling_nothing(&mut self, slot: u32, range: ReplyRange) {
         self.telling_nothing.push((slot, range));
     }
 
     /// Whether a connection has nothing else to send.
     fn tells_nothing(&self, slot: u32, connection: &Connection) -> bool {
-        let is_it = |&(other, range): &(u32, Range)| {
+        let is_it = |&(other, range): &(u32, ReplyRange)| {
             other == slot && connection.replies == Some(range) && connection.output.is_empty()
         };
         self.telling_nothing.iter().any(is_it)

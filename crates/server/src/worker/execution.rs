@@ -1,6 +1,6 @@
 //! Running the parsed commands of one connection, one after the other, with their times measured.
 
-use super::batch::{Batch, Found};
+use super::batch::{Batch, ParsedInput};
 use super::limits::ReplyLimit;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
@@ -58,7 +58,7 @@ impl Executor<'_> {
         &mut self,
         client: &mut Client,
         batch: &Batch,
-        found: &Found,
+        found: &ParsedInput,
         reply_limit: &ReplyLimit,
     ) -> Execution {
         let server = self.server;

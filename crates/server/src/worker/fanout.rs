@@ -9,7 +9,7 @@ use bobbin_resp::Protocol;
 
 use super::{Worker, touch};
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::{Arena, Range};
+use crate::engine::client::connection::output::{Arena, ReplyRange};
 use crate::engine::pubsub::Message;
 
 /// A turn hands messages to connections at most this many times, ...
@@ -25,7 +25,7 @@ struct FanOut<'a> {
     message: &'a Message,
     pattern: Option<usize>,
     /// Where in the arena it is, by protocol.
-    ranges: [Option<Range>; 2],
+    ranges: [Option<ReplyRange>; 2],
 }
 
 impl FanOut<'_> {
@@ -47,7 +47,7 @@ impl FanOut<'_> {
             let start = arena.bytes.len();
             let parts = Some(&mut arena.parts);
             self.message.append(self.pattern, protocol, &mut arena.bytes, parts);
-            Range { start, end: arena.bytes.len() }
+            ReplyRange { start, end: arena.bytes.len() }
         });
         connection.add_replies(arena, range);
         touch(touched, connection);

@@ -42,16 +42,16 @@ use bobbin_io::{AnyDriver, Driver, Event};
 
 pub use self::batch::Batch;
 use self::blocked::Deadlines;
-use self::durable::Held;
+use self::durable::HeldTurns;
 use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
-use self::spans::Span;
+use self::spans::CommandSpan;
 use self::stack::{SignalStack, show_batch};
 use self::timer::Timer;
 use crate::base::clock::ticks;
 pub use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::{Arena, Range};
+use crate::engine::client::connection::output::{Arena, ReplyRange};
 use crate::engine::command::Data;
 use crate::engine::command::job::Orphans;
 pub use crate::engine::command::job::{Account, Job, Slice};
@@ -76,7 +76,7 @@ pub struct Worker {
     connections: Slab,
     data: Data,
     batch: Batch,
-    spans: Vec<Span>,
+    spans: Vec<CommandSpan>,
     /// The replies of the turn. Sends refer to it until the next wait has returned.
     arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
@@ -104,7 +104,7 @@ pub struct Worker {
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
-    held: Held,
+    held: HeldTurns,
     events: Vec<Event>,
     timer: Timer,
     schedule: Schedule,
@@ -155,7 +155,7 @@ impl Worker {
             deferred: VecDeque::new(),
             sends_long: false,
             deadlines: Deadlines::default(),
-            held: Held::default(),
+            held: HeldTurns::default(),
             events: Vec::new(),
             timer: Timer::default(),
             schedule: Schedule::default(),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Worker, touch};
 use crate::engine::client::Client;
-use crate::engine::pubsub::Kind;
+use crate::engine::pubsub::ChannelKind;
 use crate::engine::server::Server;
 
 impl Worker {
@@ -33,8 +33,8 @@ fn listens_without_right(server: &Server, client: &Client, users: &[u64]) -> boo
     };
     let user = client.info.user().filter(|user| users.contains(&user.identity));
     let Some(user) = user.and_then(|user| server.acl.renewed(&user)) else { return false };
-    Kind::ALL.into_iter().any(|kind| {
-        let is_pattern = kind == Kind::Pattern;
+    ChannelKind::ALL.into_iter().any(|kind| {
+        let is_pattern = kind == ChannelKind::Pattern;
         subscriptions.names(kind).iter().any(|name| !user.may_listen(name, is_pattern))
     })
 }

@@ -14,7 +14,7 @@ use rustix::net::SendFlags;
 use super::{Worker, touch};
 use crate::engine::acl::certificate::identify;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::{Range, Sending};
+use crate::engine::client::connection::output::{ReplyRange, Sending};
 use crate::system::tls::{Handshake, TlsSession};
 
 /// Memory of a worker for such connections.
@@ -244,7 +244,7 @@ impl Worker {
         let Some(tls) = &mut connection.tls else { return };
         sealed.extend_from_slice(tls.wire());
         tls.advance(sealed.len() - start);
-        let mut run = Run { tls, sealed, plain_len: 0, failure: None };
+        let mut run = SealedRun { tls, sealed, plain_len: 0, failure: None };
         if run.tls.may_send() && output.is_empty() {
             if let Some(range) = replies.take() {
                 let done = arena.each_piece(range, SEAL_MAX, &mut |piece| run.seal(piece));
@@ -259,7 +259,7 @@ impl Worker {
             output.push_replies(arena, range, 0);
         }
         output.free();
-        let Run { tls, sealed, plain_len, failure } = run;
+        let SealedRun { tls, sealed, plain_len, failure } = run;
         if let Some(error) = failure {
             log::warn!("Closing a TLS connection: {}", bobbin_tls::explain(&error));
             output.clear();
@@ -271,7 +271,7 @@ impl Worker {
         connection.client.info.net_output_bytes.add(plain_len as u64);
         self.handle.stats.totals.net_output_bytes.add(plain_len as u64);
         if sealed.len() > start {
-            output.sending = Sending::Sealed(Range { start, end: sealed.len() });
+            output.sending = Sending::Sealed(ReplyRange { start, end: sealed.len() });
         }
     }
 
@@ -314,14 +314,14 @@ impl Worker {
 }
 
 /// What one connection has sealed in a turn.
-struct Run<'a> {
+struct SealedRun<'a> {
     tls: &'a mut TlsSession,
     sealed: &'a mut Vec<u8>,
     plain_len: usize,
     failure: Option<rustls::Error>,
 }
 
-impl Run<'_> {
+impl SealedRun<'_> {
     fn seal(&mut self, piece: &[u8]) {
         self.plain_len += piece.len();
         if self.failure.is_none() {

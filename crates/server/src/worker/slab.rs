@@ -10,12 +10,12 @@ use crate::engine::client::connection::Connection;
 /// The connections of a worker.
 #[derive(Default)]
 pub struct Slab {
-    slots: Vec<Slot>,
+    slots: Vec<SlabSlot>,
     free: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct SlabSlot {
     generation: u32,
     connection: Option<Box<Connection>>,
 }
@@ -24,7 +24,7 @@ impl Slab {
     /// Gives the connection a slot, a token and a worker.
     pub fn insert(&mut self, mut connection: Box<Connection>, worker: usize) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(SlabSlot::default());
             self.slots.len() as u32 - 1
         });
         let place = &mut self.slots[slot as usize];
@@ -65,7 +65,8 @@ impl Slab {
 
     /// The slots in use.
     pub fn used(&self) -> Vec<u32> {
-        let used = |(slot, place): (usize, &Slot)| place.connection.as_ref().map(|_| slot as u32);
+        let used =
+            |(slot, place): (usize, &SlabSlot)| place.connection.as_ref().map(|_| slot as u32);
         self.slots.iter().enumerate().filter_map(used).collect()
     }
 }

@@ -4,30 +4,30 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::{Limits, Parser};
 
-use super::batch::Found;
+use super::batch::ParsedInput;
 use super::execution::Executor;
 use super::limits::ReplyLimit;
 use super::{REPLIES_MAX, Worker, limits, touch};
 use crate::base::clock::ticks;
 use crate::engine::client::connection::Reading;
-use crate::engine::client::connection::input::Input;
-use crate::engine::client::connection::large::Outside;
-use crate::engine::client::connection::output::Range;
+use crate::engine::client::connection::input::ConnectionInput;
+use crate::engine::client::connection::large::OutsideArgument;
+use crate::engine::client::connection::output::ReplyRange;
 
 /// An argument of which at least this much is missing is received straight into the connection's
 /// own buffer.
 const DIRECT_MIN: usize = 64 * 1024;
 
 /// The commands that one connection's bytes held.
-pub(super) struct Span {
+pub(super) struct CommandSpan {
     pub(super) slot: u32,
-    pub(super) found: Found,
+    pub(super) found: ParsedInput,
     /// The connection's own buffer; else the driver's memory.
     pub(super) own: bool,
     pub(super) start: *const u8,
     pub(super) len: usize,
     /// Arguments of the first command that are not among those bytes.
-    pub(super) large: Vec<Outside>,
+    pub(super) large: Vec<OutsideArgument>,
 }
 
 impl Worker {
@@ -62,7 +62,7 @@ impl Worker {
         touch(&mut self.touched, connection);
         let complete = !found.commands.is_empty();
         let large = if complete { connection.large.take() } else { Vec::new() };
-        self.spans.push(Span { slot, found, own, start, len, large });
+        self.spans.push(CommandSpan { slot, found, own, start, len, large });
     }
 
     /// Executes the batch, and puts what is left of each connection's bytes aside.
@@ -82,7 +82,7 @@ impl Worker {
         self.spans = spans;
     }
 
-    fn execute_span(&mut self, span: &mut Span, clock: &mut u64) {
+    fn execute_span(&mut self, span: &mut CommandSpan, clock: &mut u64) {
         let Some(connection) = self.connections.at(span.slot) else { return };
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
@@ -150,7 +150,7 @@ impl Worker {
         }
         let end = self.arena.bytes.len();
         if end > start {
-            let range = Range { start, end };
+            let range = ReplyRange { start, end };
             connection.add_replies(&self.arena, range);
             if !done.tells {
                 self.held.note_telling_nothing(span.slot, range);
@@ -162,11 +162,11 @@ impl Worker {
     }
 
     /// Keeps the bytes that were not executed. The batch is clear.
-    fn settle(&mut self, span: Span) {
+    fn settle(&mut self, span: CommandSpan) {
         let Some(connection) = self.connections.at(span.slot) else { return };
         let consumed = span.found.consumed;
         if connection.closing {
-            connection.input = Input::default();
+            connection.input = ConnectionInput::default();
             return;
         }
         if consumed == 0 && !span.large.is_empty() {

@@ -103,10 +103,10 @@ impl Drop for SignalStack {
 /// Pages that nobody touches before a crash.
 const SIGNAL_STACK_LEN: usize = 256 * 1024;
 
-pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+pub(crate) type StackHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// Has a signal handled so.
-pub(crate) fn catch(signal: c_int, handler: Handler, flags: c_int) {
+pub(crate) fn catch(signal: c_int, handler: StackHandler, flags: c_int) {
     // SAFETY: all zeros are a valid `sigaction`: numbers and pointers that may be null.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler as usize;

@@ -9,7 +9,7 @@
 use bobbin_server::config::{Config, OptionId};
 use bobbin_server::embedded::{Embedded, Session};
 use bobbin_server::engine::command::keys::KeyUse;
-use bobbin_server::engine::command::syntax::{self, Argument, Kind};
+use bobbin_server::engine::command::syntax::{self, Argument, ArgumentKind};
 use bobbin_server::engine::command::{Command, Flags};
 use bobbin_server::process::families;
 
@@ -105,22 +105,22 @@ fn append(
             words.extend(token.clone());
         }
         match argument.kind {
-            Kind::PureToken => {}
-            Kind::OneOf => {
+            ArgumentKind::PureToken => {}
+            ArgumentKind::OneOf => {
                 let chosen = &argument.arguments[choices.below(argument.arguments.len())];
                 append(chosen, choices, keys, words, counts);
             }
-            Kind::Block => {
+            ArgumentKind::Block => {
                 for inner in &argument.arguments {
                     append(inner, choices, keys, words, counts);
                 }
             }
-            Kind::Key => words.push(keys.name(choices)),
-            Kind::Integer => words.push(choices.one_of(&INTEGERS).into()),
-            Kind::Double => words.push(choices.one_of(&DOUBLES).into()),
-            Kind::UnixTime => words.push(choices.one_of(&TIMES).into()),
-            Kind::Pattern => words.push(b"*".to_vec()),
-            Kind::String => words.push(value(&argument.name, choices)),
+            ArgumentKind::Key => words.push(keys.name(choices)),
+            ArgumentKind::Integer => words.push(choices.one_of(&INTEGERS).into()),
+            ArgumentKind::Double => words.push(choices.one_of(&DOUBLES).into()),
+            ArgumentKind::UnixTime => words.push(choices.one_of(&TIMES).into()),
+            ArgumentKind::Pattern => words.push(b"*".to_vec()),
+            ArgumentKind::String => words.push(value(&argument.name, choices)),
         }
     }
     if argument.name.starts_with("num") {

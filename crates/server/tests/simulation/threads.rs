@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bobbin_server::embedded::records::Records;
+use bobbin_server::embedded::records::LogRecords;
 use bobbin_server::embedded::{Embedded, Process, Session};
 
 use super::crash::{Checker, History, weigh};
@@ -21,7 +21,7 @@ pub struct Stage {
     process: Process,
     keeper: Embedded,
     session: Session,
-    records: Records,
+    records: LogRecords,
     checker: Checker,
     units: AtomicU64,
 }
@@ -138,7 +138,7 @@ fn send_units(process: Process, seed: u64, units: &AtomicU64) {
 }
 
 /// What is heard, and the last record at that time.
-fn listen(process: Process, records: &Records, done: &AtomicBool) -> Vec<(u64, String)> {
+fn listen(process: Process, records: &LogRecords, done: &AtomicBool) -> Vec<(u64, String)> {
     let mut listener = process.worker(0).expect("there are threads for all");
     let mut session = listener.connect();
     for channel in ["units", "__keyevent@0__:del"] {

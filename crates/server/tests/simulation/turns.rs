@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use bobbin_server::base::random::Random;
-use bobbin_server::embedded::records::{Base, Records};
+use bobbin_server::embedded::records::{BaseInProgress, LogRecords};
 use bobbin_server::embedded::{Embedded, Process, Session};
 
 use super::crash::{Checker, Digest, History};
@@ -22,7 +22,7 @@ pub struct Stage {
     /// Its sessions do nothing but listen.
     listener: Embedded,
     _listening: Session,
-    records: Records,
+    records: LogRecords,
     checker: Checker,
     now_ms: i64,
     units: u64,
@@ -63,7 +63,7 @@ struct Play<'a> {
 
 /// A base in the making, and what is logged behind it.
 struct Making {
-    base: Base,
+    base: BaseInProgress,
     behind: History,
 }
 
@@ -148,7 +148,7 @@ impl Stage {
         self.workers.iter_mut().for_each(|worker| worker.set_time(self.now_ms));
     }
 
-    fn finish(&mut self, mut base: Base) -> Vec<u8> {
+    fn finish(&mut self, mut base: BaseInProgress) -> Vec<u8> {
         while self.workers[0].step_base(&mut base) {}
         base.finish()
     }

@@ -10,20 +10,20 @@ use crate::engine::command::{Call, Failure};
 /// Conditions that a client has to fulfil, all of them.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    conditions: Vec<Condition>,
+    conditions: Vec<FilterCondition>,
     skip_me: bool,
 }
 
 #[derive(Debug)]
-struct Condition {
-    field: Field,
+struct FilterCondition {
+    field: FilterField,
     /// Written as `NOT-...`: the client must be another.
     negated: bool,
 }
 
 /// What is compared, and with what.
 #[derive(Debug)]
-enum Field {
+enum FilterField {
     /// Ascending: there may be as many as a command has words, and each client is looked for among
     /// them.
     Id(Vec<u64>),
@@ -62,18 +62,19 @@ impl Filter {
             let field = if name == b"id" {
                 let (ids, after) = ids(value, rest)?;
                 rest = after;
-                Field::Id(ids)
+                FilterField::Id(ids)
             } else {
-                Field::parse(name, negated, value, call)?
+                FilterField::parse(name, negated, value, call)?
             };
-            filter.add(Condition { field, negated });
+            filter.add(FilterCondition { field, negated });
         }
         Ok(filter)
     }
 
-    fn add(&mut self, condition: Condition) {
-        let kind =
-            |condition: &Condition| (std::mem::discriminant(&condition.field), condition.negated);
+    fn add(&mut self, condition: FilterCondition) {
+        let kind = |condition: &FilterCondition| {
+            (std::mem::discriminant(&condition.field), condition.negated)
+        };
         self.conditions.retain(|earlier| kind(earlier) != kind(&condition));
         self.conditions.push(condition);
     }
@@ -87,7 +88,7 @@ impl Filter {
     }
 }
 
-impl Field {
+impl FilterField {
     fn parse(name: &[u8], negated: bool, value: &[u8], call: &Call<'_>) -> Result<Self, Failure> {
         Ok(match name {
             b"type" => Self::Type(class(value)?),

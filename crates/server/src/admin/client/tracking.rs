@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::engine::command::{Call, Failure, Outcome};
-use crate::engine::tracking::{self, Mode, Tracked};
+use crate::engine::tracking::{self, ConnectionTracking, Mode};
 
 /// The options of CLIENT TRACKING.
 #[derive(Default)]
-struct Options<'a> {
+struct TrackingOptions<'a> {
     mode: Mode,
     /// 0: none.
     redirect: u64,
@@ -16,7 +16,7 @@ struct Options<'a> {
 }
 
 pub(super) fn tracking(call: &mut Call<'_>) -> Outcome {
-    let options = Options::parse(call)?;
+    let options = TrackingOptions::parse(call)?;
     if call.word_is(2, "off") {
         tracking::disable(call.server, call.client);
         call.reply.ok();
@@ -26,7 +26,7 @@ pub(super) fn tracking(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     options.check(call.client.tracking.as_deref())?;
-    let Options { mut prefixes, mode, redirect } = options;
+    let TrackingOptions { mut prefixes, mode, redirect } = options;
     let broadcasts = mode.has(Mode::BROADCAST);
     if broadcasts && prefixes.is_empty() {
         prefixes.push(b"");
@@ -51,7 +51,7 @@ pub(super) fn broadcasts(args: &[&[u8]]) -> bool {
     args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(b"bcast"))
 }
 
-impl<'a> Options<'a> {
+impl<'a> TrackingOptions<'a> {
     fn parse(call: &Call<'a>) -> Result<Self, Failure> {
         let mut options = Self::default();
         let mut at = 3;
@@ -83,7 +83,7 @@ impl<'a> Options<'a> {
     }
 
     /// Whether the options go together, and with what the client does already.
-    fn check(&self, before: Option<&Tracked>) -> Outcome {
+    fn check(&self, before: Option<&ConnectionTracking>) -> Outcome {
         let broadcasts = self.mode.has(Mode::BROADCAST);
         if !broadcasts && !self.prefixes.is_empty() {
             return Err("ERR PREFIX option requires BCAST mode to be enabled".into());

@@ -4,7 +4,7 @@ use bobbin_resp::{Aggregate, Reply};
 
 use super::info;
 use crate::engine::command::Registered;
-use crate::engine::command::syntax::{self, Argument, Kind};
+use crate::engine::command::syntax::{self, Argument, ArgumentKind};
 
 /// A map of what the row says, without what it does not say.
 pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
@@ -80,7 +80,7 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
     };
     text(reply, "name", &argument.name);
     text(reply, "type", argument.kind.name());
-    if !matches!(argument.kind, Kind::OneOf | Kind::Block) {
+    if !matches!(argument.kind, ArgumentKind::OneOf | ArgumentKind::Block) {
         text(reply, "display_text", &argument.display);
         fields += 1;
     }

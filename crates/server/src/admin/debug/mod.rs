@@ -226,15 +226,15 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     Aof::of(server).rewrites.cancel();
     call.data.propagate_nothing();
     forget_everything(call);
-    let waiter = blocking::block(call, Loading, &[], None);
+    let waiter = blocking::block(call, LoadingClient, &[], None);
     aof::load_log_again(server, waiter);
     Ok(())
 }
 
 /// The client of LOADAOF.
-struct Loading;
+struct LoadingClient;
 
-impl Wait for Loading {
+impl Wait for LoadingClient {
     fn can_be_unblocked(&self) -> bool {
         false
     }

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Unit::{Bytes, Milliseconds, Number};
-use super::{Lines, Section, Shown, gauge, label, zero};
+use super::InfoUnit::{Bytes, Milliseconds, Number};
+use super::{Lines, Section, SectionShown, gauge, label, zero};
 use crate::engine::client::ClientFlag;
 use crate::engine::server::Server;
-use crate::engine::server::pause::Paused;
+use crate::engine::server::pause::ActivePause;
 
 pub(super) const CLIENTS: Section = Section {
     name: "clients",
     title: "Clients",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Fields(&[
         gauge("connected_clients", Number, "Connections of clients.", |s| {
             s.clients().connected.into()
@@ -101,6 +101,6 @@ impl ClientFigures {
     }
 }
 
-fn pause(server: &Server) -> Option<Paused> {
+fn pause(server: &Server) -> Option<ActivePause> {
     server.paused(server.clock.now_ms())
 }

@@ -1,26 +1,26 @@
 //! The sections of commands and errors.
 
-use super::{Lines, Section, Shown, Snapshot, line};
+use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::telemetry::histogram;
 
 pub(super) const COMMANDSTATS: Section = Section {
     name: "commandstats",
     title: "Commandstats",
-    shown: Shown::All,
+    shown: SectionShown::All,
     lines: Lines::Written(write_commands),
 };
 
 pub(super) const ERRORSTATS: Section = Section {
     name: "errorstats",
     title: "Errorstats",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Written(write_errors),
 };
 
 pub(super) const LATENCYSTATS: Section = Section {
     name: "latencystats",
     title: "Latencystats",
-    shown: Shown::All,
+    shown: SectionShown::All,
     lines: Lines::Written(write_latencies),
 };
 

@@ -2,13 +2,13 @@
 
 use bobbin_store::SHARDS;
 
-use super::{Lines, Section, Shown, Snapshot, line};
+use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
 
 pub(super) const KEYSPACE: Section = Section {
     name: "keyspace",
     title: "Keyspace",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Written(write),
 };
 

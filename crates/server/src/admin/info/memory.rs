@@ -2,15 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Unit::{Bytes, Number};
-use super::{Lines, Section, Shown, Snapshot, Value, counter, gauge, human, label, zero};
+use super::InfoUnit::{Bytes, Number};
+use super::{
+    InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, human, label, zero,
+};
 use crate::base::allocator;
 use crate::engine::server::Server;
 
 pub(super) const MEMORY: Section = Section {
     name: "memory",
     title: "Memory",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Fields(&[
         gauge("used_memory", Bytes, "Memory in use.", |s| s.memory().used.into()),
         label("used_memory_human", |s| human(s.memory().used as u64).into()),
@@ -90,13 +92,13 @@ pub(super) const MEMORY: Section = Section {
         label("maxmemory_human", |s| human(s.server.config.maxmemory()).into()),
         label("maxmemory_policy", |s| s.server.config.maxmemory_policy().word().into()),
         gauge("allocator_frag_ratio", Number, "Pages given out, to memory in them that is.", |s| {
-            Value::Decimal(s.memory().fragmentation().0, 2)
+            InfoValue::Decimal(s.memory().fragmentation().0, 2)
         }),
         gauge("allocator_frag_bytes", Bytes, "Free parts of pages given out.", |s| {
             s.memory().fragmentation().1.into()
         }),
         gauge("allocator_rss_ratio", Number, "Pages of the allocator, to those given out.", |s| {
-            Value::Decimal(s.memory().allocator_rss().0, 2)
+            InfoValue::Decimal(s.memory().allocator_rss().0, 2)
         }),
         gauge(
             "allocator_rss_bytes",
@@ -105,13 +107,13 @@ pub(super) const MEMORY: Section = Section {
             |s| s.memory().allocator_rss().1.into(),
         ),
         gauge("rss_overhead_ratio", Number, "The process's memory, to the allocator's.", |s| {
-            Value::Decimal(s.memory().rss_overhead().0, 2)
+            InfoValue::Decimal(s.memory().rss_overhead().0, 2)
         }),
         gauge("rss_overhead_bytes", Bytes, "Memory of the process beside the allocator's.", |s| {
             s.memory().rss_overhead().1.into()
         }),
         gauge("mem_fragmentation_ratio", Number, "The process's memory, to what is in use.", |s| {
-            Value::Decimal(s.memory().total_overhead().0, 2)
+            InfoValue::Decimal(s.memory().total_overhead().0, 2)
         }),
         gauge("mem_fragmentation_bytes", Bytes, "Memory of the process that is not in use.", |s| {
             s.memory().total_overhead().1.into()
@@ -167,7 +169,7 @@ pub struct MemoryFigures {
     pub overhead: usize,
     /// What the kernel has given to the process.
     pub resident: usize,
-    pub allocator: allocator::Figures,
+    pub allocator: allocator::AllocatorFigures,
 }
 
 /// A ratio and a difference, in bytes, of the same two figures.
@@ -222,7 +224,7 @@ fn compare(whole: usize, part: usize) -> Comparison {
     (whole as f64 / part.max(1) as f64, whole as i64 - part as i64)
 }
 
-fn percent(part: usize, whole: usize) -> Value {
+fn percent(part: usize, whole: usize) -> InfoValue {
     format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64).into()
 }
 

@@ -1,7 +1,7 @@
 //! What the server tells about itself: one table of sections and fields, from which INFO is written
 //! and other readers can be.
 //!
-//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, its unit, what it
+//! A [`InfoField`] is one line whose name is fixed: its name, whether it counts up, its unit, what it
 //! means, and how it is read from a [`Snapshot`]. Sections whose lines depend on what there is
 //! (commands, databases, threads) write them themselves.
 
@@ -21,20 +21,20 @@ pub(super) use command::COMMANDS;
 pub use keyspace::{DatabaseFigures, KeyspaceFigures};
 pub use memory::MemoryFigures;
 pub use snapshot::Snapshot;
-pub use unit::Unit;
+pub use unit::InfoUnit;
 
 /// A group of lines under a title.
 pub struct Section {
     /// As INFO's argument names it, in lower case.
     pub name: &'static str,
     pub title: &'static str,
-    pub shown: Shown,
+    pub shown: SectionShown,
     pub lines: Lines,
 }
 
 /// When a section is part of the answer, beside when it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum SectionShown {
     /// Without arguments, and with `default`, `all` and `everything`.
     Default,
     /// With `all` and `everything`.
@@ -46,24 +46,24 @@ pub enum Shown {
 }
 
 pub enum Lines {
-    Fields(&'static [Field]),
-    Written(Writer),
+    Fields(&'static [InfoField]),
+    Written(InfoWriter),
     /// Fields, then lines that depend on what there is.
-    Both(&'static [Field], Writer),
+    Both(&'static [InfoField], InfoWriter),
 }
 
 /// Appends lines that depend on what there is.
-pub type Writer = fn(&Snapshot<'_>, &mut String);
+pub type InfoWriter = fn(&Snapshot<'_>, &mut String);
 
 /// One line with a fixed name.
-pub struct Field {
+pub struct InfoField {
     pub name: &'static str,
     pub nature: Nature,
-    pub value: Read,
+    pub value: FieldRead,
 }
 
 /// How a field is read.
-pub type Read = fn(&Snapshot<'_>) -> Value;
+pub type FieldRead = fn(&Snapshot<'_>) -> InfoValue;
 
 /// What becomes of a field over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,13 +81,13 @@ pub enum Nature {
 /// What a number is measured in, and what it says, in a sentence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meaning {
-    pub unit: Unit,
+    pub unit: InfoUnit,
     pub help: &'static str,
 }
 
 /// What a field shows.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Value {
+pub enum InfoValue {
     Unsigned(u64),
     Signed(i64),
     /// A number, and how many decimals to show.
@@ -123,10 +123,10 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
     let mut text = String::with_capacity(TEXT_USUAL_BYTES);
     for section in SECTIONS {
         let shown = match section.shown {
-            Shown::Default => default || all || everything,
-            Shown::All => all || everything,
-            Shown::NotAll => default || everything,
-            Shown::Named => false,
+            SectionShown::Default => default || all || everything,
+            SectionShown::All => all || everything,
+            SectionShown::NotAll => default || everything,
+            SectionShown::Named => false,
         };
         if shown || is(section.name) {
             if !text.is_empty() {
@@ -162,24 +162,34 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     write!(text, "{content}\r\n").ok();
 }
 
-const fn counter(name: &'static str, unit: Unit, help: &'static str, value: Read) -> Field {
-    Field { name, nature: Nature::Counter(Meaning { unit, help }), value }
+const fn counter(
+    name: &'static str,
+    unit: InfoUnit,
+    help: &'static str,
+    value: FieldRead,
+) -> InfoField {
+    InfoField { name, nature: Nature::Counter(Meaning { unit, help }), value }
 }
 
-const fn gauge(name: &'static str, unit: Unit, help: &'static str, value: Read) -> Field {
-    Field { name, nature: Nature::Gauge(Meaning { unit, help }), value }
+const fn gauge(
+    name: &'static str,
+    unit: InfoUnit,
+    help: &'static str,
+    value: FieldRead,
+) -> InfoField {
+    InfoField { name, nature: Nature::Gauge(Meaning { unit, help }), value }
 }
 
-const fn label(name: &'static str, value: Read) -> Field {
-    Field { name, nature: Nature::Label, value }
+const fn label(name: &'static str, value: FieldRead) -> InfoField {
+    InfoField { name, nature: Nature::Label, value }
 }
 
 /// A counter or gauge of something that is not there, which never leaves zero.
-const fn zero(name: &'static str) -> Field {
-    Field { name, nature: Nature::Absent, value: |_| Value::Unsigned(0) }
+const fn zero(name: &'static str) -> InfoField {
+    InfoField { name, nature: Nature::Absent, value: |_| InfoValue::Unsigned(0) }
 }
 
-impl std::fmt::Display for Value {
+impl std::fmt::Display for InfoValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unsigned(value) => write!(f, "{value}"),
@@ -190,37 +200,37 @@ impl std::fmt::Display for Value {
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for InfoValue {
     fn from(value: u64) -> Self {
         Self::Unsigned(value)
     }
 }
 
-impl From<usize> for Value {
+impl From<usize> for InfoValue {
     fn from(value: usize) -> Self {
         Self::Unsigned(value as u64)
     }
 }
 
-impl From<i64> for Value {
+impl From<i64> for InfoValue {
     fn from(value: i64) -> Self {
         Self::Signed(value)
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for InfoValue {
     fn from(value: bool) -> Self {
         Self::Unsigned(u64::from(value))
     }
 }
 
-impl From<String> for Value {
+impl From<String> for InfoValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for InfoValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
@@ -265,6 +275,6 @@ mod tests {
     fn bytes_for_people() {
         let shown = [0, 336, 1024, 941_488, 14_684_160, 25_276_510_208].map(human);
         assert_eq!(shown, ["0B", "336B", "1.00K", "919.42K", "14.00M", "23.54G"]);
-        assert_eq!(Value::Decimal(1.0, 2).to_string(), "1.00");
+        assert_eq!(InfoValue::Decimal(1.0, 2).to_string(), "1.00");
     }
 }

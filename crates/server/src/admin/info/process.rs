@@ -3,8 +3,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Unit::{Bytes, Number, Seconds};
-use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
+use super::InfoUnit::{Bytes, Number, Seconds};
+use super::{
+    InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, line, zero,
+};
 use crate::config::OptionId;
 use crate::engine::server::{REDIS_VERSION, VERSION};
 use crate::persistence::Persistence;
@@ -14,7 +16,7 @@ use crate::persistence::aof::rewrite;
 pub(super) const SERVER: Section = Section {
     name: "server",
     title: "Server",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Both(
         &[
             label("redis_version", |_| REDIS_VERSION.into()),
@@ -61,7 +63,7 @@ pub(super) const SERVER: Section = Section {
 pub(super) const PERSISTENCE: Section = Section {
     name: "persistence",
     title: "Persistence",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Both(
         &[
             gauge("loading", Number, "Whether a file is loaded (1).", |s| {
@@ -72,7 +74,7 @@ pub(super) const PERSISTENCE: Section = Section {
             zero("current_cow_size"),
             zero("current_cow_size_age"),
             gauge("current_fork_perc", Number, "Always 0: nothing forks.", |_| {
-                Value::Decimal(0.0, 2)
+                InfoValue::Decimal(0.0, 2)
             }),
             gauge(
                 "current_save_keys_processed",
@@ -176,7 +178,7 @@ pub(super) const PERSISTENCE: Section = Section {
 pub(super) const REPLICATION: Section = Section {
     name: "replication",
     title: "Replication",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Fields(&[
         label("role", |_| "master".into()),
         zero("connected_slaves"),
@@ -185,9 +187,9 @@ pub(super) const REPLICATION: Section = Section {
         label("master_replid", |s| s.server.run_id.as_str().into()),
         label("master_replid2", |_| "0".repeat(40).into()),
         counter("master_repl_offset", Number, "Always 0: there are no replicas.", |_| {
-            Value::Unsigned(0)
+            InfoValue::Unsigned(0)
         }),
-        label("second_repl_offset", |_| Value::Signed(-1)),
+        label("second_repl_offset", |_| InfoValue::Signed(-1)),
         zero("repl_backlog_active"),
         label("repl_backlog_size", |s| s.server.config.repl_backlog_size().into()),
         zero("repl_backlog_first_byte_offset"),
@@ -198,33 +200,37 @@ pub(super) const REPLICATION: Section = Section {
 pub(super) const CPU: Section = Section {
     name: "cpu",
     title: "CPU",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Fields(&[
         counter("used_cpu_sys", Seconds, "Processor time in the kernel.", |s| {
-            Value::Decimal(s.usage().system_s, 6)
+            InfoValue::Decimal(s.usage().system_s, 6)
         }),
         counter("used_cpu_user", Seconds, "Processor time of the process itself.", |s| {
-            Value::Decimal(s.usage().user_s, 6)
+            InfoValue::Decimal(s.usage().user_s, 6)
         }),
         counter("used_cpu_sys_children", Seconds, "Always 0: there are no children.", |_| {
-            Value::Decimal(0.0, 6)
+            InfoValue::Decimal(0.0, 6)
         }),
         counter("used_cpu_user_children", Seconds, "Always 0: there are no children.", |_| {
-            Value::Decimal(0.0, 6)
+            InfoValue::Decimal(0.0, 6)
         }),
         // No thread is the main one: these are of the worker that answers.
-        label("used_cpu_sys_main_thread", |s| Value::Decimal(s.usage().thread_system_s, 6)),
-        label("used_cpu_user_main_thread", |s| Value::Decimal(s.usage().thread_user_s, 6)),
+        label("used_cpu_sys_main_thread", |s| InfoValue::Decimal(s.usage().thread_system_s, 6)),
+        label("used_cpu_user_main_thread", |s| InfoValue::Decimal(s.usage().thread_user_s, 6)),
     ]),
 };
 
-pub(super) const MODULES: Section =
-    Section { name: "modules", title: "Modules", shown: Shown::NotAll, lines: Lines::Fields(&[]) };
+pub(super) const MODULES: Section = Section {
+    name: "modules",
+    title: "Modules",
+    shown: SectionShown::NotAll,
+    lines: Lines::Fields(&[]),
+};
 
 pub(super) const CLUSTER: Section = Section {
     name: "cluster",
     title: "Cluster",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
@@ -252,11 +258,11 @@ fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
 }
 
-fn status(is_good: bool) -> Value {
+fn status(is_good: bool) -> InfoValue {
     if is_good { "ok" } else { "err" }.into()
 }
 
-const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
+const CLUSTER_FIELDS: &[InfoField] = &[zero("cluster_enabled")];
 
 /// How far the loading of a file is.
 fn loading(snapshot: &Snapshot<'_>, text: &mut String) {

@@ -6,7 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use super::clients::ClientFigures;
 use super::keyspace::KeyspaceFigures;
 use super::memory::MemoryFigures;
-use crate::base::usage::Usage;
+use crate::base::usage::ProcessorUsage;
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::Totals;
@@ -22,7 +22,7 @@ pub struct Snapshot<'a> {
     clients: OnceCell<ClientFigures>,
     memory: OnceCell<MemoryFigures>,
     keyspace: OnceCell<KeyspaceFigures>,
-    usage: OnceCell<Usage>,
+    usage: OnceCell<ProcessorUsage>,
     tracked: OnceCell<(usize, usize)>,
 }
 
@@ -94,8 +94,8 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    pub fn usage(&self) -> Usage {
-        *self.usage.get_or_init(Usage::now)
+    pub fn usage(&self) -> ProcessorUsage {
+        *self.usage.get_or_init(ProcessorUsage::now)
     }
 
     /// Microseconds that this many ticks are.

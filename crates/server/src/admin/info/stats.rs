@@ -1,19 +1,23 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
-use super::Unit::{Bytes, Kilobytes, Microseconds, Number};
-use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Number};
+use super::{InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, zero};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
-use crate::engine::pubsub::Kind;
-use crate::engine::telemetry::rates::Note;
+use crate::engine::pubsub::ChannelKind;
+use crate::engine::telemetry::rates::RateSample;
 
-pub(super) const STATS: Section =
-    Section { name: "stats", title: "Stats", shown: Shown::Default, lines: Lines::Fields(FIELDS) };
+pub(super) const STATS: Section = Section {
+    name: "stats",
+    title: "Stats",
+    shown: SectionShown::Default,
+    lines: Lines::Fields(FIELDS),
+};
 
 pub(super) const DEBUG: Section = Section {
     name: "debug",
     title: "Debug",
-    shown: Shown::Named,
+    shown: SectionShown::Named,
     lines: Lines::Fields(&[
         zero("eventloop_duration_aof_sum"),
         counter(
@@ -31,7 +35,7 @@ pub(super) const DEBUG: Section = Section {
     ]),
 };
 
-const FIELDS: &[Field] = &[
+const FIELDS: &[InfoField] = &[
     counter("total_connections_received", Number, "Connections accepted.", |s| {
         s.server.services.connections_received(&s.server.clients).into()
     }),
@@ -71,13 +75,13 @@ const FIELDS: &[Field] = &[
     }),
     // The index of expiries knows which keys are due: none is looked at in vain.
     gauge("expired_stale_perc", Number, "Always 0: no key is looked at in vain.", |_| {
-        Value::Decimal(0.0, 2)
+        InfoValue::Decimal(0.0, 2)
     }),
     gauge(
         "expired_keys_with_volatile_items_stale_perc",
         Number,
         "Always 0: no hash is looked at in vain.",
-        |_| Value::Decimal(0.0, 2),
+        |_| InfoValue::Decimal(0.0, 2),
     ),
     zero("expired_time_cap_reached_count"),
     zero("expire_cycle_cpu_milliseconds"),
@@ -99,13 +103,13 @@ const FIELDS: &[Field] = &[
         s.totals().keyspace_misses.get().into()
     }),
     gauge("pubsub_channels", Number, "Channels that somebody listens to.", |s| {
-        (s.server.pubsub.len(Kind::Channel) as u64).into()
+        (s.server.pubsub.len(ChannelKind::Channel) as u64).into()
     }),
     gauge("pubsub_patterns", Number, "Patterns that somebody listens to.", |s| {
-        (s.server.pubsub.len(Kind::Pattern) as u64).into()
+        (s.server.pubsub.len(ChannelKind::Pattern) as u64).into()
     }),
     gauge("pubsubshard_channels", Number, "Shard channels that somebody listens to.", |s| {
-        (s.server.pubsub.len(Kind::Shard) as u64).into()
+        (s.server.pubsub.len(ChannelKind::Shard) as u64).into()
     }),
     zero("latest_fork_usec"),
     zero("total_forks"),
@@ -203,12 +207,12 @@ const FIELDS: &[Field] = &[
     }),
 ];
 
-fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {
+fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&RateSample) -> u64) -> f64 {
     snapshot.server.services.rates.per_second(counter)
 }
 
-fn kilobytes(bytes: f64) -> Value {
-    Value::Decimal(bytes / 1024.0, 2)
+fn kilobytes(bytes: f64) -> InfoValue {
+    InfoValue::Decimal(bytes / 1024.0, 2)
 }
 
 /// Ticks that commands took, of all commands.
@@ -217,7 +221,7 @@ fn command_ticks(snapshot: &Snapshot<'_>) -> u64 {
     server.registry.all().iter().map(|c| server.workers.command_ticks(c.id)).sum()
 }
 
-impl From<f64> for Value {
+impl From<f64> for InfoValue {
     /// A whole number.
     fn from(value: f64) -> Self {
         Self::Unsigned(value as u64)

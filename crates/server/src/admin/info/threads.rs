@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Unit::Number;
-use super::{Lines, Section, Shown, Snapshot, gauge, label, line};
+use super::InfoUnit::Number;
+use super::{Lines, Section, SectionShown, Snapshot, gauge, label, line};
 
 pub(super) const THREADS: Section = Section {
     name: "threads",
     title: "Threads",
-    shown: Shown::Default,
+    shown: SectionShown::Default,
     lines: Lines::Both(
         &[
             gauge(

@@ -2,13 +2,13 @@
 
 use bobbin_tls::CertificateFacts;
 
-use super::Unit::Number;
-use super::{Lines, Section, Shown, Value, counter, gauge, label};
+use super::InfoUnit::Number;
+use super::{InfoValue, Lines, Section, SectionShown, counter, gauge, label};
 
 pub(super) const TLS: Section = Section {
     name: "tls",
     title: "TLS",
-    shown: Shown::All,
+    shown: SectionShown::All,
     lines: Lines::Fields(&[
         label("tls_server_cert_serial", |s| serial(s.server.tls.facts().server)),
         gauge(
@@ -43,12 +43,12 @@ pub(super) const TLS: Section = Section {
     ]),
 };
 
-fn serial(facts: Option<CertificateFacts>) -> Value {
+fn serial(facts: Option<CertificateFacts>) -> InfoValue {
     facts.map_or_else(|| "none".into(), |facts| facts.serial.as_str().into())
 }
 
 /// Until it expires; 0 when it has, and without a certificate.
-fn left_s(facts: Option<CertificateFacts>) -> Value {
+fn left_s(facts: Option<CertificateFacts>) -> InfoValue {
     let left_s = |facts: CertificateFacts| facts.expires_s - crate::base::clock::system_ms() / 1000;
     facts.map_or(0, left_s).max(0).into()
 }

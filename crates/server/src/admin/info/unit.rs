@@ -2,7 +2,7 @@
 
 /// What a field is measured in; metrics are in base units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum InfoUnit {
     /// It counts things, is a ratio, or is shown to Prometheus as it stands.
     Number,
     Bytes,
@@ -12,7 +12,7 @@ pub enum Unit {
     Microseconds,
 }
 
-impl Unit {
+impl InfoUnit {
     /// What a metric's name ends in.
     pub const fn suffix(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use crate::engine::server::Server;
 
 /// What was gathered.
 #[derive(Clone, Default)]
-pub(super) struct Figures {
+pub(super) struct MetricFigures {
     pub keyspace: KeyspaceFigures,
     /// Keys that clients keep copies of, and copies.
     pub tracked: (usize, usize),
@@ -21,17 +21,17 @@ pub(super) struct Figures {
 }
 
 /// The thread that gathers the figures of the shards.
-pub(super) struct Gatherer(Arc<Shared>);
+pub(super) struct Gatherer(Arc<SharedFigures>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedFigures {
+    state: Mutex<GatherState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    figures: Figures,
+struct GatherState {
+    figures: MetricFigures,
     /// How often somebody asked, and how often that was answered.
     asked: u64,
     answered: u64,
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Gatherer {
     pub(super) fn start(server: &'static Server) -> Result<Self, String> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedFigures::default());
         let seed = server.clock.now_ms() as u64;
         let (own, keyspace, gate) = (Arc::clone(&shared), &server.keyspace, &server.gate);
         let run = move || {
@@ -54,7 +54,7 @@ impl Gatherer {
                 own.answer(|| {
                     data.enter();
                     data.now_ms = server.clock.now_ms();
-                    let figures = Figures {
+                    let figures = MetricFigures {
                         keyspace: KeyspaceFigures::of(&mut data),
                         tracked: data.tracked(),
                         at: Some(Instant::now()),
@@ -70,23 +70,23 @@ impl Gatherer {
     }
 
     /// New figures; those of before if that takes too long.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> MetricFigures {
         let mut state = self.0.state.lock();
         state.asked += 1;
         let asked = state.asked;
         self.0.changed.notify_all();
-        let waiting = |state: &mut State| state.answered < asked;
+        let waiting = |state: &mut GatherState| state.answered < asked;
         let waited = self.0.changed.wait_timeout_while(state, PATIENCE, waiting);
         let (state, _) = waited;
         state.figures.clone()
     }
 }
 
-impl Shared {
+impl SharedFigures {
     /// Waits until somebody asks, and answers.
-    fn answer(&self, gather: impl FnOnce() -> Figures) {
+    fn answer(&self, gather: impl FnOnce() -> MetricFigures) {
         let state = self.state.lock();
-        let idle = |state: &mut State| state.asked == state.answered;
+        let idle = |state: &mut GatherState| state.asked == state.answered;
         let asked = self.changed.wait_while(state, idle).asked;
         let figures = gather();
         let mut state = self.state.lock();

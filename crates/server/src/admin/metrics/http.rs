@@ -14,11 +14,11 @@ pub(super) struct Exchange {
     request: Vec<u8>,
     response: Vec<u8>,
     sent: usize,
-    state: State,
+    state: HttpState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum State {
+pub(super) enum HttpState {
     #[default]
     Receiving,
     Sending,
@@ -58,16 +58,20 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Exchange {
-    pub(super) const fn state(&self) -> State {
+    pub(super) const fn state(&self) -> HttpState {
         self.state
     }
 
     /// Does what can be done without waiting.
-    pub(super) fn go_on(&mut self, stream: &mut (impl Read + Write), site: &impl Answers) -> State {
-        if self.state == State::Receiving {
+    pub(super) fn go_on(
+        &mut self,
+        stream: &mut (impl Read + Write),
+        site: &impl Answers,
+    ) -> HttpState {
+        if self.state == HttpState::Receiving {
             self.receive(stream, site);
         }
-        if self.state == State::Sending {
+        if self.state == HttpState::Sending {
             self.send(stream);
         }
         self.state
@@ -75,24 +79,24 @@ impl Exchange {
 
     fn receive(&mut self, stream: &mut impl Read, site: &impl Answers) {
         let mut chunk = [0; 1024];
-        while self.state == State::Receiving {
+        while self.state == HttpState::Receiving {
             match stream.read(&mut chunk) {
-                Ok(0) => self.state = State::Done,
+                Ok(0) => self.state = HttpState::Done,
                 Ok(count) => {
                     // The end may have begun in what came before.
                     let from = self.request.len().saturating_sub(HEAD_END.len() - 1);
                     self.request.extend_from_slice(&chunk[..count]);
                     if has_end(&self.request[from..]) {
                         self.response = respond(&self.request, site);
-                        self.state = State::Sending;
+                        self.state = HttpState::Sending;
                     } else if self.request.len() > HEAD_BYTES_MAX {
                         self.response = response("431 Request Header Fields Too Large", "", None);
-                        self.state = State::Sending;
+                        self.state = HttpState::Sending;
                     }
                 }
                 Err(error) => {
                     if !is_temporary(&error) {
-                        self.state = State::Done;
+                        self.state = HttpState::Done;
                     }
                     return;
                 }
@@ -108,7 +112,7 @@ impl Exchange {
                 _ => break,
             }
         }
-        self.state = State::Done;
+        self.state = HttpState::Done;
     }
 }
 
@@ -225,7 +229,7 @@ mod tests {
         }
     }
 
-    fn answer(request: &str) -> (State, String) {
+    fn answer(request: &str) -> (HttpState, String) {
         let mut stream = Stream { input: request.as_bytes(), output: Vec::new() };
         let site = Site { is_known: |name: &str| name == "db.local", metrics: || "up 1\n".into() };
         let state = Exchange::default().go_on(&mut stream, &site);
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn metrics_are_got() {
         let (state, response) = answer("GET /metrics?x=y HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert_eq!(state, State::Done);
+        assert_eq!(state, HttpState::Done);
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"));
@@ -247,7 +251,7 @@ mod tests {
     fn only_who_calls_the_server_by_its_name_is_answered() {
         let status = |fields: &str| {
             let (state, response) = answer(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n"));
-            assert_eq!(state, State::Done);
+            assert_eq!(state, HttpState::Done);
             response["HTTP/1.1 ".len()..][..3].to_owned()
         };
         for host in [
@@ -290,11 +294,11 @@ mod tests {
             ("GET /metrics HTTP/2\r\n\r\n", "505 "),
         ] {
             let (state, response) = answer(request);
-            assert_eq!(state, State::Done, "{request}");
+            assert_eq!(state, HttpState::Done, "{request}");
             assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {response}");
         }
         let (_, response) = answer(&format!("GET /metrics HTTP/1.1\r\nX: {}", "y".repeat(9000)));
         assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
-        assert_eq!(answer("GET /metrics HTTP/1.1\r\n"), (State::Receiving, String::new()));
+        assert_eq!(answer("GET /metrics HTTP/1.1\r\n"), (HttpState::Receiving, String::new()));
     }
 }

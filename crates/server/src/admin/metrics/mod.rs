@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
-use self::http::{Exchange, Site, State};
+use self::http::{Exchange, HttpState, Site};
 use crate::config::OptionId;
 use crate::engine::server::Server;
 
@@ -28,7 +28,7 @@ const PEERS_MAX: usize = 16;
 /// How long an exchange may take, from the connection to the last byte.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
 
-struct Peer {
+struct MetricsPeer {
     stream: TcpStream,
     exchange: Exchange,
     until: Instant,
@@ -90,23 +90,23 @@ fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
 /// Answers for ever.
 fn serve(listeners: &[TcpListener], site: &impl http::Answers) {
     // The oldest first.
-    let mut peers: Vec<Peer> = Vec::new();
+    let mut peers: Vec<MetricsPeer> = Vec::new();
     loop {
         wait(listeners, &peers);
         accept(listeners, &mut peers);
         let now = Instant::now();
         peers.retain_mut(|peer| {
-            now < peer.until && peer.exchange.go_on(&mut peer.stream, site) != State::Done
+            now < peer.until && peer.exchange.go_on(&mut peer.stream, site) != HttpState::Done
         });
         peers.drain(..peers.len().saturating_sub(PEERS_MAX));
     }
 }
 
 /// Sleeps until a peer, or a new one, can be seen to, or somebody's time is over.
-fn wait(listeners: &[TcpListener], peers: &[Peer]) {
+fn wait(listeners: &[TcpListener], peers: &[MetricsPeer]) {
     let accepting = listeners.iter().map(|listener| (listener.as_fd(), PollFlags::IN));
     let served = peers.iter().map(|peer| {
-        let sends = peer.exchange.state() == State::Sending;
+        let sends = peer.exchange.state() == HttpState::Sending;
         (peer.stream.as_fd(), if sends { PollFlags::OUT } else { PollFlags::IN })
     });
     let all = accepting.chain(served);
@@ -124,7 +124,7 @@ fn wait(listeners: &[TcpListener], peers: &[Peer]) {
     }
 }
 
-fn accept(listeners: &[TcpListener], peers: &mut Vec<Peer>) {
+fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>) {
     for listener in listeners {
         // Those that come at once are all seen to once before the oldest go.
         for _ in 0..PEERS_MAX {
@@ -132,7 +132,7 @@ fn accept(listeners: &[TcpListener], peers: &mut Vec<Peer>) {
                 Ok((stream, _)) => {
                     if stream.set_nonblocking(true).is_ok() {
                         let until = Instant::now() + EXCHANGE_MAX;
-                        peers.push(Peer { stream, exchange: Exchange::default(), until });
+                        peers.push(MetricsPeer { stream, exchange: Exchange::default(), until });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -5,13 +5,13 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use super::figures::Gatherer;
-use crate::admin::info::{Lines, Meaning, Nature, SECTIONS, Snapshot, Unit, Value};
+use crate::admin::info::{InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot};
 use crate::engine::server::Server;
 use crate::engine::telemetry::histogram;
 
 /// What a family of metrics is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
     Summary,
@@ -38,11 +38,11 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
 }
 
 impl Exposition {
-    fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Summary => "summary",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Summary => "summary",
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String does not fail, here and below.
@@ -70,7 +70,7 @@ fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         labels.extend(told.map(|field| (field.name, (field.value)(snapshot).to_string())));
     }
     let labels: Vec<(&str, &str)> = labels.iter().map(|(name, text)| (*name, &**text)).collect();
-    text.family("info", Kind::Gauge, "What the server is; the value is always 1.");
+    text.family("info", MetricKind::Gauge, "What the server is; the value is always 1.");
     text.sample("info", &labels, 1);
 }
 
@@ -79,17 +79,17 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
     let (Lines::Fields(fields) | Lines::Both(fields, _)) = lines else { return };
     for field in *fields {
         let (kind, Meaning { unit, help }) = match field.nature {
-            Nature::Counter(meaning) => (Kind::Counter, meaning),
-            Nature::Gauge(meaning) => (Kind::Gauge, meaning),
+            Nature::Counter(meaning) => (MetricKind::Counter, meaning),
+            Nature::Gauge(meaning) => (MetricKind::Gauge, meaning),
             Nature::Label | Nature::Absent => continue,
         };
         let value = match (field.value)(snapshot) {
-            Value::Unsigned(value) => value as f64,
-            Value::Signed(value) => value as f64,
-            Value::Decimal(value, _) => value,
-            Value::Text(_) => continue,
+            InfoValue::Unsigned(value) => value as f64,
+            InfoValue::Signed(value) => value as f64,
+            InfoValue::Decimal(value, _) => value,
+            InfoValue::Text(_) => continue,
         };
-        let name = metric_name(field.name, unit, kind == Kind::Counter);
+        let name = metric_name(field.name, unit, kind == MetricKind::Counter);
         text.family(&name, kind, help);
         text.sample(&name, &[], value * unit.factor());
     }
@@ -97,10 +97,10 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
 
 /// A field's name as a metric's: with its base unit behind it, and `total` at the end of a
 /// counter's.
-fn metric_name(field: &str, unit: Unit, counter: bool) -> String {
+fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
     let mut name = field.strip_prefix("total_").filter(|_| counter).unwrap_or(field).to_owned();
     for old in ["_in_seconds", "_milliseconds", "_usec", "_kbps", "_bytes", "_sum"] {
-        if unit != Unit::Number
+        if unit != InfoUnit::Number
             && let Some(rest) = name.strip_suffix(old)
         {
             name.truncate(rest.len());
@@ -116,22 +116,22 @@ fn metric_name(field: &str, unit: Unit, counter: bool) -> String {
 fn databases(snapshot: &Snapshot<'_>, age_s: Option<f64>, text: &mut Exposition) {
     let databases = &snapshot.keyspace().databases;
     let used = || databases.iter().enumerate().filter(|(_, database)| database.keys > 0);
-    text.family("db_keys", Kind::Gauge, "Keys of a database.");
+    text.family("db_keys", MetricKind::Gauge, "Keys of a database.");
     for (number, database) in used() {
         text.sample("db_keys", &[("db", &format!("db{number}"))], database.keys);
     }
-    text.family("db_keys_expiring", Kind::Gauge, "Keys of a database that expire.");
+    text.family("db_keys_expiring", MetricKind::Gauge, "Keys of a database that expire.");
     for (number, database) in used() {
         text.sample("db_keys_expiring", &[("db", &format!("db{number}"))], database.volatile);
     }
     let help = "Time that keys of a database have left on average, by a sample.";
-    text.family("db_avg_ttl_seconds", Kind::Gauge, help);
+    text.family("db_avg_ttl_seconds", MetricKind::Gauge, help);
     for (number, database) in used() {
         let seconds = database.average_ttl_ms() as f64 / 1e3;
         text.sample("db_avg_ttl_seconds", &[("db", &format!("db{number}"))], seconds);
     }
     let help = "How old the figures of keys are: old when a thread holds keys for long.";
-    text.family("keyspace_figures_age_seconds", Kind::Gauge, help);
+    text.family("keyspace_figures_age_seconds", MetricKind::Gauge, help);
     match age_s {
         Some(age_s) => text.sample("keyspace_figures_age_seconds", &[], age_s),
         None => text.sample("keyspace_figures_age_seconds", &[], "NaN"),
@@ -150,7 +150,7 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         |name: &str,
          help: &str,
          value: &dyn Fn(&crate::engine::telemetry::stats::CommandStats) -> f64| {
-            text.family(name, Kind::Counter, help);
+            text.family(name, MetricKind::Counter, help);
             for (command, stats) in &all {
                 text.sample(name, &[("cmd", command)], value(stats));
             }
@@ -168,7 +168,7 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         stats.failed.get() as f64
     });
     let name = "commands_latency_seconds";
-    text.family(name, Kind::Summary, "How long calls of a command took, since the start.");
+    text.family(name, MetricKind::Summary, "How long calls of a command took, since the start.");
     let percentiles = server.config.percentiles();
     for (command, stats) in &all {
         let Some(counts) = stats.histogram() else { continue };
@@ -189,25 +189,25 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 }
 
 fn errors(snapshot: &Snapshot<'_>, text: &mut Exposition) {
-    text.family("errors_total", Kind::Counter, "Errors answered, by their first word.");
+    text.family("errors_total", MetricKind::Counter, "Errors answered, by their first word.");
     for (code, count) in snapshot.server.errors.all() {
         text.sample("errors_total", &[("err", &code)], count);
     }
 }
 
 /// What one worker's figure is made of.
-type Figure<'a> = &'a dyn Fn(&crate::engine::server::WorkerHandle) -> f64;
+type WorkerFigure<'a> = &'a dyn Fn(&crate::engine::server::WorkerHandle) -> f64;
 
 fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let workers = snapshot.server.workers.all();
-    let mut each = |name: &str, kind: Kind, help: &str, value: Figure<'_>| {
+    let mut each = |name: &str, kind: MetricKind, help: &str, value: WorkerFigure<'_>| {
         text.family(name, kind, help);
         for worker in &workers {
             text.sample(name, &[("worker", &worker.id.to_string())], value(worker));
         }
     };
     let load = |value: &std::sync::atomic::AtomicUsize| value.load(Ordering::Relaxed) as f64;
-    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
     each("worker_connections", gauge, "Connections of a thread.", &|w| load(&w.connections));
     each("worker_backlog_bytes", gauge, "Published messages that wait for a thread.", &|w| {
         load(&w.backlog_bytes)
@@ -259,14 +259,14 @@ mod tests {
     #[test]
     fn names_end_in_base_units() {
         for (field, unit, counter, name) in [
-            ("total_connections_received", Unit::Number, true, "connections_received_total"),
-            ("used_memory", Unit::Bytes, false, "used_memory_bytes"),
-            ("total_net_input_bytes", Unit::Bytes, true, "net_input_bytes_total"),
-            ("uptime_in_seconds", Unit::Seconds, false, "uptime_seconds"),
-            ("used_cpu_sys", Unit::Seconds, true, "used_cpu_sys_seconds_total"),
+            ("total_connections_received", InfoUnit::Number, true, "connections_received_total"),
+            ("used_memory", InfoUnit::Bytes, false, "used_memory_bytes"),
+            ("total_net_input_bytes", InfoUnit::Bytes, true, "net_input_bytes_total"),
+            ("uptime_in_seconds", InfoUnit::Seconds, false, "uptime_seconds"),
+            ("used_cpu_sys", InfoUnit::Seconds, true, "used_cpu_sys_seconds_total"),
             (
                 "eventloop_duration_sum",
-                Unit::Microseconds,
+                InfoUnit::Microseconds,
                 true,
                 "eventloop_duration_seconds_total",
             ),

@@ -8,7 +8,7 @@ use crate::commands::string::{clamp, slice};
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
-    let wanted = Wanted::parse(call, 2)?;
+    let wanted = BitRangeOptions::parse(call, 2)?;
     let key = call.key(1)?;
     let bytes = call.data.read_string(key)?.unwrap_or_default();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
@@ -30,7 +30,7 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
         1 => true,
         _ => return Err("ERR The bit argument must be 1 or 0.".into()),
     };
-    let wanted = Wanted::parse(call, 3)?;
+    let wanted = BitRangeOptions::parse(call, 3)?;
     let key = call.key(1)?;
     let Some(bytes) = call.data.read_string(key)? else {
         // All zeros without end.
@@ -72,22 +72,22 @@ fn pieces<'a>(
 }
 
 /// The options of both.
-struct Wanted {
+struct BitRangeOptions {
     start: Option<i64>,
     end: Option<i64>,
-    unit: Unit,
+    unit: BitUnit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum BitUnit {
     Byte,
     Bit,
 }
 
-impl Wanted {
+impl BitRangeOptions {
     /// Reads them from the argument at `first` on.
     fn parse(call: &Call<'_>, first: usize) -> Result<Self, Failure> {
-        let mut wanted = Self { start: None, end: None, unit: Unit::Byte };
+        let mut wanted = Self { start: None, end: None, unit: BitUnit::Byte };
         let count = call.args.len() - first;
         if count > 3 {
             return Err(Failure::SYNTAX);
@@ -97,8 +97,8 @@ impl Wanted {
         }
         if count == 3 {
             wanted.unit = match call.args[first + 2] {
-                word if word.eq_ignore_ascii_case(b"BIT") => Unit::Bit,
-                word if word.eq_ignore_ascii_case(b"BYTE") => Unit::Byte,
+                word if word.eq_ignore_ascii_case(b"BIT") => BitUnit::Bit,
+                word if word.eq_ignore_ascii_case(b"BYTE") => BitUnit::Byte,
                 _ => return Err(Failure::SYNTAX),
             };
         }
@@ -109,7 +109,7 @@ impl Wanted {
     }
 }
 
-impl Unit {
+impl BitUnit {
     fn len(self, bytes: StringRef<'_>) -> usize {
         match self {
             Self::Byte => bytes.len(),

@@ -4,12 +4,12 @@ use bobbin_resp::Reply;
 
 use super::BAD_OFFSET;
 use super::window::{Overflow, Width};
-use crate::commands::string::{BytesMut, Change, edit_or_make, len_max};
+use crate::commands::string::{BytesMut, StringChange, edit_or_make, len_max};
 use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 
 /// One subcommand.
 #[derive(Clone, Copy)]
-struct Step {
+struct BitFieldStep {
     action: Action,
     width: Width,
     offset: usize,
@@ -29,7 +29,7 @@ pub(super) fn bitfield(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn bitfield_ro(call: &mut Call<'_>) -> Outcome {
     let steps = parse(call)?;
-    if steps.iter().any(Step::writes) {
+    if steps.iter().any(BitFieldStep::writes) {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
     }
     run(call, &steps)
@@ -46,17 +46,17 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     found(1, usage.with(KeyUse::ACCESS));
 }
 
-fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
+fn run(call: &mut Call<'_>, steps: &[BitFieldStep]) -> Outcome {
     let key = call.key(1)?;
     // The string must reach to the last bit that is written, whether or not writing it fails.
-    let len = steps.iter().filter(|step| step.writes()).map(Step::end).max();
+    let len = steps.iter().filter(|step| step.writes()).map(BitFieldStep::end).max();
     let Some(len) = len else {
         let bytes = call.data.read_string(key)?.unwrap_or_default();
         call.reply.array(steps.len());
         steps.iter().for_each(|step| call.reply.integer(step.width.read(&bytes, step.offset)));
         return Ok(());
     };
-    let mut run = Run { steps, reply: &mut call.reply };
+    let mut run = BitFieldRun { steps, reply: &mut call.reply };
     let changed = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
     if changed {
         call.data.event(Classes::STRING, "setbit", key);
@@ -65,12 +65,12 @@ fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
 }
 
 /// Does all steps and replies to each. Answers whether one of them changed the string.
-struct Run<'a, 'r> {
-    steps: &'a [Step],
+struct BitFieldRun<'a, 'r> {
+    steps: &'a [BitFieldStep],
     reply: &'a mut Reply<'r>,
 }
 
-impl Change for Run<'_, '_> {
+impl StringChange for BitFieldRun<'_, '_> {
     type Result = bool;
 
     fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (bool, bool) {
@@ -92,7 +92,7 @@ impl Change for Run<'_, '_> {
     }
 }
 
-impl Step {
+impl BitFieldStep {
     const fn writes(&self) -> bool {
         !matches!(self.action, Action::Get)
     }
@@ -124,7 +124,7 @@ impl Step {
 }
 
 /// Reads all subcommands.
-fn parse(call: &Call<'_>) -> Result<Vec<Step>, Failure> {
+fn parse(call: &Call<'_>) -> Result<Vec<BitFieldStep>, Failure> {
     let mut steps = Vec::new();
     let mut overflow = Overflow::Wrap;
     let mut words = &call.args[2..];
@@ -158,7 +158,7 @@ fn parse(call: &Call<'_>) -> Result<Vec<Step>, Failure> {
                 if is(b"SET") { Action::Set(value, overflow) } else { Action::Add(value, overflow) }
             }
         };
-        steps.push(Step { action, width, offset });
+        steps.push(BitFieldStep { action, width, offset });
     }
     Ok(steps)
 }

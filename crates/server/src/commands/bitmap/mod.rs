@@ -5,7 +5,7 @@ mod field;
 mod operation;
 mod window;
 
-use super::string::{BytesMut, Change, edit_or_make, len_max};
+use super::string::{BytesMut, StringChange, edit_or_make, len_max};
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
@@ -36,7 +36,7 @@ struct SetBit {
     bit: u8,
 }
 
-impl Change for SetBit {
+impl StringChange for SetBit {
     type Result = (u8, bool);
 
     #[inline(always)]

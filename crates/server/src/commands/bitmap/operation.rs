@@ -13,7 +13,7 @@ use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 /// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Operation {
+enum BitOperation {
     And,
     Or,
     Xor,
@@ -28,7 +28,7 @@ enum Operation {
     One,
 }
 
-impl Operation {
+impl BitOperation {
     const NAMES: [(&str, Self); 8] = [
         ("AND", Self::And),
         ("OR", Self::Or),
@@ -42,14 +42,14 @@ impl Operation {
 }
 
 pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
-    let (name, operation) = Operation::NAMES
+    let (name, operation) = BitOperation::NAMES
         .into_iter()
         .find(|(name, _)| call.word_is(1, name))
         .ok_or(Failure::SYNTAX)?;
     let sources = call.args.len() - 3;
     let needed = match operation {
-        Operation::Not if sources != 1 => "a single source key",
-        Operation::Diff | Operation::Diff1 | Operation::AndOr if sources < 2 => {
+        BitOperation::Not if sources != 1 => "a single source key",
+        BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if sources < 2 => {
             "at least two source keys"
         }
         _ => "",
@@ -81,19 +81,19 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
 /// The source strings, independent of their keys, of which the destination may be one.
 #[derive(Default)]
 struct Sources {
-    parts: Vec<Part>,
+    parts: Vec<OperandPart>,
     /// The short strings, one after the other.
     short: Vec<u8>,
 }
 
-enum Part {
+enum OperandPart {
     Short { start: usize, end: usize },
     Long(Shared),
     Chunked(Chunked),
 }
 
 impl Sources {
-    fn gather(call: &mut Call<'_>, operation: Operation) -> Result<Self, Failure> {
+    fn gather(call: &mut Call<'_>, operation: BitOperation) -> Result<Self, Failure> {
         let mut sources = Self::default();
         for index in needed(operation, &call.args[3..]).map(|index| 3 + index) {
             let key = call.key(index)?;
@@ -102,18 +102,18 @@ impl Sources {
                 string(entry)?;
                 match entry.value() {
                     ValueRef::Shared(shared) => {
-                        sources.parts.push(Part::Long(Arc::clone(shared)));
+                        sources.parts.push(OperandPart::Long(Arc::clone(shared)));
                         continue;
                     }
                     ValueRef::Chunked(chunked) => {
-                        sources.parts.push(Part::Chunked(chunked.clone()));
+                        sources.parts.push(OperandPart::Chunked(chunked.clone()));
                         continue;
                     }
                     ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
                     ValueRef::Collection(_) => {}
                 }
             }
-            sources.parts.push(Part::Short { start, end: sources.short.len() });
+            sources.parts.push(OperandPart::Short { start, end: sources.short.len() });
         }
         Ok(sources)
     }
@@ -122,9 +122,9 @@ impl Sources {
         self.parts
             .iter()
             .map(|part| match part {
-                Part::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),
-                Part::Long(shared) => StringRef::Flat(shared),
-                Part::Chunked(chunked) => StringRef::Chunked(chunked),
+                OperandPart::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),
+                OperandPart::Long(shared) => StringRef::Flat(shared),
+                OperandPart::Chunked(chunked) => StringRef::Chunked(chunked),
             })
             .collect()
     }
@@ -132,13 +132,14 @@ impl Sources {
 
 /// Which of the sources, by name, decide about the result. One may be named very often, and each
 /// costs its length.
-fn needed<'a>(operation: Operation, names: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
+fn needed<'a>(operation: BitOperation, names: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
     let mut times: HashMap<&[u8], usize> = HashMap::new();
     if names.len() > NAMES_MIN {
         names.iter().for_each(|&name| *times.entry(name).or_default() += 1);
     }
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
-    let x_is_apart = matches!(operation, Operation::Diff | Operation::Diff1 | Operation::AndOr);
+    let x_is_apart =
+        matches!(operation, BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr);
     (0..names.len()).filter(move |&at| {
         if names.len() <= NAMES_MIN || at == 0 && x_is_apart {
             return true;
@@ -148,9 +149,9 @@ fn needed<'a>(operation: Operation, names: &'a [&'a [u8]]) -> impl Iterator<Item
         *seen
             <= match operation {
                 // Two of them cancel each other out, but are as long as they are.
-                Operation::Xor if times[names[at]].is_multiple_of(2) => 2,
+                BitOperation::Xor if times[names[at]].is_multiple_of(2) => 2,
                 // Two are as good as more.
-                Operation::One => 2,
+                BitOperation::One => 2,
                 _ => 1,
             }
     })
@@ -165,7 +166,7 @@ const BLOCK: usize = 4096;
 const _: () = assert!(CHUNK_LEN.is_multiple_of(BLOCK));
 
 /// Combines strings, each of which is followed by zeros up to the length of the longest.
-fn combine(operation: Operation, sources: &[StringRef<'_>]) -> Vec<u8> {
+fn combine(operation: BitOperation, sources: &[StringRef<'_>]) -> Vec<u8> {
     let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let mut result = vec![0; len];
     let Some((first, others)) = sources.split_first() else { return result };
@@ -185,13 +186,13 @@ fn part<'a>(source: &StringRef<'a>, start: usize) -> &'a [u8] {
 /// Combines one block of each source in `block`, which holds zeros at first. The parts are at most
 /// as long as the block.
 fn combine_block<'a>(
-    operation: Operation,
+    operation: BitOperation,
     block: &mut [u8],
     first: &[u8],
     mut others: impl Iterator<Item = &'a [u8]>,
 ) {
     match operation {
-        Operation::And => {
+        BitOperation::And => {
             block[..first.len()].copy_from_slice(first);
             for other in others {
                 let (common, beyond) = block.split_at_mut(other.len());
@@ -199,32 +200,32 @@ fn combine_block<'a>(
                 beyond.fill(0);
             }
         }
-        Operation::Or => {
+        BitOperation::Or => {
             block[..first.len()].copy_from_slice(first);
             others.for_each(|other| apply(block, other, |a, b| a | b));
         }
-        Operation::Xor => {
+        BitOperation::Xor => {
             block[..first.len()].copy_from_slice(first);
             others.for_each(|other| apply(block, other, |a, b| a ^ b));
         }
-        Operation::Not => apply(block, first, |_, b| !b),
-        Operation::Diff => {
+        BitOperation::Not => apply(block, first, |_, b| !b),
+        BitOperation::Diff => {
             others.for_each(|other| apply(block, other, |a, b| a | b));
             let (common, beyond) = block.split_at_mut(first.len());
             apply(common, first, |a, b| b & !a);
             beyond.fill(0);
         }
-        Operation::Diff1 => {
+        BitOperation::Diff1 => {
             others.for_each(|other| apply(block, other, |a, b| a | b));
             apply(block, first, |a, b| a & !b);
         }
-        Operation::AndOr => {
+        BitOperation::AndOr => {
             others.for_each(|other| apply(block, other, |a, b| a | b));
             let (common, beyond) = block.split_at_mut(first.len());
             apply(common, first, |a, b| a & b);
             beyond.fill(0);
         }
-        Operation::One => {
+        BitOperation::One => {
             let mut twice = [0; BLOCK];
             block[..first.len()].copy_from_slice(first);
             others.by_ref().for_each(|other| {
@@ -253,18 +254,18 @@ mod tests {
     use super::*;
 
     /// A bit of the result, from the bits of the sources.
-    fn model(operation: Operation, bits: &[bool]) -> bool {
+    fn model(operation: BitOperation, bits: &[bool]) -> bool {
         let (x, any_y) = (bits[0], bits[1..].contains(&true));
         let set = bits.iter().filter(|&&bit| bit).count();
         match operation {
-            Operation::And => set == bits.len(),
-            Operation::Or => set > 0,
-            Operation::Xor => set % 2 == 1,
-            Operation::Not => !x,
-            Operation::Diff => x && !any_y,
-            Operation::Diff1 => !x && any_y,
-            Operation::AndOr => x && any_y,
-            Operation::One => set == 1,
+            BitOperation::And => set == bits.len(),
+            BitOperation::Or => set > 0,
+            BitOperation::Xor => set % 2 == 1,
+            BitOperation::Not => !x,
+            BitOperation::Diff => x && !any_y,
+            BitOperation::Diff1 => !x && any_y,
+            BitOperation::AndOr => x && any_y,
+            BitOperation::One => set == 1,
         }
     }
 
@@ -281,8 +282,8 @@ mod tests {
                 .collect();
             let names: Vec<&[u8]> = picks.iter().map(|&pick| &strings[pick][..1]).collect();
             let all: Vec<_> = picks.iter().map(|&pick| StringRef::Flat(strings[pick])).collect();
-            for (_, operation) in Operation::NAMES {
-                if operation == Operation::Not {
+            for (_, operation) in BitOperation::NAMES {
+                if operation == BitOperation::Not {
                     continue;
                 }
                 let few: Vec<_> = needed(operation, &names)
@@ -311,12 +312,12 @@ mod tests {
             let chunked: Vec<_> = chunked.iter().map(StringRef::Chunked).collect();
             let sources: Vec<_> = sources.iter().map(|bytes| StringRef::Flat(bytes)).collect();
             let len = sources.iter().map(|source| source.len()).max().unwrap();
-            for (_, operation) in Operation::NAMES {
-                let used = if operation == Operation::Not { 1 } else { sources.len() };
+            for (_, operation) in BitOperation::NAMES {
+                let used = if operation == BitOperation::Not { 1 } else { sources.len() };
                 let sources = &sources[..used];
                 let result = combine(operation, sources);
                 prop_assert!(combine(operation, &chunked[..used]) == result);
-                prop_assert_eq!(result.len(), if operation == Operation::Not { sources[0].len() } else { len });
+                prop_assert_eq!(result.len(), if operation == BitOperation::Not { sources[0].len() } else { len });
                 for (at, &byte) in result.iter().enumerate() {
                     for bit in 0..8 {
                         let is_set = |byte: u8| byte >> bit & 1 == 1;

@@ -1,6 +1,6 @@
 //! Integers of 1 to 64 bits that lie anywhere in a string, as BITFIELD sees them.
 
-use crate::commands::string::{Bytes, BytesMut};
+use crate::commands::string::{BytesMut, StringBytes};
 
 /// An integer's width and whether it has a sign: `u8`, `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Width {
     }
 
     /// The integer that begins at this bit; what is beyond the string is zero.
-    pub(super) fn read(self, bytes: &(impl Bytes + ?Sized), offset: usize) -> i64 {
+    pub(super) fn read(self, bytes: &(impl StringBytes + ?Sized), offset: usize) -> i64 {
         let window = load(bytes, offset / 8);
         let raw = (window >> self.shift(offset)) as u64;
         self.wrap(i128::from(raw))
@@ -89,7 +89,7 @@ impl Width {
 }
 
 /// Nine bytes as a number, those beyond the string zero.
-fn load(bytes: &(impl Bytes + ?Sized), at: usize) -> u128 {
+fn load(bytes: &(impl StringBytes + ?Sized), at: usize) -> u128 {
     let mut window = [0; 16];
     bytes.read(at, &mut window[16 - WINDOW..]);
     u128::from_be_bytes(window)

@@ -10,7 +10,7 @@ use crate::engine::command::Failure;
 
 /// The forms of the search commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum SearchForm {
     /// GEORADIUS, and with `false` GEORADIUS_RO.
     Radius {
         may_store: bool,
@@ -23,7 +23,7 @@ pub(super) enum Form {
     SearchStore,
 }
 
-impl Form {
+impl SearchForm {
     /// The argument that names where to store the result: of some forms it is behind the last STORE
     /// or STOREDIST.
     pub(super) fn stored(self, args: &[&[u8]]) -> Option<usize> {
@@ -47,7 +47,7 @@ impl Form {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum DistanceOrder {
     Any,
     Nearest,
     Farthest,
@@ -59,7 +59,7 @@ pub(super) struct Query {
     pub shape: Option<Shape>,
     /// Metres of the unit that distances are given in.
     pub metres: f64,
-    pub order: Order,
+    pub order: DistanceOrder,
     pub count: Option<usize>,
     /// The first that are found will do.
     pub any: bool,
@@ -82,7 +82,7 @@ enum Centre {
     Given(Position),
 }
 
-enum Extent {
+enum SearchExtent {
     Missing,
     Radius(f64),
     Box { width: f64, height: f64 },
@@ -90,26 +90,26 @@ enum Extent {
 }
 
 /// While it is read.
-struct Parser<'a> {
+struct SearchParser<'a> {
     args: &'a [&'a [u8]],
-    form: Form,
+    form: SearchForm,
     set: Option<(&'a SortedSet, &'a Hasher)>,
     at: usize,
     centre: Centre,
-    extent: Extent,
+    extent: SearchExtent,
     query: Query,
 }
 
 impl Query {
     pub(super) fn parse(
         args: &[&[u8]],
-        form: Form,
+        form: SearchForm,
         set: Option<(&SortedSet, &Hasher)>,
     ) -> Result<Self, Failure> {
         let query = Self {
             shape: None,
             metres: 1.0,
-            order: Order::Any,
+            order: DistanceOrder::Any,
             count: None,
             any: false,
             with_distance: false,
@@ -118,8 +118,8 @@ impl Query {
             store: form.stored(args),
             store_distance: false,
         };
-        let (centre, extent) = (Centre::Missing, Extent::Missing);
-        let mut parser = Parser { args, form, set, at: 0, centre, extent, query };
+        let (centre, extent) = (Centre::Missing, SearchExtent::Missing);
+        let mut parser = SearchParser { args, form, set, at: 0, centre, extent, query };
         parser.leading()?;
         while parser.at < args.len() {
             let known = parser.option()? || parser.is_search() && parser.search_option()?;
@@ -131,28 +131,28 @@ impl Query {
     }
 }
 
-impl Parser<'_> {
+impl SearchParser<'_> {
     fn is_search(&self) -> bool {
-        matches!(self.form, Form::Search | Form::SearchStore)
+        matches!(self.form, SearchForm::Search | SearchForm::SearchStore)
     }
 
     /// What comes before the options.
     fn leading(&mut self) -> Result<(), Failure> {
         match self.form {
-            Form::Radius { .. } => {
+            SearchForm::Radius { .. } => {
                 self.centre = Centre::Given(position(&self.args[2..4])?);
                 self.radius(4)?;
                 self.at = 6;
             }
-            Form::RadiusByMember { .. } => {
+            SearchForm::RadiusByMember { .. } => {
                 self.centre = self.member(2)?;
                 if self.set.is_some() {
                     self.radius(3)?;
                 }
                 self.at = 5;
             }
-            Form::Search => self.at = 2,
-            Form::SearchStore => self.at = 3,
+            SearchForm::Search => self.at = 2,
+            SearchForm::SearchStore => self.at = 3,
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Parser<'_> {
     fn option(&mut self) -> Result<bool, Failure> {
         let may_store = matches!(
             self.form,
-            Form::Radius { may_store: true } | Form::RadiusByMember { may_store: true }
+            SearchForm::Radius { may_store: true } | SearchForm::RadiusByMember { may_store: true }
         );
         if self.is("withdist") {
             self.query.with_distance = true;
@@ -181,9 +181,9 @@ impl Parser<'_> {
         } else if self.is("any") {
             self.query.any = true;
         } else if self.is("asc") {
-            self.query.order = Order::Nearest;
+            self.query.order = DistanceOrder::Nearest;
         } else if self.is("desc") {
-            self.query.order = Order::Farthest;
+            self.query.order = DistanceOrder::Farthest;
         } else if self.is("count") && self.has(1) {
             let count = parse_i64(self.args[self.at + 1]).ok_or(Failure::NOT_AN_INTEGER)?;
             if count <= 0 {
@@ -194,7 +194,7 @@ impl Parser<'_> {
         } else if (self.is("store") || self.is("storedist")) && may_store && self.has(1) {
             self.query.store_distance = self.is("storedist");
             self.at += 1;
-        } else if self.is("storedist") && self.form == Form::SearchStore {
+        } else if self.is("storedist") && self.form == SearchForm::SearchStore {
             self.query.store_distance = true;
         } else {
             return Ok(false);
@@ -205,7 +205,7 @@ impl Parser<'_> {
 
     /// An option of GEOSEARCH; `false`: it is none.
     fn search_option(&mut self) -> Result<bool, Failure> {
-        let is_polygon = matches!(self.extent, Extent::Polygon(_));
+        let is_polygon = matches!(self.extent, SearchExtent::Polygon(_));
         if self.is("frommember") && self.has(1) && !is_polygon {
             if matches!(self.centre, Centre::Given(_)) {
                 return Ok(false);
@@ -219,19 +219,19 @@ impl Parser<'_> {
             self.centre = Centre::Given(position(&self.args[self.at + 1..])?);
             self.at += 3;
         } else if self.is("byradius") && self.has(2) {
-            if !matches!(self.extent, Extent::Missing | Extent::Radius(_)) {
+            if !matches!(self.extent, SearchExtent::Missing | SearchExtent::Radius(_)) {
                 return Ok(false);
             }
             self.radius(self.at + 1)?;
             self.at += 3;
         } else if self.is("bybox") && self.has(3) {
-            if !matches!(self.extent, Extent::Missing | Extent::Box { .. }) {
+            if !matches!(self.extent, SearchExtent::Missing | SearchExtent::Box { .. }) {
                 return Ok(false);
             }
             self.sides(self.at + 1)?;
             self.at += 4;
         } else if self.is("bypolygon") && self.has(2) {
-            let fits = matches!(self.extent, Extent::Missing | Extent::Polygon(_));
+            let fits = matches!(self.extent, SearchExtent::Missing | SearchExtent::Polygon(_));
             if !fits || self.centre != Centre::Missing {
                 return Ok(false);
             }
@@ -262,7 +262,7 @@ impl Parser<'_> {
             return Err("ERR radius cannot be negative".into());
         }
         self.query.metres = unit(self.args[at + 1])?;
-        self.extent = Extent::Radius(radius * self.query.metres);
+        self.extent = SearchExtent::Radius(radius * self.query.metres);
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl Parser<'_> {
         }
         let metres = unit(self.args[at + 2])?;
         self.query.metres = metres;
-        self.extent = Extent::Box { width: width * metres, height: height * metres };
+        self.extent = SearchExtent::Box { width: width * metres, height: height * metres };
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl Parser<'_> {
         let words = end.and_then(|end| self.args.get(first..end)).ok_or(FEW_VERTICES)?;
         let vertices = words.chunks_exact(2).map(position).collect::<Result<_, _>>()?;
         self.query.metres = 1.0;
-        self.extent = Extent::Polygon(vertices);
+        self.extent = SearchExtent::Polygon(vertices);
         self.at = first + words.len();
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Parser<'_> {
         let shows_more = query.with_distance || query.with_score || query.with_position;
         if query.store.is_some() && shows_more {
             let what = match self.form {
-                Form::SearchStore => "GEOSEARCHSTORE",
+                SearchForm::SearchStore => "GEOSEARCHSTORE",
                 _ => "STORE option in GEORADIUS",
             };
             return Err(Failure::format(format!(
@@ -307,14 +307,14 @@ impl Parser<'_> {
         }
         let name = || String::from_utf8_lossy(self.args[0]);
         if self.is_search() {
-            let is_polygon = matches!(self.extent, Extent::Polygon(_));
+            let is_polygon = matches!(self.extent, SearchExtent::Polygon(_));
             if self.centre == Centre::Missing && !is_polygon {
                 return Err(Failure::format(format!(
                     "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {}",
                     name()
                 )));
             }
-            if matches!(self.extent, Extent::Missing) {
+            if matches!(self.extent, SearchExtent::Missing) {
                 return Err(Failure::format(format!(
                     "ERR exactly one of BYRADIUS, BYBOX and BYPOLYGON can be specified for {}",
                     name()
@@ -324,18 +324,18 @@ impl Parser<'_> {
         if query.any && query.count.is_none() {
             return Err("ERR the ANY argument requires COUNT argument".into());
         }
-        if query.count.is_some() && query.order == Order::Any && !query.any {
+        if query.count.is_some() && query.order == DistanceOrder::Any && !query.any {
             // Only the nearest are wanted.
-            self.query.order = Order::Nearest;
+            self.query.order = DistanceOrder::Nearest;
         }
         let centre = match self.centre {
             Centre::Member(place) | Centre::Given(place) => Some(place),
             Centre::Missing | Centre::Unknown => None,
         };
         self.query.shape = match (self.extent, centre) {
-            (Extent::Polygon(vertices), _) => Some(Shape::polygon(vertices)),
-            (Extent::Radius(radius), Some(centre)) => Some(Shape::Circle { centre, radius }),
-            (Extent::Box { width, height }, Some(centre)) => {
+            (SearchExtent::Polygon(vertices), _) => Some(Shape::polygon(vertices)),
+            (SearchExtent::Radius(radius), Some(centre)) => Some(Shape::Circle { centre, radius }),
+            (SearchExtent::Box { width, height }, Some(centre)) => {
                 Some(Shape::Box { centre, width, height })
             }
             _ => None,

@@ -8,45 +8,45 @@ use bobbin_store::geo::{Position, Shape};
 use bobbin_store::hash::Hasher;
 use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 
-use super::query::{Form, Order, Query};
+use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
-use crate::engine::command::slices::{Change, change_in_slices};
+use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::Search)
+    search(call, SearchForm::Search)
 }
 
 pub(super) fn geosearchstore(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::SearchStore)
+    search(call, SearchForm::SearchStore)
 }
 
 pub(super) fn georadius(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::Radius { may_store: true })
+    search(call, SearchForm::Radius { may_store: true })
 }
 
 pub(super) fn georadius_ro(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::Radius { may_store: false })
+    search(call, SearchForm::Radius { may_store: false })
 }
 
 pub(super) fn georadiusbymember(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::RadiusByMember { may_store: true })
+    search(call, SearchForm::RadiusByMember { may_store: true })
 }
 
 pub(super) fn georadiusbymember_ro(call: &mut Call<'_>) -> Outcome {
-    search(call, Form::RadiusByMember { may_store: false })
+    search(call, SearchForm::RadiusByMember { may_store: false })
 }
 
 pub(super) fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
-    find_stored(args, Form::Radius { may_store: true }, found);
+    find_stored(args, SearchForm::Radius { may_store: true }, found);
 }
 
 pub(super) fn find_keys_by_member(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
-    find_stored(args, Form::RadiusByMember { may_store: true }, found);
+    find_stored(args, SearchForm::RadiusByMember { may_store: true }, found);
 }
 
-fn find_stored(args: &[&[u8]], form: Form, found: &mut dyn FnMut(usize, KeyUse)) {
+fn find_stored(args: &[&[u8]], form: SearchForm, found: &mut dyn FnMut(usize, KeyUse)) {
     found(1, super::READ);
     if let Some(at) = form.stored(args) {
         found(at, super::STORE);
@@ -54,15 +54,15 @@ fn find_stored(args: &[&[u8]], form: Form, found: &mut dyn FnMut(usize, KeyUse))
 }
 
 /// A member within the shape.
-struct Found<'a> {
+struct FoundMember<'a> {
     member: Item<'a>,
     score: f64,
     /// Metres from the centre.
     distance: f64,
 }
 
-fn search(call: &mut Call<'_>, form: Form) -> Outcome {
-    let source_at = if form == Form::SearchStore { 2 } else { 1 };
+fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
+    let source_at = if form == SearchForm::SearchStore { 2 } else { 1 };
     let source = call.key(source_at)?;
     let hasher = call.data.keyspace().hasher();
     let set = call.data.read_as::<SortedSet>(source)?;
@@ -77,7 +77,7 @@ fn search(call: &mut Call<'_>, form: Form) -> Outcome {
         && let Some(set) = set
     {
         let keys = [source_at].into_iter().chain(query.store);
-        let sliced = Sliced {
+        let sliced = SlicedSearch {
             key: source.bytes.into(),
             store: query.store.map(|at| call.args[at].into()),
             args: call.args.iter().map(|&arg| arg.into()).collect(),
@@ -107,22 +107,22 @@ fn search(call: &mut Call<'_>, form: Form) -> Outcome {
 }
 
 /// The order that is asked for, and no more than are asked for.
-fn sort(found: &mut Vec<Found<'_>>, query: &Query) {
+fn sort(found: &mut Vec<FoundMember<'_>>, query: &Query) {
     let wanted = query.count.map_or(found.len(), |count| count.min(found.len()));
-    let by_distance = |a: &Found<'_>, b: &Found<'_>| {
+    let by_distance = |a: &FoundMember<'_>, b: &FoundMember<'_>| {
         a.distance.partial_cmp(&b.distance).unwrap_or(Ordering::Equal)
     };
     match query.order {
-        Order::Any => {}
-        Order::Nearest => found.sort_by(by_distance),
-        Order::Farthest => found.sort_by(|a, b| by_distance(b, a)),
+        DistanceOrder::Any => {}
+        DistanceOrder::Nearest => found.sort_by(by_distance),
+        DistanceOrder::Farthest => found.sort_by(|a, b| by_distance(b, a)),
     }
     found.truncate(wanted);
 }
 
 /// What STORE makes of the members found.
 fn stored(
-    found: &[Found<'_>],
+    found: &[FoundMember<'_>],
     query: &Query,
     limits: SortedSetLimits,
     hasher: &Hasher,
@@ -137,13 +137,13 @@ fn stored(
     result
 }
 
-fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, form: Form) {
+fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, form: SearchForm) {
     let count = result.len();
     if count > 0 {
         data.set_collection(key, result);
         data.counters.dirty += count as u64 - 1;
         let event = match form {
-            Form::SearchStore => "geosearchstore",
+            SearchForm::SearchStore => "geosearchstore",
             _ => "georadiusstore",
         };
         data.event(Classes::SORTED_SET, event, key);
@@ -201,7 +201,7 @@ impl Looks {
         !self.ranks.is_empty()
     }
 
-    fn found<'a>(&self, set: &'a SortedSet) -> Vec<Found<'a>> {
+    fn found<'a>(&self, set: &'a SortedSet) -> Vec<FoundMember<'a>> {
         let mut found = Vec::with_capacity(self.hits.len());
         let mut at = 0;
         // Neighbours are read together.
@@ -210,7 +210,7 @@ impl Looks {
             let run = self.hits[at..].iter().enumerate().take_while(|&hit| is_next(hit)).count();
             let hits = &self.hits[at..at + run];
             for ((member, score), &(_, distance)) in set.range(first..first + run).zip(hits) {
-                found.push(Found { member, score, distance });
+                found.push(FoundMember { member, score, distance });
             }
             at += run;
         }
@@ -219,12 +219,12 @@ impl Looks {
 }
 
 /// A search among many members, or in a shape of many edges, in slices.
-struct Sliced {
+struct SlicedSearch {
     key: Box<[u8]>,
     /// Where to store the result.
     store: Option<Box<[u8]>>,
     args: Vec<Box<[u8]>>,
-    form: Form,
+    form: SearchForm,
     limits: SortedSetLimits,
     hasher: &'static Hasher,
     set: SortedSet,
@@ -232,7 +232,7 @@ struct Sliced {
     looks: Looks,
 }
 
-impl Change for Sliced {
+impl SlicedChange for SlicedSearch {
     fn step(&mut self, _: &mut Data) -> bool {
         let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
         self.looks.go_on(&self.set, &self.query, (EFFORT_PER_SLICE / effort).max(1))
@@ -275,7 +275,7 @@ impl Change for Sliced {
     }
 }
 
-fn append(reply: &mut Reply<'_>, query: &Query, found: &[Found<'_>]) {
+fn append(reply: &mut Reply<'_>, query: &Query, found: &[FoundMember<'_>]) {
     let more = [query.with_distance, query.with_score, query.with_position];
     let more = more.iter().filter(|&&wanted| wanted).count();
     reply.array(found.len());

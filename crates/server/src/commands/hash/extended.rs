@@ -14,7 +14,7 @@ use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 /// What the words before FIELDS ask for.
 #[derive(Default)]
-struct Options {
+struct FieldOptions {
     /// NX: the key must not exist (`false`), XX: it must.
     key_exists: Option<bool>,
     /// FNX: none of the fields may exist (`false`), FXX: all must.
@@ -25,7 +25,7 @@ struct Options {
     persist: bool,
 }
 
-impl Options {
+impl FieldOptions {
     /// Reads the words up to FIELDS, which is at `end`.
     fn parse(call: &Call<'_>, end: usize, sets: bool) -> Result<Self, Failure> {
         let mut options = Self::default();
@@ -82,7 +82,7 @@ impl Options {
 pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
-    let options = Options::parse(call, word, true)?;
+    let options = FieldOptions::parse(call, word, true)?;
     let pairs = counted_fields(call, word, 2)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
@@ -176,7 +176,7 @@ fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bo
 pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
-    let options = Options::parse(call, word, false)?;
+    let options = FieldOptions::parse(call, word, false)?;
     let names = counted_fields(call, word, 1)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();

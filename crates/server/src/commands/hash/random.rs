@@ -46,7 +46,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let nested = with_values && call.client.protocol == Protocol::Resp3;
-    let shape = Shape { with_values, nested };
+    let shape = FieldShape { with_values, nested };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if count < 0 {
         let hash = hash.clone();
@@ -67,7 +67,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
 fn repeated(
     call: &mut Call<'_>,
     hash: Hash,
-    shape: Shape,
+    shape: FieldShape,
     wanted: usize,
     mut random: Random,
 ) -> Outcome {
@@ -88,7 +88,13 @@ fn repeated(
     )
 }
 
-fn in_slices(call: &mut Call<'_>, hash: Hash, shape: Shape, wanted: usize, mut random: Random) {
+fn in_slices(
+    call: &mut Call<'_>,
+    hash: Hash,
+    shape: FieldShape,
+    wanted: usize,
+    mut random: Random,
+) {
     let now_ms = call.data.now_ms;
     let (mut chosen, mut at) = (None, 0);
     reply_in_slices(call, move |reply| {
@@ -106,13 +112,13 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: Shape, wanted: usize, mut r
 
 /// How fields are answered.
 #[derive(Clone, Copy)]
-struct Shape {
+struct FieldShape {
     with_values: bool,
     /// Field and value in an array of their own.
     nested: bool,
 }
 
-impl Shape {
+impl FieldShape {
     fn header(self, reply: &mut Reply<'_>, fields: usize) {
         reply.array(if self.with_values && !self.nested { fields * 2 } else { fields });
     }

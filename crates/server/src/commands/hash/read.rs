@@ -69,28 +69,28 @@ pub(super) fn hlen(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hgetall(call: &mut Call<'_>) -> Outcome {
-    all(call, Part::Both)
+    all(call, FieldPart::Both)
 }
 
 pub(super) fn hkeys(call: &mut Call<'_>) -> Outcome {
-    all(call, Part::Names)
+    all(call, FieldPart::Names)
 }
 
 pub(super) fn hvals(call: &mut Call<'_>) -> Outcome {
-    all(call, Part::Values)
+    all(call, FieldPart::Values)
 }
 
 /// What of each field is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FieldPart {
     Names,
     Values,
     Both,
 }
 
-fn all(call: &mut Call<'_>, part: Part) -> Outcome {
+fn all(call: &mut Call<'_>, part: FieldPart) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.now_ms);
-    let kind = if part == Part::Both { Aggregate::Map } else { Aggregate::Array };
+    let kind = if part == FieldPart::Both { Aggregate::Map } else { Aggregate::Array };
     let Some(hash) = call.data.read_as::<Hash>(key)? else {
         call.reply.aggregate(kind, 0);
         return Ok(());
@@ -110,7 +110,7 @@ fn all(call: &mut Call<'_>, part: Part) -> Outcome {
     Ok(())
 }
 
-fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: Part, kind: Aggregate) {
+fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: FieldPart, kind: Aggregate) {
     let now_ms = call.data.now_ms;
     let (mut walk, mut begun) = (Walk::default(), false);
     reply_in_slices(call, move |reply| {
@@ -130,11 +130,11 @@ fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: Part, kind: Aggregate) {
 }
 
 #[inline]
-fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: Part) {
-    if part != Part::Values {
+fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: FieldPart) {
+    if part != FieldPart::Values {
         bulk(reply, field.name);
     }
-    if part != Part::Names {
+    if part != FieldPart::Names {
         reply_value(reply, field.value);
     }
 }

@@ -21,14 +21,14 @@ pub(super) fn brpop(call: &mut Call<'_>) -> Outcome {
 fn pop(call: &mut Call<'_>, end: End) -> Outcome {
     let last = call.args.len() - 1;
     let deadline_ms = blocking::deadline_ms(call, last)?;
-    let pop = Pop { count: None, end, limits: limits(call.server) };
+    let pop = ListPop { count: None, end, limits: limits(call.server) };
     blocking::serve_or_block(call, pop, 1..last, deadline_ms)
 }
 
 pub(super) fn blmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, end) = elements::popping(call, 2, end)?;
     let deadline_ms = blocking::deadline_ms(call, 1)?;
-    let pop = Pop { count: Some(popping.count), end, limits: limits(call.server) };
+    let pop = ListPop { count: Some(popping.count), end, limits: limits(call.server) };
     blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
 }
 
@@ -65,14 +65,14 @@ fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
 }
 
 /// BLPOP, BRPOP and BLMPOP.
-struct Pop {
+struct ListPop {
     /// `None`: one, without a list of them.
     count: Option<usize>,
     end: End,
     limits: ListLimits,
 }
 
-impl Wait for Pop {
+impl Wait for ListPop {
     fn serve(
         &self,
         data: &mut Data,

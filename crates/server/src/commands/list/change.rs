@@ -6,7 +6,7 @@ use bobbin_store::value::{End, List, ListLimits};
 use super::super::elements;
 use super::read::index_of;
 use super::{element, limits, shrunk};
-use crate::engine::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::engine::command::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
@@ -58,7 +58,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
         Some(list) if list.len() > SLICED_MIN && !call.in_transaction => {
             let draft = Draft::new(key.bytes, list, List::is_same);
             let (value, passed, removed) = (value.into(), 0, 0);
-            let removing = Removing { draft, value, most, end, limits, passed, removed };
+            let removing = ElementRemoval { draft, value, most, end, limits, passed, removed };
             return change_in_slices(call, [1].into_iter(), removing);
         }
         Some(list) => list.remove_equal(value, most, end, limits),
@@ -76,7 +76,7 @@ fn note_removed(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, removed: u
 }
 
 /// LREM of a long list.
-struct Removing {
+struct ElementRemoval {
     draft: Draft<List>,
     value: Box<[u8]>,
     most: usize,
@@ -87,7 +87,7 @@ struct Removing {
     removed: usize,
 }
 
-impl Change for Removing {
+impl SlicedChange for ElementRemoval {
     fn step(&mut self, _: &mut Data) -> bool {
         let most = self.most - self.removed;
         let (list, end, limits) = (&mut self.draft.value, self.end, self.limits);
@@ -120,7 +120,7 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
         let removed = len - elements::range(start, stop, len).len();
         if removed > SLICED_MIN && !call.in_transaction {
             let draft = Draft::new(key.bytes, list, List::is_same);
-            let trimming = Trimming::new(draft, start, stop, limits);
+            let trimming = ListTrimming::new(draft, start, stop, limits);
             return change_in_slices(call, [1].into_iter(), trimming);
         }
         list.trim(elements::range(start, stop, len), limits);
@@ -131,7 +131,7 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
 }
 
 /// LTRIM that takes many elements away: those at the end first.
-struct Trimming {
+struct ListTrimming {
     draft: Draft<List>,
     start: i64,
     stop: i64,
@@ -142,7 +142,7 @@ struct Trimming {
     removed: usize,
 }
 
-impl Trimming {
+impl ListTrimming {
     fn new(draft: Draft<List>, start: i64, stop: i64, limits: ListLimits) -> Self {
         let (before, behind, removed) = (0, 0, 0);
         let mut trimming = Self { draft, start, stop, limits, before, behind, removed };
@@ -158,7 +158,7 @@ impl Trimming {
     }
 }
 
-impl Change for Trimming {
+impl SlicedChange for ListTrimming {
     fn step(&mut self, _: &mut Data) -> bool {
         let list = &mut self.draft.value;
         if self.behind > 0 {

@@ -6,7 +6,7 @@ use super::super::elements::TOO_LOW;
 use crate::engine::command::{Call, Failure, Outcome};
 
 /// What is looked for.
-struct Search<'a> {
+struct PositionSearch<'a> {
     value: &'a [u8],
     /// Matches to pass over.
     skip: usize,
@@ -18,7 +18,7 @@ struct Search<'a> {
 }
 
 pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
-    let search = Search::read(call)?;
+    let search = PositionSearch::read(call)?;
     let list = call.data.read_as::<List>(call.key(1)?)?;
     let Some(count) = search.count else {
         match list.and_then(|list| search.matches(list).next()) {
@@ -36,7 +36,7 @@ pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-impl<'a> Search<'a> {
+impl<'a> PositionSearch<'a> {
     fn read(call: &Call<'a>) -> Result<Self, Failure> {
         let mut search =
             Self { value: call.args[2], skip: 0, backwards: false, count: None, looks: usize::MAX };

@@ -3,20 +3,20 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::Pinned;
-use crate::commands::migrate::{Migration, Sent, Target, Traveller};
+use super::PinnedValue;
+use crate::commands::migrate::{MigrateTarget, Migration, Sent, Traveller};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::distinct::Distinct;
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
-    let options = Options::parse(call.args)?;
+    let options = MigrateOptions::parse(call.args)?;
     let timeout_ms = match call.integer(5)? {
         ms @ 1.. => ms as u64,
         _ => TIMEOUT_MS,
     };
-    let target = Target {
+    let target = MigrateTarget {
         host: String::from_utf8_lossy(call.args[1]).into_owned(),
         port: port(call.args[2]),
         database: call.integer(4)?,
@@ -37,7 +37,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
             continue;
         }
         let Some(entry) = call.data.read(key) else { continue };
-        let (value, expire_ms) = (Pinned::new(entry.value()), entry.expire_ms());
+        let (value, expire_ms) = (PinnedValue::new(entry.value()), entry.expire_ms());
         let version = if watched { call.data.watch(key) } else { 0 };
         travellers.push(Traveller { key: key.bytes.into(), value, expire_ms, version });
     }
@@ -58,7 +58,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
 /// Inside a transaction everybody who needs these keys has to wait, as with Redis.
 fn migrate_now(
     call: &mut Call<'_>,
-    target: &Target,
+    target: &MigrateTarget,
     travellers: &[Traveller],
     copy: bool,
 ) -> Outcome {
@@ -85,7 +85,7 @@ impl Wait for Migrating {
 }
 
 /// What comes behind the timeout.
-struct Options {
+struct MigrateOptions {
     copy: bool,
     replace: bool,
     /// AUTH's arguments.
@@ -93,7 +93,7 @@ struct Options {
     keys: Range<usize>,
 }
 
-impl Options {
+impl MigrateOptions {
     fn parse(args: &[&[u8]]) -> Result<Self, Failure> {
         let mut options = Self { copy: false, replace: false, credentials: None, keys: 3..4 };
         let mut at = 6;
@@ -126,7 +126,7 @@ impl Options {
 }
 
 fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
-    if let Ok(options) = Options::parse(args) {
+    if let Ok(options) = MigrateOptions::parse(args) {
         options.keys.for_each(|at| found(at, USE));
     }
 }
@@ -177,7 +177,7 @@ mod tests {
         let parse = |line: &str| {
             let args: Vec<&[u8]> =
                 line.split(' ').map(|word| word.trim_matches('"').as_bytes()).collect();
-            Options::parse(&args).map(|options| (options.credentials, options.keys))
+            MigrateOptions::parse(&args).map(|options| (options.credentials, options.keys))
         };
         assert!(parse("migrate h 1 k 0 9 copy replace") == Ok((None, 3..4)));
         assert!(parse("migrate h 1 \"\" 0 9 auth2 u p keys a b") == Ok((Some(7..9), 10..12)));

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
-use super::Target;
+use super::MigrateTarget;
 use crate::engine::command::Failure;
 
 /// A connection to a target server.
-pub(super) struct Connection {
+pub(super) struct TargetConnection {
     reader: BufReader<Timed>,
     writer: BufWriter<Timed>,
     host: String,
@@ -54,9 +54,9 @@ impl Broken {
     }
 }
 
-impl Connection {
+impl TargetConnection {
     /// One that was kept, or a new one.
-    pub(super) fn open(target: &Target) -> Result<Self, Broken> {
+    pub(super) fn open(target: &MigrateTarget) -> Result<Self, Broken> {
         let mut idle = IDLE.lock();
         close_old(&mut idle);
         let same = |kept: &Self| kept.host == target.host && kept.port == target.port;
@@ -71,7 +71,7 @@ impl Connection {
         Ok(connection)
     }
 
-    fn connect(target: &Target) -> Result<Self, Broken> {
+    fn connect(target: &MigrateTarget) -> Result<Self, Broken> {
         let address = (target.host.as_str(), target.port)
             .to_socket_addrs()
             .ok()
@@ -219,7 +219,7 @@ pub fn idle_connections() -> usize {
     idle.len()
 }
 
-fn close_old(idle: &mut Vec<Connection>) {
+fn close_old(idle: &mut Vec<TargetConnection>) {
     idle.retain(|connection| connection.used.elapsed() < IDLE_TIME);
 }
 
@@ -227,7 +227,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-static IDLE: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<TargetConnection>> = Mutex::new(Vec::new());
 
 /// Connections kept at most.
 const IDLE_MAX: usize = 64;

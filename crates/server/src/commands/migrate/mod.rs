@@ -16,9 +16,9 @@ use bobbin_sync::Mutex;
 
 pub(super) use self::command::COMMANDS;
 pub use self::connection::read_target_reply;
-use self::connection::{Broken, Connection};
+use self::connection::{Broken, TargetConnection};
 use crate::base::clock;
-use crate::commands::Pinned;
+use crate::commands::PinnedValue;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Classes, Data, Failure, Outcome};
 use crate::engine::server::Server;
@@ -26,7 +26,7 @@ use crate::engine::server::background;
 pub use connection::idle_connections;
 
 /// Where keys go, and how.
-pub struct Target {
+pub struct MigrateTarget {
     pub host: String,
     pub port: u16,
     pub database: i64,
@@ -41,7 +41,7 @@ pub struct Target {
 /// A key on its way.
 pub struct Traveller {
     pub key: Box<[u8]>,
-    pub value: Pinned,
+    pub value: PinnedValue,
     pub expire_ms: Option<i64>,
     /// Of the watch on it, where it is watched.
     pub version: u64,
@@ -49,7 +49,7 @@ pub struct Traveller {
 
 /// What a MIGRATE that runs beside the workers has to do.
 pub struct Migration {
-    pub target: Target,
+    pub target: MigrateTarget,
     /// Keep the keys here. Else they are watched.
     pub copy: bool,
     pub database: u32,
@@ -63,13 +63,13 @@ pub struct Sent {
     pub outcome: Outcome,
 }
 
-impl Target {
+impl MigrateTarget {
     /// Sends keys in their order. A connection that turns out to be closed is replaced, once.
     pub fn send(&self, travellers: &[Traveller]) -> Sent {
         let mut may_retry = true;
         loop {
             let mut acknowledged = vec![false; travellers.len()];
-            let outcome = Connection::open(self).and_then(|mut connection| {
+            let outcome = TargetConnection::open(self).and_then(|mut connection| {
                 let outcome = self.exchange(&mut connection, travellers, &mut acknowledged)?;
                 if outcome.is_ok() {
                     connection.keep(self.database);
@@ -88,7 +88,7 @@ impl Target {
 
     fn exchange(
         &self,
-        connection: &mut Connection,
+        connection: &mut TargetConnection,
         travellers: &[Traveller],
         acknowledged: &mut [bool],
     ) -> Result<Outcome, Broken> {
@@ -143,7 +143,7 @@ impl Target {
         if keys.is_empty() {
             return Ok(());
         }
-        let mut connection = Connection::open(self)?;
+        let mut connection = TargetConnection::open(self)?;
         if let Some(credentials) = &self.credentials {
             let words =
                 [b"AUTH".as_slice()].into_iter().chain(credentials.iter().map(|word| &**word));
@@ -162,7 +162,7 @@ impl Target {
 impl Migration {
     /// Runs it on a thread of its own; the waiter gets the reply.
     pub fn start(self, server: &'static Server, waiter: Arc<Waiter>) {
-        let task = Task { server, waiter, migration: self };
+        let task = MigrateTask { server, waiter, migration: self };
         let mut queue = QUEUE.lock();
         queue.waiting.push_back(task);
         if queue.threads < THREADS_MAX {
@@ -253,7 +253,8 @@ fn settle(
             }
             return Settled::Done;
         }
-        let found = data.peek(key).map(|entry| (Pinned::new(entry.value()), entry.expire_ms()));
+        let found =
+            data.peek(key).map(|entry| (PinnedValue::new(entry.value()), entry.expire_ms()));
         match found {
             Some((value, expire_ms)) if acknowledged => {
                 let version = version.unwrap_or_default();
@@ -304,15 +305,15 @@ fn with_key<R>(
     result
 }
 
-struct Task {
+struct MigrateTask {
     server: &'static Server,
     waiter: Arc<Waiter>,
     migration: Migration,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Task>,
+struct MigrateQueue {
+    waiting: VecDeque<MigrateTask>,
     threads: usize,
 }
 
@@ -338,7 +339,8 @@ fn run_tasks() {
     }
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), threads: 0 });
+static QUEUE: Mutex<MigrateQueue> =
+    Mutex::new(MigrateQueue { waiting: VecDeque::new(), threads: 0 });
 
 /// Migrations that run at the same time; more wait for these.
 const THREADS_MAX: usize = 8;

@@ -13,35 +13,35 @@ use super::super::elements::bulk;
 use super::limits;
 use crate::engine::command::distinct::Distinct;
 use crate::engine::command::slices::{
-    Change, SLICE, SLICED_MIN, change_in_slices, elements_in_slices, reply_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
 };
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Inter)
+    answer(call, SetOperation::Inter)
 }
 
 pub(super) fn sunion(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Union)
+    answer(call, SetOperation::Union)
 }
 
 pub(super) fn sdiff(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Diff)
+    answer(call, SetOperation::Diff)
 }
 
 pub(super) fn sinterstore(call: &mut Call<'_>) -> Outcome {
-    store(call, Operation::Inter, "sinterstore")
+    store(call, SetOperation::Inter, "sinterstore")
 }
 
 pub(super) fn sunionstore(call: &mut Call<'_>) -> Outcome {
-    store(call, Operation::Union, "sunionstore")
+    store(call, SetOperation::Union, "sunionstore")
 }
 
 pub(super) fn sdiffstore(call: &mut Call<'_>) -> Outcome {
-    store(call, Operation::Diff, "sdiffstore")
+    store(call, SetOperation::Diff, "sdiffstore")
 }
 
-fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
+fn answer(call: &mut Call<'_>, operation: SetOperation) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 1..call.args.len())?;
     if combined.is_long() && !call.in_transaction {
         elements_in_slices(call, Aggregate::Set, move |reply, count| {
@@ -64,13 +64,13 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     Ok(())
 }
 
-fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
+fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     if combined.is_long() && !call.in_transaction {
         let sources = distinct(operation, call.args, 2..call.args.len());
         let sources: Vec<_> = sources.map(|at| call.args[at].into()).collect();
-        let storing = Storing {
+        let storing = SetStoring {
             pins: pin(call.data, &sources)?,
             sources,
             combined,
@@ -114,7 +114,7 @@ fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure>
 }
 
 /// A STORE command on large sets.
-struct Storing {
+struct SetStoring {
     sources: Vec<Box<[u8]>>,
     /// The sources as they were.
     pins: Vec<Option<Set>>,
@@ -125,7 +125,7 @@ struct Storing {
     event: &'static str,
 }
 
-impl Change for Storing {
+impl SlicedChange for SetStoring {
     fn step(&mut self, _: &mut Data) -> bool {
         let (result, limits, hasher) = (&mut self.result, &self.limits, self.combined.hasher);
         let mut room = Text::new(0);
@@ -177,7 +177,7 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
         }
         at += 2;
     }
-    let mut combined = Combined::of_keys(call, Operation::Inter, 2..end)?;
+    let mut combined = Combined::of_keys(call, SetOperation::Inter, 2..end)?;
     let mut found = 0;
     if combined.is_long() && !call.in_transaction {
         reply_in_slices(call, move |reply| {
@@ -203,16 +203,16 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
 /// The arguments that name sets, each set once: naming one again changes nothing. But what is
 /// subtracted from itself leaves nothing, so a difference has its first apart.
 fn distinct<'a>(
-    operation: Operation,
+    operation: SetOperation,
     args: &'a [&'a [u8]],
     keys: std::ops::Range<usize>,
 ) -> impl Iterator<Item = usize> + 'a {
     let (first, mut seen) = (keys.start, Distinct::default());
-    keys.filter(move |&at| at == first && operation == Operation::Diff || seen.insert(args[at]))
+    keys.filter(move |&at| at == first && operation == SetOperation::Diff || seen.insert(args[at]))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SetOperation {
     Inter,
     Union,
     Diff,
@@ -220,7 +220,7 @@ enum Operation {
 
 /// An operation on pinned sets, at work.
 struct Combined {
-    operation: Operation,
+    operation: SetOperation,
     hasher: &'static Hasher,
     /// What is walked: all of a union, else the first.
     sets: Vec<Set>,
@@ -238,7 +238,7 @@ impl Combined {
     /// Pins the sets at these arguments.
     fn of_keys(
         call: &mut Call<'_>,
-        operation: Operation,
+        operation: SetOperation,
         keys: std::ops::Range<usize>,
     ) -> Result<Self, Failure> {
         let mut pins = Vec::with_capacity(keys.len());
@@ -251,7 +251,7 @@ impl Combined {
 
     /// A set that is not there is empty.
     fn new(
-        operation: Operation,
+        operation: SetOperation,
         hasher: &'static Hasher,
         pins: impl Iterator<Item = Option<Set>>,
     ) -> Self {
@@ -261,18 +261,18 @@ impl Combined {
             missing |= set.is_none();
             match operation {
                 // Subtracting nothing changes nothing; but of the first it makes nothing.
-                Operation::Diff if set.is_none() && !sets.is_empty() => {}
-                Operation::Union if set.is_none() => {}
+                SetOperation::Diff if set.is_none() && !sets.is_empty() => {}
+                SetOperation::Union if set.is_none() => {}
                 _ => sets.push(set.unwrap_or_default()),
             }
         }
         match operation {
-            Operation::Inter if missing => sets.clear(),
+            SetOperation::Inter if missing => sets.clear(),
             // The smallest is walked, and what excludes most members is asked first.
-            Operation::Inter => sets.sort_by_key(Set::len),
-            Operation::Diff if sets[0].is_empty() => sets.clear(),
-            Operation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
-            Operation::Union => {}
+            SetOperation::Inter => sets.sort_by_key(Set::len),
+            SetOperation::Diff if sets[0].is_empty() => sets.clear(),
+            SetOperation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
+            SetOperation::Union => {}
         }
         let walk = Walk::default();
         let mut combined =
@@ -286,7 +286,7 @@ impl Combined {
     /// Whether it should not be done in one go.
     fn is_long(&self) -> bool {
         let work = match self.operation {
-            Operation::Union => self.sets.iter().map(Set::len).sum(),
+            SetOperation::Union => self.sets.iter().map(Set::len).sum(),
             _ => self.sets.first().map_or(0, |first| first.len() * self.sets.len()),
         };
         work > SLICED_MIN
@@ -316,16 +316,16 @@ impl Combined {
                 return;
             }
             let shown = match (operation, &mut *gathered) {
-                (Operation::Inter, _) => {
+                (SetOperation::Inter, _) => {
                     sets[1..].iter().all(|set| set.contains_item(member, hasher))
                 }
-                (Operation::Diff, Some(gathered)) => !gathered.contains_item(member, hasher),
-                (Operation::Diff, None) => {
+                (SetOperation::Diff, Some(gathered)) => !gathered.contains_item(member, hasher),
+                (SetOperation::Diff, None) => {
                     !sets[1..].iter().any(|set| set.contains_item(member, hasher))
                 }
-                (Operation::Union, _) if at == 0 => true,
-                (Operation::Union, _) if sets[0].contains_item(member, hasher) => false,
-                (Operation::Union, gathered) => {
+                (SetOperation::Union, _) if at == 0 => true,
+                (SetOperation::Union, _) if sets[0].contains_item(member, hasher) => false,
+                (SetOperation::Union, gathered) => {
                     let seen = gathered.get_or_insert_default();
                     if at == last {
                         !seen.contains_item(member, hasher)
@@ -348,7 +348,7 @@ impl Combined {
     /// How many of the sets are walked.
     fn walked(&self) -> usize {
         match self.operation {
-            Operation::Union => self.sets.len(),
+            SetOperation::Union => self.sets.len(),
             _ => self.sets.len().min(1),
         }
     }
@@ -356,7 +356,7 @@ impl Combined {
     /// Whether gathering the members of all sets to subtract is less work than asking each of these
     /// sets.
     fn should_gather(&self) -> bool {
-        self.operation == Operation::Diff && self.sets.len() > 2 && {
+        self.operation == SetOperation::Diff && self.sets.len() > 2 && {
             let others: usize = self.sets[1..].iter().map(Set::len).sum();
             others < self.sets[0].len() * (self.sets.len() - 2)
         }

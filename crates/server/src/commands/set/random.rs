@@ -11,7 +11,8 @@ use super::super::elements::bulk;
 use super::ended;
 use crate::base::random::Random;
 use crate::engine::command::slices::{
-    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, repeat_in_slices, reply_in_slices,
+    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices, repeat_in_slices,
+    reply_in_slices,
 };
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
@@ -43,7 +44,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let draft = Draft::new(key.bytes, set, Set::is_same);
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
-        let popping = Popping::new(draft, wanted, random, hasher, protocol);
+        let popping = SetPopping::new(draft, wanted, random, hasher, protocol);
         return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
@@ -90,7 +91,7 @@ fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: Gone) {
 }
 
 /// SPOP of many members.
-struct Popping {
+struct SetPopping {
     draft: Draft<Set>,
     wanted: usize,
     popped: usize,
@@ -103,7 +104,7 @@ struct Popping {
     protocol: Protocol,
 }
 
-impl Popping {
+impl SetPopping {
     fn new(
         draft: Draft<Set>,
         wanted: usize,
@@ -127,7 +128,7 @@ impl Popping {
     }
 }
 
-impl Change for Popping {
+impl SlicedChange for SetPopping {
     fn step(&mut self, _: &mut Data) -> bool {
         let set = &mut self.draft.value;
         let mut reply = Reply::new(self.members.open(), self.protocol);

@@ -12,13 +12,13 @@ use crate::engine::command::Failure;
 
 /// What is sorted: a value of its own, or pinned.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum SortSource {
     List(List),
     Set(Set),
     SortedSet(SortedSet),
 }
 
-impl Source {
+impl SortSource {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::List(list) => list.len(),
@@ -34,7 +34,7 @@ impl Source {
         from: u64,
         count: usize,
         hasher: &Hasher,
-        elements: &mut Elements,
+        elements: &mut SortElements,
     ) -> Option<u64> {
         if let Self::Set(set) = self {
             let next = set.scan(from, count, hasher, |member| elements.push(member));
@@ -70,7 +70,12 @@ impl Source {
     }
 
     /// Appends some elements of a list or a sorted set in its order, or counted from its end.
-    pub(super) fn load_range(&self, range: Range<usize>, backwards: bool, elements: &mut Elements) {
+    pub(super) fn load_range(
+        &self,
+        range: Range<usize>,
+        backwards: bool,
+        elements: &mut SortElements,
+    ) {
         let len = self.len();
         let range = if backwards { len - range.end..len - range.start } else { range };
         match self {
@@ -104,21 +109,21 @@ pub(super) struct Ordering {
 /// The elements of one sort.
 ///
 /// Nothing in it grows by being copied, which for millions of elements would keep others waiting.
-pub(super) struct Elements {
+pub(super) struct SortElements {
     /// None of them grows beyond what it was made for.
     blocks: Vec<Vec<u8>>,
-    entries: Vec<Entry>,
+    entries: Vec<SortEntry>,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
-    text: Text,
+struct SortEntry {
+    text: SortText,
     weight: Weight,
 }
 
 /// Where a text is; a string is never longer than 4 GiB.
 #[derive(Clone, Copy)]
-struct Text {
+struct SortText {
     block: u32,
     start: u32,
     len: u32,
@@ -128,10 +133,10 @@ struct Text {
 enum Weight {
     None,
     Number(f64),
-    Text(Text),
+    Text(SortText),
 }
 
-impl Elements {
+impl SortElements {
     /// Has room for `len` elements.
     pub(super) fn with_capacity(len: usize) -> Self {
         Self { blocks: Vec::new(), entries: Vec::with_capacity(len) }
@@ -142,17 +147,18 @@ impl Elements {
             Item::Bytes(bytes) => self.copy(bytes),
             Item::Integer(value) => self.copy(integer::Text::new(value).as_bytes()),
         };
-        self.entries.push(Entry { text, weight: Weight::None });
+        self.entries.push(SortEntry { text, weight: Weight::None });
     }
 
-    fn copy(&mut self, bytes: &[u8]) -> Text {
+    fn copy(&mut self, bytes: &[u8]) -> SortText {
         let fits = |block: &Vec<u8>| block.capacity() - block.len() >= bytes.len();
         if !self.blocks.last().is_some_and(fits) {
             self.blocks.push(Vec::with_capacity(BLOCK.max(bytes.len())));
         }
         let at = self.blocks.len() - 1;
         let block = &mut self.blocks[at];
-        let text = Text { block: at as u32, start: block.len() as u32, len: bytes.len() as u32 };
+        let text =
+            SortText { block: at as u32, start: block.len() as u32, len: bytes.len() as u32 };
         block.extend_from_slice(bytes);
         text
     }
@@ -165,7 +171,7 @@ impl Elements {
         self.text(self.entries[at].text)
     }
 
-    fn text(&self, text: Text) -> &[u8] {
+    fn text(&self, text: SortText) -> &[u8] {
         &self.blocks[text.block as usize][text.start as usize..][..text.len as usize]
     }
 
@@ -198,7 +204,7 @@ impl Elements {
         self.compare_entries(&self.entries[a], &self.entries[b], ordering)
     }
 
-    fn compare_entries(&self, a: &Entry, b: &Entry, ordering: Ordering) -> cmp::Ordering {
+    fn compare_entries(&self, a: &SortEntry, b: &SortEntry, ordering: Ordering) -> cmp::Ordering {
         let compared = match (ordering.alpha, ordering.by_weight) {
             (false, _) => {
                 // An element without a weight weighs nothing; equal ones are in the order of their
@@ -214,7 +220,7 @@ impl Elements {
         if ordering.descending { compared.reverse() } else { compared }
     }
 
-    fn weight_text(&self, entry: &Entry) -> Option<&[u8]> {
+    fn weight_text(&self, entry: &SortEntry) -> Option<&[u8]> {
         match entry.weight {
             Weight::Text(text) => Some(self.text(text)),
             _ => None,
@@ -244,7 +250,7 @@ mod tests {
     use super::*;
 
     fn sorted(items: &[&[u8]], ordering: Ordering) -> Vec<String> {
-        let mut elements = Elements::with_capacity(items.len());
+        let mut elements = SortElements::with_capacity(items.len());
         items.iter().for_each(|item| elements.push(Item::from(*item)));
         if !ordering.alpha {
             elements.weigh(0..elements.len()).unwrap();

@@ -15,10 +15,10 @@ mod sorting;
 
 use bobbin_store::value::ListLimits;
 
-use self::elements::Source;
-use self::options::Options;
+use self::elements::SortSource;
+use self::options::SortOptions;
 use self::output::Stored;
-use self::sliced::Sliced;
+use self::sliced::SlicedSort;
 use self::sorting::Sorting;
 use crate::engine::acl;
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
@@ -34,14 +34,14 @@ fn sort_ro(call: &mut Call<'_>) -> Outcome {
 }
 
 fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
-    let mut options = Options::parse(call.args, may_store)?;
+    let mut options = SortOptions::parse(call.args, may_store)?;
     check_lookups(call, &options)?;
     let key = call.key(1)?;
-    let source = Source::of(call.data.read(key))?;
+    let source = SortSource::of(call.data.read(key))?;
     let in_script = call.client.caller != 0;
     if options.unsorted
         && (options.store.is_some() || in_script)
-        && matches!(source, Source::Set(_))
+        && matches!(source, SortSource::Set(_))
     {
         // A result that is stored, or that a script gets, must be the same everywhere. A set has no
         // order of its own, so it is sorted.
@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     let answered = options.range(source.len()).len().saturating_mul(options.get.len());
     if source.len().max(answered) > SLICED_MIN && !call.in_transaction {
         let keys = [1].into_iter().chain(options.store);
-        let sliced = Sliced::new(call, key, source, &options);
+        let sliced = SlicedSort::new(call, key, source, &options);
         return change_in_slices(call, keys, sliced);
     }
     let mut sorting = Sorting::new(source, &options, call.data.keyspace().hasher());
@@ -77,7 +77,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
 }
 
 /// Whoever may not read all keys may not have keys looked up that are named by elements.
-fn check_lookups(call: &Call<'_>, options: &Options<'_>) -> Outcome {
+fn check_lookups(call: &Call<'_>, options: &SortOptions<'_>) -> Outcome {
     let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let looks_up = looks_up_weights || !options.get.is_empty();
     if !looks_up || acl::may_read_all(call) {
@@ -95,7 +95,7 @@ fn limits(call: &Call<'_>) -> ListLimits {
 
 fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     found(1, READ);
-    if let Ok(Options { store: Some(at), .. }) = Options::parse(args, true) {
+    if let Ok(SortOptions { store: Some(at), .. }) = SortOptions::parse(args, true) {
         found(at, STORE);
     }
 }
@@ -105,7 +105,7 @@ fn find_keys_ro(_: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 fn needs_gate(args: &[&[u8]]) -> bool {
-    Options::parse(args, true).is_ok_and(|options| options.needs_other_keys())
+    SortOptions::parse(args, true).is_ok_and(|options| options.needs_other_keys())
 }
 
 const NOT_NUMBERS: Failure = Failure::new("ERR One or more scores can't be converted into double");

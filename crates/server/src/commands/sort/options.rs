@@ -5,11 +5,11 @@ use std::ops::Range;
 use bobbin_resp::parse_i64;
 
 use super::elements::Ordering;
-use super::pattern::Pattern;
+use super::pattern::SortPattern;
 use crate::engine::command::Failure;
 
 /// The options of one SORT.
-pub(super) struct Options<'a> {
+pub(super) struct SortOptions<'a> {
     pub descending: bool,
     pub alpha: bool,
     /// Elements stay as they are: BY names no key of its own for each.
@@ -23,7 +23,7 @@ pub(super) struct Options<'a> {
     count: i64,
 }
 
-impl<'a> Options<'a> {
+impl<'a> SortOptions<'a> {
     pub(super) fn parse(args: &[&'a [u8]], may_store: bool) -> Result<Self, Failure> {
         let mut options = Self {
             descending: false,
@@ -70,7 +70,7 @@ impl<'a> Options<'a> {
     /// Whether it reads keys that the elements name.
     pub(super) fn needs_other_keys(&self) -> bool {
         let by = self.by.filter(|_| !self.unsorted);
-        by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
+        by.iter().chain(&self.get).any(|pattern| SortPattern::new(pattern).names_keys())
     }
 
     /// A copy that does not borrow the arguments, without where the result goes.
@@ -78,7 +78,7 @@ impl<'a> Options<'a> {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);
         Owned {
-            plain: Options { descending, alpha, unsorted, by, get, store, offset, count },
+            plain: SortOptions { descending, alpha, unsorted, by, get, store, offset, count },
             by: self.by.map(Box::from),
             get: self.get.iter().copied().map(Box::from).collect(),
         }
@@ -99,15 +99,15 @@ impl<'a> Options<'a> {
 
 /// Options that outlive their command.
 pub(super) struct Owned {
-    plain: Options<'static>,
+    plain: SortOptions<'static>,
     by: Option<Box<[u8]>>,
     get: Vec<Box<[u8]>>,
 }
 
 impl Owned {
-    pub(super) fn borrow(&self) -> Options<'_> {
+    pub(super) fn borrow(&self) -> SortOptions<'_> {
         let get = self.get.iter().map(|pattern| &**pattern).collect();
-        Options { by: self.by.as_deref(), get, ..self.plain.owned().plain }
+        SortOptions { by: self.by.as_deref(), get, ..self.plain.owned().plain }
     }
 }
 
@@ -115,9 +115,9 @@ impl Owned {
 mod tests {
     use super::*;
 
-    fn with<R>(line: &str, f: impl FnOnce(Result<Options<'_>, Failure>) -> R) -> R {
+    fn with<R>(line: &str, f: impl FnOnce(Result<SortOptions<'_>, Failure>) -> R) -> R {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        f(Options::parse(&args, true))
+        f(SortOptions::parse(&args, true))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bobbin_store::value::{End, Item, List, ListLimits};
 use crate::engine::command::{Classes, Data, Key};
 
 /// A place for sorted elements.
-pub(super) trait Output {
+pub(super) trait SortOutput {
     /// Called first: `len` elements follow.
     fn begin(&mut self, len: usize);
 
@@ -14,7 +14,7 @@ pub(super) trait Output {
     fn element(&mut self, element: Option<&[u8]>);
 }
 
-impl Output for Reply<'_> {
+impl SortOutput for Reply<'_> {
     fn begin(&mut self, len: usize) {
         self.array(len);
     }
@@ -76,7 +76,7 @@ impl Stored {
 /// Elements of one RPUSH in the log.
 const LOGGED_AT_ONCE: usize = 1024;
 
-impl Output for Stored {
+impl SortOutput for Stored {
     fn begin(&mut self, _: usize) {}
 
     fn element(&mut self, element: Option<&[u8]>) {

@@ -8,7 +8,7 @@ use crate::engine::command::Data;
 
 /// A pattern of BY or GET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pattern<'a> {
+pub(super) enum SortPattern<'a> {
     /// `#`: the element itself.
     Element,
     /// Without `*`: no key at all.
@@ -17,7 +17,7 @@ pub(super) enum Pattern<'a> {
     Key { before: &'a [u8], after: &'a [u8], field: Option<&'a [u8]> },
 }
 
-impl<'a> Pattern<'a> {
+impl<'a> SortPattern<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         if text == b"#" {
             return Self::Element;
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn what_patterns_mean() {
-        let key = |before, after, field| Pattern::Key { before, after, field };
-        assert_eq!(Pattern::new(b"#"), Pattern::Element);
-        assert_eq!(Pattern::new(b"##"), Pattern::Nothing);
-        assert_eq!(Pattern::new(b"w_*"), key(b"w_", b"", None));
-        assert_eq!(Pattern::new(b"a*b*"), key(b"a", b"b*", None));
-        assert_eq!(Pattern::new(b"o_*->f"), key(b"o_", b"", Some(b"f")));
-        assert_eq!(Pattern::new(b"x->*_y->f->g"), key(b"x->", b"_y", Some(b"f->g")));
-        assert_eq!(Pattern::new(b"o_*->"), key(b"o_", b"->", None));
+        let key = |before, after, field| SortPattern::Key { before, after, field };
+        assert_eq!(SortPattern::new(b"#"), SortPattern::Element);
+        assert_eq!(SortPattern::new(b"##"), SortPattern::Nothing);
+        assert_eq!(SortPattern::new(b"w_*"), key(b"w_", b"", None));
+        assert_eq!(SortPattern::new(b"a*b*"), key(b"a", b"b*", None));
+        assert_eq!(SortPattern::new(b"o_*->f"), key(b"o_", b"", Some(b"f")));
+        assert_eq!(SortPattern::new(b"x->*_y->f->g"), key(b"x->", b"_y", Some(b"f->g")));
+        assert_eq!(SortPattern::new(b"o_*->"), key(b"o_", b"->", None));
     }
 }

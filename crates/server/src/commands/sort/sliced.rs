@@ -3,45 +3,45 @@
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::hash::Hasher;
 
-use super::elements::Source;
+use super::elements::SortSource;
 use super::limits;
 use super::lookups::Lookups;
-use super::options::{Options, Owned};
+use super::options::{Owned, SortOptions};
 use super::output::Stored;
 use super::sorting::Sorting;
-use crate::engine::command::slices::{Change, Pieces};
+use crate::engine::command::slices::{Pieces, SlicedChange};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// A SORT in slices.
-pub(super) struct Sliced {
+pub(super) struct SlicedSort {
     key: Box<[u8]>,
     options: Owned,
     sorting: Sorting,
     /// Where keys are named after elements.
     lookups: Option<Lookups>,
-    target: Target,
+    target: SortTarget,
     hasher: &'static Hasher,
     is_sorted: bool,
     failure: Option<Failure>,
 }
 
-enum Target {
+enum SortTarget {
     Reply(Pieces, Protocol),
     Stored(Stored, Box<[u8]>),
 }
 
-impl Sliced {
+impl SlicedSort {
     pub(super) fn new(
         call: &mut Call<'_>,
         key: Key<'_>,
-        source: Source,
-        options: &Options<'_>,
+        source: SortSource,
+        options: &SortOptions<'_>,
     ) -> Self {
         let target = match options.store {
-            None => Target::Reply(Pieces::default(), call.client.protocol),
+            None => SortTarget::Reply(Pieces::default(), call.client.protocol),
             Some(at) => {
                 let stored = Stored::new(limits(call), options.needs_other_keys());
-                Target::Stored(stored, call.args[at].into())
+                SortTarget::Stored(stored, call.args[at].into())
             }
         };
         let hasher = call.data.keyspace().hasher();
@@ -60,11 +60,11 @@ impl Sliced {
     fn sort(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let lookups = self.lookups.as_mut();
         match &mut self.target {
-            Target::Reply(pieces, protocol) => {
+            SortTarget::Reply(pieces, protocol) => {
                 let mut reply = Reply::new(pieces.open(), *protocol);
                 self.sorting.step(data, lookups, &mut reply)
             }
-            Target::Stored(stored, _) => self.sorting.step(data, lookups, stored),
+            SortTarget::Stored(stored, _) => self.sorting.step(data, lookups, stored),
         }
     }
 
@@ -74,12 +74,12 @@ impl Sliced {
         }
     }
 
-    fn is_valid(&mut self, now: &Source) -> bool {
+    fn is_valid(&mut self, now: &SortSource) -> bool {
         self.lookups.as_mut().is_none_or(Lookups::are_current) && now.is_same(self.sorting.source())
     }
 }
 
-impl Change for Sliced {
+impl SlicedChange for SlicedSort {
     fn step(&mut self, data: &mut Data) -> bool {
         if self.is_sorted {
             return self.lookups.as_mut().is_some_and(Lookups::check_some);
@@ -108,11 +108,11 @@ impl Change for Sliced {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        if matches!(self.target, Target::Reply(..)) && self.lookups.is_none() {
+        if matches!(self.target, SortTarget::Reply(..)) && self.lookups.is_none() {
             // It is what the value was when the command came.
             return Ok(true);
         }
-        let now = Source::of(data.peek(data.key(&self.key)));
+        let now = SortSource::of(data.peek(data.key(&self.key)));
         let now = now.inspect_err(|_| self.end_lookups(data))?;
         if self.is_valid(&now) {
             return Ok(true);
@@ -122,8 +122,8 @@ impl Change for Sliced {
             lookups.begin_anew(data);
         }
         match &mut self.target {
-            Target::Reply(pieces, _) => *pieces = Pieces::default(),
-            Target::Stored(stored, _) => drop(stored.take()),
+            SortTarget::Reply(pieces, _) => *pieces = Pieces::default(),
+            SortTarget::Stored(stored, _) => drop(stored.take()),
         }
         (self.is_sorted, self.failure) = (false, None);
         Ok(false)
@@ -134,7 +134,7 @@ impl Change for Sliced {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        if let Target::Stored(stored, destination) = &mut self.target {
+        if let SortTarget::Stored(stored, destination) = &mut self.target {
             stored.take().put(data, reply, data.key(destination));
         }
         Ok(())
@@ -146,15 +146,15 @@ impl Change for Sliced {
 
     fn rest(&mut self) -> Option<Pieces> {
         match &mut self.target {
-            Target::Reply(pieces, _) => Some(std::mem::take(pieces)),
-            Target::Stored(..) => None,
+            SortTarget::Reply(pieces, _) => Some(std::mem::take(pieces)),
+            SortTarget::Stored(..) => None,
         }
     }
 
     fn rest_bytes(&self) -> usize {
         match &self.target {
-            Target::Reply(pieces, _) => pieces.byte_len(),
-            Target::Stored(..) => 0,
+            SortTarget::Reply(pieces, _) => pieces.byte_len(),
+            SortTarget::Stored(..) => 0,
         }
     }
 }

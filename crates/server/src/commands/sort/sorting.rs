@@ -6,19 +6,19 @@ use std::ops::Range;
 use bobbin_store::hash::Hasher;
 
 use super::NOT_NUMBERS;
-use super::elements::{Elements, Ordering, Source};
+use super::elements::{Ordering, SortElements, SortSource};
 use super::lookups::Lookups;
-use super::options::Options;
-use super::output::Output;
-use super::pattern::Pattern;
+use super::options::SortOptions;
+use super::output::SortOutput;
+use super::pattern::SortPattern;
 use crate::engine::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 use crate::engine::command::{Data, Failure};
 
 /// One sort at work.
 pub(super) struct Sorting {
-    source: Source,
+    source: SortSource,
     hasher: &'static Hasher,
-    elements: Elements,
+    elements: SortElements,
     /// `None`: in their own order.
     ordering: Option<Ordering>,
     /// The pattern of their weights, and those of what is answered for each.
@@ -48,17 +48,23 @@ enum Phase {
 }
 
 impl Sorting {
-    pub(super) fn new(source: Source, options: &Options<'_>, hasher: &'static Hasher) -> Self {
+    pub(super) fn new(
+        source: SortSource,
+        options: &SortOptions<'_>,
+        hasher: &'static Hasher,
+    ) -> Self {
         let wanted = options.range(source.len());
         let phase = match source {
-            Source::List(_) | Source::SortedSet(_) if options.unsorted => Phase::Copy(wanted.start),
+            SortSource::List(_) | SortSource::SortedSet(_) if options.unsorted => {
+                Phase::Copy(wanted.start)
+            }
             _ => Phase::Load(0),
         };
         let loaded = if matches!(phase, Phase::Copy(_)) { 0 } else { source.len() };
         Self {
             source,
             hasher,
-            elements: Elements::with_capacity(loaded),
+            elements: SortElements::with_capacity(loaded),
             ordering: (!options.unsorted).then(|| options.ordering()),
             by: options.by.filter(|_| !options.unsorted).map(Box::from),
             get: options.get.iter().copied().map(Box::from).collect(),
@@ -76,7 +82,7 @@ impl Sorting {
         &mut self,
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
-        output: &mut impl Output,
+        output: &mut impl SortOutput,
     ) -> Result<bool, Failure> {
         match self.phase {
             Phase::Load(from) => self.load(from, output)?,
@@ -88,11 +94,11 @@ impl Sorting {
         Ok(true)
     }
 
-    pub(super) const fn source(&self) -> &Source {
+    pub(super) const fn source(&self) -> &SortSource {
         &self.source
     }
 
-    fn load(&mut self, from: u64, output: &mut impl Output) -> Result<(), Failure> {
+    fn load(&mut self, from: u64, output: &mut impl SortOutput) -> Result<(), Failure> {
         let before = self.elements.len();
         let next = self.source.load(from, SLICE, self.hasher, &mut self.elements);
         if self.by.is_none() && self.ordering.is_some_and(|ordering| !ordering.alpha) {
@@ -118,7 +124,7 @@ impl Sorting {
     ) -> Result<(), Failure> {
         let end = (from + SLICE).min(self.elements.len());
         let alpha = self.ordering.is_some_and(|ordering| ordering.alpha);
-        let pattern = Pattern::new(self.by.as_deref().unwrap_or_default());
+        let pattern = SortPattern::new(self.by.as_deref().unwrap_or_default());
         let mut element = Vec::new();
         for at in from..end {
             element.clear();
@@ -141,7 +147,7 @@ impl Sorting {
         Ok(())
     }
 
-    fn sort(&mut self, from: usize, output: &mut impl Output) {
+    fn sort(&mut self, from: usize, output: &mut impl SortOutput) {
         let end = (from + RUN).min(self.elements.len());
         if let Some(ordering) = self.ordering {
             self.elements.sort_range(from..end, ordering);
@@ -155,12 +161,12 @@ impl Sorting {
         }
     }
 
-    fn begin_merge(&mut self, output: &mut impl Output) {
+    fn begin_merge(&mut self, output: &mut impl SortOutput) {
         self.begin(output);
         self.phase = Phase::Merge(0);
     }
 
-    fn begin(&self, output: &mut impl Output) {
+    fn begin(&self, output: &mut impl SortOutput) {
         output.begin(self.wanted.len() * self.get.len().max(1));
     }
 
@@ -169,7 +175,7 @@ impl Sorting {
         from: usize,
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
-        output: &mut impl Output,
+        output: &mut impl SortOutput,
     ) -> Result<bool, Failure> {
         let end = (from + self.answered_at_once()).min(self.wanted.end);
         for place in from..end {
@@ -227,13 +233,13 @@ impl Sorting {
         from: usize,
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
-        output: &mut impl Output,
+        output: &mut impl SortOutput,
     ) -> Result<bool, Failure> {
         if from == self.wanted.start {
             self.begin(output);
         }
         let end = (from + self.answered_at_once()).min(self.wanted.end);
-        let mut elements = Elements::with_capacity(end - from);
+        let mut elements = SortElements::with_capacity(end - from);
         self.source.load_range(from..end, self.backwards, &mut elements);
         for at in 0..elements.len() {
             let bytes = self.answer(elements.get(at), data, lookups.as_deref_mut(), output)?;
@@ -255,14 +261,14 @@ impl Sorting {
         element: &[u8],
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
-        output: &mut impl Output,
+        output: &mut impl SortOutput,
     ) -> Result<usize, Failure> {
         if self.get.is_empty() {
             output.element(Some(element));
         }
         let mut bytes = 0;
         for pattern in &self.get {
-            let pattern = Pattern::new(pattern);
+            let pattern = SortPattern::new(pattern);
             bytes += pattern.look_up(data, lookups.as_deref_mut(), element, |value| {
                 output.element(value);
                 ELEMENT_BYTES + value.map_or(0, <[u8]>::len)

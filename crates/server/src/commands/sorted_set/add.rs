@@ -8,7 +8,7 @@ use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 
 /// What ZADD is asked to do, and what not.
 #[derive(Default, Clone, Copy)]
-struct Options {
+struct AddOptions {
     /// NX: only new members.
     new_only: bool,
     /// XX: only members that are there.
@@ -23,7 +23,7 @@ struct Options {
 }
 
 pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
-    let mut options = Options::default();
+    let mut options = AddOptions::default();
     let mut at = 2;
     while at < call.args.len() {
         let option = [
@@ -61,11 +61,11 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 pub(super) fn zincrby(call: &mut Call<'_>) -> Outcome {
-    add(call, Options { increment: true, ..Options::default() }, 2)
+    add(call, AddOptions { increment: true, ..AddOptions::default() }, 2)
 }
 
 /// Adds the pairs of score and member that begin at an argument.
-fn add(call: &mut Call<'_>, options: Options, first: usize) -> Outcome {
+fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
     let pairs = &call.args[first..];
     // One pair, as most commands have, needs no memory for the scores.
     let (mut one, mut many) = ([0.0], Vec::new());
@@ -119,7 +119,7 @@ fn add(call: &mut Call<'_>, options: Options, first: usize) -> Outcome {
     Ok(())
 }
 
-impl Options {
+impl AddOptions {
     fn check(self, pairs: usize) -> Outcome {
         if self.new_only && self.old_only {
             return Err("ERR XX and NX options at the same time are not compatible".into());

@@ -19,23 +19,23 @@ pub(super) fn bzpopmax(call: &mut Call<'_>) -> Outcome {
 fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
     let last = call.args.len() - 1;
     let deadline_ms = blocking::deadline_ms(call, last)?;
-    blocking::serve_or_block(call, Pop { extreme, count: None }, 1..last, deadline_ms)
+    blocking::serve_or_block(call, SortedSetPop { extreme, count: None }, 1..last, deadline_ms)
 }
 
 pub(super) fn bzmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, extreme) = elements::popping(call, 2, Extreme::read)?;
     let deadline_ms = blocking::deadline_ms(call, 1)?;
-    let pop = Pop { extreme, count: Some(popping.count) };
+    let pop = SortedSetPop { extreme, count: Some(popping.count) };
     blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
 }
 
-struct Pop {
+struct SortedSetPop {
     extreme: Extreme,
     /// `None`: one, without a list of them.
     count: Option<usize>,
 }
 
-impl Wait for Pop {
+impl Wait for SortedSetPop {
     fn serve(
         &self,
         data: &mut Data,

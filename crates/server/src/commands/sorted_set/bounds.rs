@@ -8,11 +8,11 @@ use bobbin_store::value::SortedSet;
 use crate::engine::command::Failure;
 
 /// A range of elements; to be turned into ranks.
-pub(super) enum Bounds<'a> {
+pub(super) enum ElementBounds<'a> {
     /// First and last index, from the end if negative.
     Ranks(i64, i64),
     Scores(Score, Score),
-    Members(Member<'a>, Member<'a>),
+    Members(MemberBound<'a>, MemberBound<'a>),
 }
 
 /// An end of a range of scores.
@@ -24,7 +24,7 @@ pub(super) struct Score {
 
 /// An end of a range of members.
 #[derive(Clone, Copy)]
-pub(super) enum Member<'a> {
+pub(super) enum MemberBound<'a> {
     /// `-`: before all.
     Lowest,
     /// `+`: after all.
@@ -35,7 +35,7 @@ pub(super) enum Member<'a> {
     },
 }
 
-impl<'a> Bounds<'a> {
+impl<'a> ElementBounds<'a> {
     pub(super) fn ranks(start: &'a [u8], stop: &'a [u8]) -> Result<Self, Failure> {
         let integer = |text| bobbin_resp::parse_i64(text).ok_or(Failure::NOT_AN_INTEGER);
         Ok(Self::Ranks(integer(start)?, integer(stop)?))
@@ -49,7 +49,7 @@ impl<'a> Bounds<'a> {
     }
 
     pub(super) fn members(min: &'a [u8], max: &'a [u8]) -> Result<Self, Failure> {
-        match (Member::parse(min), Member::parse(max)) {
+        match (MemberBound::parse(min), MemberBound::parse(max)) {
             (Some(min), Some(max)) => Ok(Self::Members(min, max)),
             _ => Err(NOT_MEMBERS),
         }
@@ -92,7 +92,7 @@ impl Score {
     }
 }
 
-impl<'a> Member<'a> {
+impl<'a> MemberBound<'a> {
     fn parse(text: &'a [u8]) -> Option<Self> {
         match text {
             [b'-'] => Some(Self::Lowest),

@@ -6,16 +6,16 @@ use bobbin_resp::{Reply, parse_f64};
 use bobbin_store::Hasher;
 use bobbin_store::value::{SortedSet, SortedSetLimits, integer};
 
-use super::input::{Input, Place};
+use super::input::{SetInput, SetPlace};
 use super::limits;
 use super::range::{element, header, store};
 use crate::engine::command::slices::{
-    Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
 };
 use crate::engine::command::{Call, Data, Failure, Outcome};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SortedSetOperation {
     Union,
     Intersection,
     Difference,
@@ -23,38 +23,38 @@ enum Operation {
 
 /// How the scores of one member in several sets become one.
 #[derive(Clone, Copy)]
-enum Aggregate {
+enum ScoreAggregate {
     Sum,
     Lowest,
     Highest,
 }
 
 pub(super) fn zunion(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Union)
+    answer(call, SortedSetOperation::Union)
 }
 
 pub(super) fn zinter(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Intersection)
+    answer(call, SortedSetOperation::Intersection)
 }
 
 pub(super) fn zdiff(call: &mut Call<'_>) -> Outcome {
-    answer(call, Operation::Difference)
+    answer(call, SortedSetOperation::Difference)
 }
 
 pub(super) fn zunionstore(call: &mut Call<'_>) -> Outcome {
-    combine_and_store(call, Operation::Union, "zunionstore")
+    combine_and_store(call, SortedSetOperation::Union, "zunionstore")
 }
 
 pub(super) fn zinterstore(call: &mut Call<'_>) -> Outcome {
-    combine_and_store(call, Operation::Intersection, "zinterstore")
+    combine_and_store(call, SortedSetOperation::Intersection, "zinterstore")
 }
 
 pub(super) fn zdiffstore(call: &mut Call<'_>) -> Outcome {
-    combine_and_store(call, Operation::Difference, "zdiffstore")
+    combine_and_store(call, SortedSetOperation::Difference, "zdiffstore")
 }
 
-fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
-    let request = Request::read(call, 1, operation, false)?;
+fn answer(call: &mut Call<'_>, operation: SortedSetOperation) -> Outcome {
+    let request = CombineRequest::read(call, 1, operation, false)?;
     let with_scores = request.with_scores;
     let mut combination = request.begin(call)?;
     if combination.work() < SLICED_MIN || call.in_transaction {
@@ -85,8 +85,12 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     Ok(())
 }
 
-fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
-    let request = Request::read(call, 2, operation, true)?;
+fn combine_and_store(
+    call: &mut Call<'_>,
+    operation: SortedSetOperation,
+    event: &'static str,
+) -> Outcome {
+    let request = CombineRequest::read(call, 2, operation, true)?;
     let mut combination = request.begin(call)?;
     let limits = limits(call.server);
     if combination.work() < SLICED_MIN {
@@ -100,7 +104,7 @@ fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static 
     let keys: Vec<_> = request.keys.iter().copied().chain([1]).collect();
     let request = request.owned(call);
     let destination = call.args[1].into();
-    let storing = Storing { request, combination, destination, limits, event };
+    let storing = SortedSetStoring { request, combination, destination, limits, event };
     change_in_slices(call, keys.into_iter(), storing)
 }
 
@@ -108,7 +112,7 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
     let keys = key_range(call, 1)?;
     let mut limit = usize::MAX;
     let mut at = keys.end;
-    let inputs = Input::read_all(call, keys)?;
+    let inputs = SetInput::read_all(call, keys)?;
     while at < call.args.len() {
         if !call.word_is(at, "limit") || at + 1 >= call.args.len() {
             return Err(Failure::SYNTAX);
@@ -122,7 +126,7 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
         at += 2;
     }
     let hasher = call.data.keyspace().hasher();
-    let mut count = Counting { inputs, place: Place::default(), count: 0, limit, hasher };
+    let mut count = Counting { inputs, place: SetPlace::default(), count: 0, limit, hasher };
     count.inputs.sort_by_key(|input| input.len());
     let work = count.inputs[0].len().saturating_mul(count.inputs.len());
     if work < SLICED_MIN || call.in_transaction {
@@ -143,8 +147,8 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
 /// ZINTERCARD at work.
 struct Counting {
     /// The smallest first.
-    inputs: Vec<Arc<Input>>,
-    place: Place,
+    inputs: Vec<Arc<SetInput>>,
+    place: SetPlace,
     count: usize,
     limit: usize,
     hasher: &'static Hasher,
@@ -157,7 +161,7 @@ impl Counting {
         let mut room = integer::Text::new(0);
         let next = smallest.walk(self.place, others.len(), |member, _| {
             let member = member.text(&mut room);
-            let is_in = |other: &Arc<Input>| {
+            let is_in = |other: &Arc<SetInput>| {
                 Arc::ptr_eq(other, smallest) || other.score(member, self.hasher).is_some()
             };
             let common = others.iter().all(is_in);
@@ -182,19 +186,19 @@ fn key_range(call: &Call<'_>, numkeys_at: usize) -> Result<std::ops::Range<usize
 }
 
 /// What is asked for. `K` is what keys are named by: arguments, or themselves.
-struct Request<K> {
-    operation: Operation,
+struct CombineRequest<K> {
+    operation: SortedSetOperation,
     keys: Vec<K>,
     weights: Vec<f64>,
-    aggregate: Aggregate,
+    aggregate: ScoreAggregate,
     with_scores: bool,
 }
 
-impl Request<usize> {
+impl CombineRequest<usize> {
     fn read(
         call: &mut Call<'_>,
         numkeys_at: usize,
-        operation: Operation,
+        operation: SortedSetOperation,
         store: bool,
     ) -> Result<Self, Failure> {
         let keys = key_range(call, numkeys_at)?;
@@ -202,17 +206,18 @@ impl Request<usize> {
         for at in keys.clone() {
             // Wrong types are complained about before wrong options.
             let key = call.key(at)?;
-            Input::check(call.data, key)?;
+            SetInput::check(call.data, key)?;
         }
         let mut request = Self {
             operation,
             keys: keys.collect(),
             weights: vec![1.0; count],
-            aggregate: Aggregate::Sum,
+            aggregate: ScoreAggregate::Sum,
             with_scores: false,
         };
         while at < call.args.len() {
-            let (left, weighs) = (call.args.len() - at, operation != Operation::Difference);
+            let (left, weighs) =
+                (call.args.len() - at, operation != SortedSetOperation::Difference);
             if weighs && call.word_is(at, "weights") && left > count {
                 for weight in &mut request.weights {
                     at += 1;
@@ -220,7 +225,7 @@ impl Request<usize> {
                 }
             } else if weighs && call.word_is(at, "aggregate") && left > 1 {
                 at += 1;
-                request.aggregate = Aggregate::read(call.args[at])?;
+                request.aggregate = ScoreAggregate::read(call.args[at])?;
             } else if !store && call.word_is(at, "withscores") {
                 request.with_scores = true;
             } else {
@@ -232,13 +237,13 @@ impl Request<usize> {
     }
 
     fn begin(&self, call: &mut Call<'_>) -> Result<Combination, Failure> {
-        let inputs = Input::read_all(call, self.keys.iter().copied())?;
+        let inputs = SetInput::read_all(call, self.keys.iter().copied())?;
         Ok(self.combination(inputs, call.data.keyspace().hasher()))
     }
 
     /// A copy that does not borrow the call.
-    fn owned(self, call: &Call<'_>) -> Request<Box<[u8]>> {
-        Request {
+    fn owned(self, call: &Call<'_>) -> CombineRequest<Box<[u8]>> {
+        CombineRequest {
             operation: self.operation,
             keys: self.keys.iter().map(|&at| call.args[at].into()).collect(),
             weights: self.weights,
@@ -248,10 +253,10 @@ impl Request<usize> {
     }
 }
 
-impl<K> Request<K> {
-    fn combination(&self, inputs: Vec<Arc<Input>>, hasher: &'static Hasher) -> Combination {
+impl<K> CombineRequest<K> {
+    fn combination(&self, inputs: Vec<Arc<SetInput>>, hasher: &'static Hasher) -> Combination {
         let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
-        if self.operation != Operation::Difference {
+        if self.operation != SortedSetOperation::Difference {
             // The smallest first, as Redis does: it decides about the order in which scores are
             // added up.
             inputs.sort_by_key(|(input, _)| input.len());
@@ -262,7 +267,7 @@ impl<K> Request<K> {
             aggregate: self.aggregate,
             hasher,
             at: 0,
-            place: Place::default(),
+            place: SetPlace::default(),
             result: SortedSet::new(),
         }
     }
@@ -270,14 +275,14 @@ impl<K> Request<K> {
 
 /// An operation on pinned sets, at work.
 struct Combination {
-    operation: Operation,
+    operation: SortedSetOperation,
     /// Sets and their weights.
-    inputs: Vec<(Arc<Input>, f64)>,
-    aggregate: Aggregate,
+    inputs: Vec<(Arc<SetInput>, f64)>,
+    aggregate: ScoreAggregate,
     hasher: &'static Hasher,
     /// Which set is walked, and how far: all of a union, else the first.
     at: usize,
-    place: Place,
+    place: SetPlace,
     /// Never packed meanwhile: that would turn -0 into 0.
     result: SortedSet,
 }
@@ -286,7 +291,7 @@ impl Combination {
     /// About how many members must be looked at.
     fn work(&self) -> usize {
         match self.operation {
-            Operation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),
+            SortedSetOperation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),
             _ => self.inputs[0].0.len().saturating_mul(self.inputs.len()),
         }
     }
@@ -305,18 +310,18 @@ impl Combination {
         let Some((input, weight)) = inputs.get(self.at) else { return false };
         let others = &inputs[1..];
         let mut room = integer::Text::new(0);
-        let looks = if operation == Operation::Union { 0 } else { others.len() };
+        let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
         let next = input.walk(self.place, looks, |member, score| {
             let member = member.text(&mut room);
             let score = match operation {
-                Operation::Union => {
+                SortedSetOperation::Union => {
                     let score = not_nan(weight * score);
                     result.update(member, UNPACKED, hasher, |sum| {
                         Some(sum.map_or(score, |sum| aggregate.of(sum, score)))
                     });
                     return;
                 }
-                Operation::Intersection => {
+                SortedSetOperation::Intersection => {
                     others.iter().try_fold(not_nan(weight * score), |sum, (other, weight)| {
                         // Unlike in a union, what has no value makes the whole sum 0.
                         // One that is named again need not be looked into.
@@ -325,7 +330,7 @@ impl Combination {
                         Some(aggregate.of(sum, weight * score))
                     })
                 }
-                Operation::Difference => {
+                SortedSetOperation::Difference => {
                     let stays =
                         others.iter().all(|(other, _)| other.score(member, hasher).is_none());
                     stays.then_some(score)
@@ -337,29 +342,29 @@ impl Combination {
         });
         match next {
             Some(place) => self.place = place,
-            None => (self.at, self.place) = (self.at + 1, Place::default()),
+            None => (self.at, self.place) = (self.at + 1, SetPlace::default()),
         }
-        self.at < if operation == Operation::Union { inputs.len() } else { 1 }
+        self.at < if operation == SortedSetOperation::Union { inputs.len() } else { 1 }
     }
 }
 
 /// A STORE command at work.
-struct Storing {
-    request: Request<Box<[u8]>>,
+struct SortedSetStoring {
+    request: CombineRequest<Box<[u8]>>,
     combination: Combination,
     destination: Box<[u8]>,
     limits: SortedSetLimits,
     event: &'static str,
 }
 
-impl Change for Storing {
+impl SlicedChange for SortedSetStoring {
     fn step(&mut self, _: &mut Data) -> bool {
         self.combination.step()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let keys: Vec<_> = self.request.keys.iter().map(|name| data.key(name)).collect();
-        let inputs = Input::read_keys(data, keys.into_iter())?;
+        let inputs = SetInput::read_keys(data, keys.into_iter())?;
         let anew = self.request.combination(inputs, data.keyspace().hasher());
         let mut pairs = anew.inputs.iter().zip(&self.combination.inputs);
         let same = pairs.all(|((now, _), (then, _))| now.is_same(then));
@@ -378,7 +383,7 @@ impl Change for Storing {
     }
 }
 
-impl Aggregate {
+impl ScoreAggregate {
     fn read(word: &[u8]) -> Result<Self, Failure> {
         [("sum", Self::Sum), ("min", Self::Lowest), ("max", Self::Highest)]
             .into_iter()

@@ -13,13 +13,13 @@ use crate::engine::command::slices::SLICE;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// A set that is combined with others, pinned; the members of a plain one have the score 1.
-pub(super) enum Input {
+pub(super) enum SetInput {
     Nothing,
     Set(Set),
     SortedSet(SortedSet),
 }
 
-impl Input {
+impl SetInput {
     pub(super) fn read_all(
         call: &mut Call<'_>,
         keys: impl Iterator<Item = usize>,
@@ -100,21 +100,21 @@ impl Input {
     /// `others`: in how many sets each of them is looked up.
     pub(super) fn walk(
         &self,
-        place: Place,
+        place: SetPlace,
         others: usize,
         mut visit: impl FnMut(Item<'_>, f64),
-    ) -> Option<Place> {
+    ) -> Option<SetPlace> {
         let members = (LOOKUPS / others.max(1)).clamp(1, MEMBERS);
         match self {
             Self::Nothing => None,
             Self::Set(set) => {
                 let walk = set.walk(place.walk, members, |member| visit(member, 1.0))?;
-                Some(Place { walk, ..place })
+                Some(SetPlace { walk, ..place })
             }
             Self::SortedSet(set) => {
                 let rank = place.rank + members;
                 set.range(place.rank..rank).for_each(|(member, score)| visit(member, score));
-                (rank < set.len()).then_some(Place { rank, ..place })
+                (rank < set.len()).then_some(SetPlace { rank, ..place })
             }
         }
     }
@@ -122,7 +122,7 @@ impl Input {
 
 /// How far a set has been walked.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct SetPlace {
     rank: usize,
     walk: Walk,
 }

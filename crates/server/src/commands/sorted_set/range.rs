@@ -7,10 +7,10 @@ use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 use bobbin_store::{Encoding, Hasher};
 
 use super::super::elements::bulk;
-use super::bounds::Bounds;
+use super::bounds::ElementBounds;
 use super::limits;
 use crate::engine::command::slices::{
-    Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
 };
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
@@ -24,7 +24,7 @@ enum By {
 
 /// What is asked for, beside the bounds.
 #[derive(Clone, Copy)]
-struct Options {
+struct RangeOptions {
     by: Option<By>,
     reverse: Option<bool>,
     with_scores: bool,
@@ -57,7 +57,7 @@ pub(super) fn zrevrangebylex(call: &mut Call<'_>) -> Outcome {
 }
 
 fn range(call: &mut Call<'_>, by: Option<By>, reverse: Option<bool>) -> Outcome {
-    let options = Options::read(call, 4, by, reverse, false)?;
+    let options = RangeOptions::read(call, 4, by, reverse, false)?;
     let (bounds, reverse, with_scores) =
         (options.bounds(call, 2)?, options.reverse(), options.with_scores);
     let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else {
@@ -121,7 +121,7 @@ pub(super) fn element(reply: &mut Reply<'_>, member: Item<'_>, score: Option<f64
 }
 
 pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
-    let options = Options::read(call, 5, None, None, true)?;
+    let options = RangeOptions::read(call, 5, None, None, true)?;
     let bounds = options.bounds(call, 3)?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let (source, destination) = (call.key(2)?, call.key(1)?);
@@ -136,7 +136,7 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
         store(call.data, &mut call.reply, destination, copy.result, "zrangestore");
         return Ok(());
     }
-    let storing = Storing {
+    let storing = RangeStoring {
         copy,
         options,
         bounds: [3, 4].map(|at| call.args[at].into()),
@@ -170,15 +170,15 @@ impl Copying {
 }
 
 /// ZRANGESTORE of a long range.
-struct Storing {
+struct RangeStoring {
     copy: Copying,
-    options: Options,
+    options: RangeOptions,
     bounds: [Box<[u8]>; 2],
     source: Box<[u8]>,
     destination: Box<[u8]>,
 }
 
-impl Change for Storing {
+impl SlicedChange for RangeStoring {
     fn step(&mut self, _: &mut Data) -> bool {
         self.copy.step()
     }
@@ -223,7 +223,7 @@ pub(super) fn store(
     reply.integer(len as i64);
 }
 
-impl Options {
+impl RangeOptions {
     fn read(
         call: &Call<'_>,
         first: usize,
@@ -269,20 +269,20 @@ impl Options {
     }
 
     /// The bounds, which are the two arguments from `at` on.
-    fn bounds<'a>(&self, call: &Call<'a>, at: usize) -> Result<Bounds<'a>, Failure> {
+    fn bounds<'a>(&self, call: &Call<'a>, at: usize) -> Result<ElementBounds<'a>, Failure> {
         self.bounds_of(call.args[at], call.args[at + 1])
     }
 
     /// Backwards the upper one comes first.
-    fn bounds_of<'a>(&self, start: &'a [u8], stop: &'a [u8]) -> Result<Bounds<'a>, Failure> {
+    fn bounds_of<'a>(&self, start: &'a [u8], stop: &'a [u8]) -> Result<ElementBounds<'a>, Failure> {
         let (mut min, mut max) = (start, stop);
         if self.reverse() && self.by() != By::Rank {
             std::mem::swap(&mut min, &mut max);
         }
         match self.by() {
-            By::Rank => Bounds::ranks(min, max),
-            By::Score => Bounds::scores(min, max),
-            By::Member => Bounds::members(min, max),
+            By::Rank => ElementBounds::ranks(min, max),
+            By::Score => ElementBounds::scores(min, max),
+            By::Member => ElementBounds::members(min, max),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use bobbin_store::value::SortedSet;
 
-use super::bounds::Bounds;
+use super::bounds::ElementBounds;
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
@@ -12,16 +12,16 @@ pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn zcount(call: &mut Call<'_>) -> Outcome {
-    let bounds = Bounds::scores(call.args[2], call.args[3])?;
+    let bounds = ElementBounds::scores(call.args[2], call.args[3])?;
     count(call, &bounds)
 }
 
 pub(super) fn zlexcount(call: &mut Call<'_>) -> Outcome {
-    let bounds = Bounds::members(call.args[2], call.args[3])?;
+    let bounds = ElementBounds::members(call.args[2], call.args[3])?;
     count(call, &bounds)
 }
 
-fn count(call: &mut Call<'_>, bounds: &Bounds<'_>) -> Outcome {
+fn count(call: &mut Call<'_>, bounds: &ElementBounds<'_>) -> Outcome {
     let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     let count = set.map_or(0, |set| bounds.find(set, false).len());
     call.reply.integer(count as i64);

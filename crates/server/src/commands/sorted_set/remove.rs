@@ -6,9 +6,9 @@ use bobbin_resp::Reply;
 use bobbin_store::Hasher;
 use bobbin_store::value::SortedSet;
 
-use super::bounds::Bounds;
+use super::bounds::ElementBounds;
 use super::shrunk;
-use crate::engine::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::engine::command::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
@@ -27,19 +27,19 @@ pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn zremrangebyrank(call: &mut Call<'_>) -> Outcome {
-    remove(call, |start, end| Bounds::ranks(start, end), "zremrangebyrank")
+    remove(call, |start, end| ElementBounds::ranks(start, end), "zremrangebyrank")
 }
 
 pub(super) fn zremrangebyscore(call: &mut Call<'_>) -> Outcome {
-    remove(call, |start, end| Bounds::scores(start, end), "zremrangebyscore")
+    remove(call, |start, end| ElementBounds::scores(start, end), "zremrangebyscore")
 }
 
 pub(super) fn zremrangebylex(call: &mut Call<'_>) -> Outcome {
-    remove(call, |start, end| Bounds::members(start, end), "zremrangebylex")
+    remove(call, |start, end| ElementBounds::members(start, end), "zremrangebylex")
 }
 
 /// Reads the two ends of a range.
-type Parse = for<'a> fn(&'a [u8], &'a [u8]) -> Result<Bounds<'a>, Failure>;
+type Parse = for<'a> fn(&'a [u8], &'a [u8]) -> Result<ElementBounds<'a>, Failure>;
 
 fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
@@ -51,7 +51,7 @@ fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
         if removed > SLICED_MIN && !call.in_transaction {
             let draft = Draft::new(key.bytes, set, SortedSet::is_same);
             let ends = [call.args[2].into(), call.args[3].into()];
-            let removing = Removing { draft, parse, ends, ranks, removed, event, hasher };
+            let removing = MemberRemoval { draft, parse, ends, ranks, removed, event, hasher };
             return change_in_slices(call, [1].into_iter(), removing);
         }
         set.remove_range(ranks, hasher);
@@ -74,7 +74,7 @@ fn note_removed(
 }
 
 /// The removal of many members.
-struct Removing {
+struct MemberRemoval {
     draft: Draft<SortedSet>,
     parse: Parse,
     ends: [Box<[u8]>; 2],
@@ -85,7 +85,7 @@ struct Removing {
     hasher: &'static Hasher,
 }
 
-impl Change for Removing {
+impl SlicedChange for MemberRemoval {
     fn step(&mut self, _: &mut Data) -> bool {
         let last = self.ranks.len().saturating_sub(SLICE) + self.ranks.start;
         self.draft.value.remove_range(last..self.ranks.end, self.hasher);

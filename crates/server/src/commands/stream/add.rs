@@ -4,7 +4,7 @@ use bobbin_store::value::stream::Log;
 use bobbin_store::value::{Item, Stream, StreamId};
 
 use super::id::{self, NewId};
-use super::trim::{self, LogEnds, Trimming};
+use super::trim::{self, LogEnds, TrimOptions};
 use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
@@ -22,13 +22,13 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
         if word.eq_ignore_ascii_case(b"nomkstream") {
             creates = false;
             at += 1;
-        } else if more && Trimming::is_option(word) {
-            at = Trimming::parse_option(call, &mut trimming, at)?;
+        } else if more && TrimOptions::is_option(word) {
+            at = TrimOptions::parse_option(call, &mut trimming, at)?;
         } else {
             break NewId::parse(word)?;
         }
     };
-    let trim = Trimming::finish(trimming, call)?;
+    let trim = TrimOptions::finish(trimming, call)?;
     let items = &call.args[at + 1..];
     if items.len() < 2 || items.len() % 2 == 1 {
         return Err(Failure::wrong_arity(call.command));

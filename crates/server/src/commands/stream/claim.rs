@@ -25,7 +25,7 @@ struct Claim {
 
 /// What became of an entry.
 #[derive(PartialEq, Eq)]
-enum Claimed {
+enum ClaimOutcome {
     Yes,
     /// It is not pending, or not idle for long enough.
     No,
@@ -72,8 +72,8 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
         let claimed = claim.claim(id, log, found, number, &mut logged, |entry| {
             repeats.whole(reply, arg, |reply| claim.answer(reply, entry));
         });
-        written += usize::from(claimed == Claimed::Yes);
-        changed += u64::from(claimed != Claimed::No);
+        written += usize::from(claimed == ClaimOutcome::Yes);
+        changed += u64::from(claimed != ClaimOutcome::No);
     }
     call.reply.finish_array(header, written);
     call.data.counters.dirty += changed;
@@ -134,9 +134,9 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         attempts -= 1;
         let answer = |entry: &Entry<'_>| claim.answer(&mut reply, entry);
         match claim.claim(id, log, found, number, &mut logged, answer) {
-            Claimed::Yes => claimed += 1,
-            Claimed::No => {}
-            Claimed::Deleted => deleted.push(id),
+            ClaimOutcome::Yes => claimed += 1,
+            ClaimOutcome::No => {}
+            ClaimOutcome::Deleted => deleted.push(id),
         }
         next = id.next();
         cursor = following(found, next);
@@ -214,23 +214,23 @@ impl Claim {
         number: ConsumerNumber,
         logged: &mut Claims,
         answer: impl FnOnce(&Entry<'_>),
-    ) -> Claimed {
+    ) -> ClaimOutcome {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
             // Whoever does the same finds it deleted as well.
             logged.add(group, id);
-            return if group.acknowledge(id) { Claimed::Deleted } else { Claimed::No };
+            return if group.acknowledge(id) { ClaimOutcome::Deleted } else { ClaimOutcome::No };
         };
         let deliveries = match pending {
             Some(pending) => {
                 let idle_ms = self.now_ms.saturating_sub(pending.delivered_ms);
                 if self.idle_ms_min > 0 && idle_ms < self.idle_ms_min {
-                    return Claimed::No;
+                    return ClaimOutcome::No;
                 }
                 pending.deliveries
             }
             None if self.force => 1,
-            None => return Claimed::No,
+            None => return ClaimOutcome::No,
         };
         let deliveries = match self.deliveries {
             Some(given) => given,
@@ -242,7 +242,7 @@ impl Claim {
         }
         logged.add(group, id);
         answer(&entry);
-        Claimed::Yes
+        ClaimOutcome::Yes
     }
 
     /// What is answered of an entry.
@@ -258,7 +258,7 @@ impl Claim {
 /// The claims to log.
 struct Claims {
     logs: bool,
-    claimed: Vec<propagate::Claimed>,
+    claimed: Vec<propagate::ClaimedEntry>,
 }
 
 impl Claims {
@@ -268,7 +268,7 @@ impl Claims {
 
     fn add(&mut self, group: &Group, id: StreamId) {
         if self.logs {
-            self.claimed.extend(propagate::Claimed::of(group, id));
+            self.claimed.extend(propagate::ClaimedEntry::of(group, id));
         }
     }
 
@@ -276,7 +276,7 @@ impl Claims {
         self.claimed.is_empty()
     }
 
-    fn iter(&self) -> impl Iterator<Item = &propagate::Claimed> {
+    fn iter(&self) -> impl Iterator<Item = &propagate::ClaimedEntry> {
         self.claimed.iter()
     }
 }

@@ -11,18 +11,18 @@ use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
 use bobbin_store::value::{Collection, Stream, StreamId};
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::propagate::{self, Claimed};
+use super::propagate::{self, ClaimedEntry};
 use super::range::append_entry;
-use super::read::{From, Member, Read, name, no_group, stream_at, streams};
+use super::read::{From, GroupMember, StreamReading, name, no_group, stream_at, streams};
 use super::{consumer, group, id};
 use crate::engine::blocking::Wait;
-use crate::engine::command::slices::{Change, Pieces, SLICE, SLICED_MIN};
+use crate::engine::command::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange};
 use crate::engine::command::{Data, Failure, Key, Outcome};
 
 /// Reads one stream at once; whether there was something, or might have been.
 pub(super) fn read(
-    read: &Read,
-    member: &Member,
+    read: &StreamReading,
+    member: &GroupMember,
     from: From,
     data: &mut Data,
     key: Key<'_>,
@@ -33,7 +33,7 @@ pub(super) fn read(
     data.propagate_nothing();
     let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
     let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
-    let mut delivery = Delivery::new(Wanted::of(read, from), number, now_ms);
+    let mut delivery = Delivery::new(StreamWanted::of(read, from), number, now_ms);
     if !delivery.is_answered(log, group) {
         return Ok(false);
     }
@@ -59,21 +59,21 @@ pub(super) fn read(
 
 /// What is wanted of one stream.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct StreamWanted {
     from: From,
     noack: bool,
     count_max: usize,
 }
 
-impl Wanted {
-    const fn of(read: &Read, from: From) -> Self {
+impl StreamWanted {
+    const fn of(read: &StreamReading, from: From) -> Self {
         Self { from, noack: read.noack, count_max: read.count }
     }
 }
 
 /// What a consumer gets of one stream, at work.
 struct Delivery {
-    wanted: Wanted,
+    wanted: StreamWanted,
     number: ConsumerNumber,
     now_ms: i64,
     /// Entries so far.
@@ -83,7 +83,7 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn new(wanted: Wanted, number: ConsumerNumber, now_ms: i64) -> Self {
+    fn new(wanted: StreamWanted, number: ConsumerNumber, now_ms: i64) -> Self {
         let next = match wanted.from {
             From::After(id) => id.next(),
             From::New | From::Last => None,
@@ -165,11 +165,15 @@ impl Delivery {
 }
 
 /// What the log must hold of the entries behind `first`, all of which are delivered.
-fn claimed<'a>(first: StreamId, log: &'a Log, group: &'a Group) -> impl Iterator<Item = Claimed> {
+fn claimed<'a>(
+    first: StreamId,
+    log: &'a Log,
+    group: &'a Group,
+) -> impl Iterator<Item = ClaimedEntry> {
     let entries = first.next().map(|start| log.range(start, group.last_id));
     entries.into_iter().flatten().filter_map(|entry| {
         // As if the group had come to each of them in turn.
-        Claimed::of(group, entry.id).map(|claimed| claimed.with_last(entry.id))
+        ClaimedEntry::of(group, entry.id).map(|claimed| claimed.with_last(entry.id))
     })
 }
 
@@ -186,9 +190,9 @@ fn new_entries(log: &Log, group: &Group, most: usize) -> usize {
 
 /// A long reading of some streams.
 pub(super) struct Drafts {
-    member: Member,
-    drafts: Vec<Draft>,
-    parts: Vec<Part>,
+    member: GroupMember,
+    drafts: Vec<StreamDraft>,
+    parts: Vec<StreamPart>,
     /// The first part that is not done.
     at: usize,
     noack: bool,
@@ -198,11 +202,11 @@ pub(super) struct Drafts {
     /// Bytes of the answer so far.
     bytes: usize,
     /// What to wait for, and until when, should others get all of it.
-    waits: Option<(Read, Option<i64>)>,
+    waits: Option<(StreamReading, Option<i64>)>,
 }
 
 /// One of the streams, and the group as it will be.
-struct Draft {
+struct StreamDraft {
     key: Box<[u8]>,
     /// The entries, and the group as it was.
     pinned: Stream,
@@ -215,7 +219,7 @@ struct Draft {
 }
 
 /// A stream as it is named: one that is named again is read again, from where the group is then.
-struct Part {
+struct StreamPart {
     /// Which of the drafts.
     draft: usize,
     delivery: Delivery,
@@ -226,8 +230,8 @@ struct Part {
 impl Drafts {
     /// Returns `None` if there is so little to answer that it can be done at once.
     pub(super) fn of(
-        read: &Read,
-        member: &Member,
+        read: &StreamReading,
+        member: &GroupMember,
         data: &mut Data,
         keys: &[(usize, Key<'_>)],
         protocol: Protocol,
@@ -262,13 +266,13 @@ impl Drafts {
                 Some(&draft) => draft,
                 None => {
                     let stream = stream_at(data, key).ok().flatten()?.clone();
-                    drafts.push(Draft::new(key.bytes.into(), stream, member, now_ms)?);
+                    drafts.push(StreamDraft::new(key.bytes.into(), stream, member, now_ms)?);
                     known.insert(key.bytes, drafts.len() - 1);
                     drafts.len() - 1
                 }
             };
-            let wanted = Wanted::of(read, read.from[index]);
-            parts.push(Part::new(draft, wanted, drafts[draft].number, now_ms));
+            let wanted = StreamWanted::of(read, read.from[index]);
+            parts.push(StreamPart::new(draft, wanted, drafts[draft].number, now_ms));
         }
         let (member, rest, noack) = (member.clone(), Pieces::default(), read.noack);
         Some(Self { member, drafts, parts, at: 0, noack, protocol, rest, bytes: 0, waits: None })
@@ -276,15 +280,15 @@ impl Drafts {
 
     /// Waits for more, at most until the deadline (Unix ms), should others get all that is there
     /// now.
-    pub(super) fn or_wait(mut self, read: Read, deadline_ms: Option<i64>) -> Self {
+    pub(super) fn or_wait(mut self, read: StreamReading, deadline_ms: Option<i64>) -> Self {
         self.waits = Some((read, deadline_ms));
         self
     }
 }
 
-impl Draft {
+impl StreamDraft {
     /// `None`: the stream has no such group.
-    fn new(key: Box<[u8]>, pinned: Stream, member: &Member, now_ms: i64) -> Option<Self> {
+    fn new(key: Box<[u8]>, pinned: Stream, member: &GroupMember, now_ms: i64) -> Option<Self> {
         let mut group = pinned.groups().get(&member.group)?.clone();
         let known = group.consumer_number(&member.consumer);
         let number = known.unwrap_or_else(|| group.add_consumer(&member.consumer, now_ms));
@@ -296,20 +300,20 @@ impl Draft {
     }
 
     /// Whether `now` differs from what was pinned by further entries at most.
-    fn is_valid(&self, now: &Stream, member: &Member) -> bool {
+    fn is_valid(&self, now: &Stream, member: &GroupMember) -> bool {
         now.groups().is_same(self.pinned.groups(), &member.group)
             && now.log().only_grew(self.pinned.log())
     }
 }
 
-impl Part {
-    fn new(draft: usize, wanted: Wanted, number: ConsumerNumber, now_ms: i64) -> Self {
+impl StreamPart {
+    fn new(draft: usize, wanted: StreamWanted, number: ConsumerNumber, now_ms: i64) -> Self {
         let delivery = Delivery::new(wanted, number, now_ms);
         Self { draft, delivery, is_done: false, pieces: Pieces::default() }
     }
 
     /// How many entries were added, if fewer than `most`.
-    fn behind(&self, draft: &Draft, most: usize) -> usize {
+    fn behind(&self, draft: &StreamDraft, most: usize) -> usize {
         match self.delivery.wanted.from {
             From::After(_) => 0,
             From::New | From::Last => {
@@ -319,7 +323,7 @@ impl Part {
     }
 }
 
-impl Change for Drafts {
+impl SlicedChange for Drafts {
     fn step(&mut self, _: &mut Data) -> bool {
         while self.parts.get(self.at).is_some_and(|part| part.is_done) {
             self.at += 1;
@@ -343,7 +347,7 @@ impl Change for Drafts {
             if draft.is_valid(&now, &self.member) {
                 draft.pinned = now;
             } else {
-                let fresh = Draft::new(draft.key.clone(), now, &self.member, now_ms);
+                let fresh = StreamDraft::new(draft.key.clone(), now, &self.member, now_ms);
                 *draft = fresh.ok_or_else(no_group)?;
                 (*anew, current) = (true, false);
             }
@@ -353,7 +357,7 @@ impl Change for Drafts {
             let draft = &self.drafts[part.draft];
             if anew[part.draft] {
                 self.bytes -= part.pieces.byte_len();
-                *part = Part::new(part.draft, part.delivery.wanted, draft.number, now_ms);
+                *part = StreamPart::new(part.draft, part.delivery.wanted, draft.number, now_ms);
                 continue;
             }
             // Enough of them are enough: one stream may be named very often.

@@ -25,7 +25,7 @@ pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Fail
 }
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
-    let options = Options::parse(call, true)?;
+    let options = GroupOptions::parse(call, true)?;
     let (key, args) = (call.key(2)?, call.args);
     let last_id = match call.data.write_as::<Stream>(key)? {
         Some(stream) => stream.log().last_id,
@@ -52,7 +52,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
-    let options = Options::parse(call, false)?;
+    let options = GroupOptions::parse(call, false)?;
     let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
     let Some((log, group)) = stream.group_mut(args[3]) else {
@@ -83,12 +83,12 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-struct Options {
+struct GroupOptions {
     make_stream: bool,
     entries_read: Option<u64>,
 }
 
-impl Options {
+impl GroupOptions {
     /// Of CREATE and SETID.
     fn parse(call: &Call<'_>, creates: bool) -> Result<Self, Failure> {
         let mut options = Self { make_stream: false, entries_read: None };

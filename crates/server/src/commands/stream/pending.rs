@@ -30,7 +30,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let wanted = match args.len() {
         3 => None,
-        6..=9 => Some(Wanted::parse(call)?),
+        6..=9 => Some(PendingFilter::parse(call)?),
         _ => return Err(Failure::SYNTAX),
     };
     let now_ms = call.data.now_ms;
@@ -65,7 +65,7 @@ fn summary(group: &Group, reply: &mut Reply<'_>) {
 }
 
 /// The pending entries that are asked for.
-struct Wanted<'a> {
+struct PendingFilter<'a> {
     start: StreamId,
     end: StreamId,
     count: usize,
@@ -73,7 +73,7 @@ struct Wanted<'a> {
     consumer: Option<&'a [u8]>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> PendingFilter<'a> {
     fn parse(call: &Call<'a>) -> Result<Self, Failure> {
         let (mut at, mut idle_ms_min) = (3, 0);
         if call.word_is(3, "idle") {

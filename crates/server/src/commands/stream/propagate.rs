@@ -8,7 +8,7 @@ use super::id;
 use crate::engine::command::{Data, Key};
 
 /// A pending entry, as a command of the log makes it.
-pub(super) struct Claimed {
+pub(super) struct ClaimedEntry {
     id: StreamId,
     consumer: Vec<u8>,
     delivered_ms: i64,
@@ -16,7 +16,7 @@ pub(super) struct Claimed {
     last_id: StreamId,
 }
 
-impl Claimed {
+impl ClaimedEntry {
     /// The entry as it is pending now; `None` if it is not.
     pub(super) fn of(group: &Group, id: StreamId) -> Option<Self> {
         let pending = group.pending().get(id)?;

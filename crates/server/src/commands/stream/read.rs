@@ -26,13 +26,13 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
         count: &|at| call.integer(at),
         deadline_ms: &|at| blocking::deadline_of_ms(call, at),
     };
-    let options = Options::parse(call.args, in_group, &numbers)?;
+    let options = ReadOptions::parse(call.args, in_group, &numbers)?;
     let group = options.group.map(|at| {
         let [group, consumer] = [at, at + 1].map(|at| call.args[at].into());
-        Member { group, consumer }
+        GroupMember { group, consumer }
     });
     let from = options.from(call, group.as_ref())?;
-    let read = Read { count: options.count, noack: options.noack, group, from };
+    let read = StreamReading { count: options.count, noack: options.noack, group, from };
     let keys = call.keys(options.keys.clone())?;
     if !call.in_transaction {
         if let Some(member) = &read.group {
@@ -60,7 +60,7 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
     }
 }
 
-struct Options {
+struct ReadOptions {
     count: usize,
     /// Until when to wait, if at all.
     block: Option<Option<i64>>,
@@ -73,17 +73,17 @@ struct Options {
 
 /// Who reads.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     pub group: Box<[u8]>,
     pub consumer: Box<[u8]>,
 }
 
 /// A reading of some streams.
-pub(super) struct Read {
+pub(super) struct StreamReading {
     /// Entries of each stream at most.
     pub count: usize,
     pub noack: bool,
-    group: Option<Member>,
+    group: Option<GroupMember>,
     /// For each stream.
     pub from: Vec<From>,
 }
@@ -115,12 +115,12 @@ pub(super) fn find_keys_in_group(args: &[&[u8]], found: &mut dyn FnMut(usize, Ke
 /// The keys, as the handler will see them. Whether numbers are numbers is not asked.
 fn find(args: &[&[u8]], in_group: bool, found: &mut dyn FnMut(usize, KeyUse)) {
     let numbers = Numbers { count: &|_| Ok(0), deadline_ms: &|_| Ok(None) };
-    if let Ok(options) = Options::parse(args, in_group, &numbers) {
+    if let Ok(options) = ReadOptions::parse(args, in_group, &numbers) {
         options.keys.for_each(|at| found(at, super::READ));
     }
 }
 
-impl Options {
+impl ReadOptions {
     fn parse(args: &[&[u8]], in_group: bool, numbers: &Numbers<'_>) -> Result<Self, Failure> {
         let word_is = |at: usize, word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
         let mut options =
@@ -168,7 +168,7 @@ impl Options {
 
     /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found
     /// here.
-    fn from(&self, call: &mut Call<'_>, group: Option<&Member>) -> Result<Vec<From>, Failure> {
+    fn from(&self, call: &mut Call<'_>, group: Option<&GroupMember>) -> Result<Vec<From>, Failure> {
         let mut from = Vec::with_capacity(self.keys.len());
         for at in self.keys.clone() {
             let key = call.key(at)?;
@@ -207,7 +207,7 @@ impl From {
     }
 }
 
-impl Wait for Read {
+impl Wait for StreamReading {
     fn serve(
         &self,
         data: &mut Data,
@@ -246,7 +246,7 @@ impl Wait for Read {
     }
 }
 
-impl Read {
+impl StreamReading {
     /// XREAD of one stream; whether there was something.
     fn read(
         &self,
@@ -277,14 +277,14 @@ impl Read {
 /// A long answer of XREAD, from pinned streams.
 struct Slices {
     /// Those that have something.
-    streams: Vec<Pinned>,
+    streams: Vec<PinnedStream>,
     /// Which of them it is at.
     at: usize,
     begun: bool,
 }
 
 /// A stream that is answered: its entries are counted, then appended.
-struct Pinned {
+struct PinnedStream {
     key: Box<[u8]>,
     stream: Stream,
     first: StreamId,
@@ -298,7 +298,7 @@ struct Pinned {
 
 impl Slices {
     /// Returns `None` if there is so little to answer that it can be done at once.
-    fn of(read: &Read, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
+    fn of(read: &StreamReading, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
         // Most streams are short, or have been read but for a few entries.
         let mut len = |key| stream_at(data, key).map_or(0, |found| found.map_or(0, Stream::len));
         if keys.iter().map(|&(_, key)| len(key)).sum::<usize>() <= SLICED_MIN {
@@ -320,7 +320,7 @@ impl Slices {
             };
             total += some;
             if some > 0 {
-                streams.push(Pinned {
+                streams.push(PinnedStream {
                     key: key.bytes.into(),
                     stream: stream.clone(),
                     first,
@@ -351,7 +351,7 @@ impl Slices {
     }
 }
 
-impl Pinned {
+impl PinnedStream {
     /// Counts or appends a slice; whether there is more to do.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
         let Some(total) = self.total else {

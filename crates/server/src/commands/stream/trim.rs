@@ -8,7 +8,7 @@ use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 /// The options that say what to trim, as they were given.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Trimming {
+pub(super) struct TrimOptions {
     until: Option<Trim>,
     /// `~`: whole nodes only.
     whole: bool,
@@ -23,7 +23,7 @@ pub(super) struct Trimmer {
     limit: usize,
 }
 
-impl Trimming {
+impl TrimOptions {
     pub(super) fn is_option(word: &[u8]) -> bool {
         [&b"maxlen"[..], b"minid", b"limit"].iter().any(|option| word.eq_ignore_ascii_case(option))
     }
@@ -130,12 +130,12 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
     let mut options = None;
     let mut at = 2;
     while at < call.args.len() {
-        if at + 1 == call.args.len() || !Trimming::is_option(call.args[at]) {
+        if at + 1 == call.args.len() || !TrimOptions::is_option(call.args[at]) {
             return Err(Failure::SYNTAX);
         }
-        at = Trimming::parse_option(call, &mut options, at)?;
+        at = TrimOptions::parse_option(call, &mut options, at)?;
     }
-    let Some(trimmer) = Trimming::finish(options, call)? else {
+    let Some(trimmer) = TrimOptions::finish(options, call)? else {
         return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
     };
     let key = call.key(1)?;

@@ -17,7 +17,7 @@ const GROWN_INLINE_MAX: usize = 1024;
 const TRIED_LEN_MIN: usize = 1 << 30;
 
 /// A string, whether it lies in one piece or in chunks.
-pub(in crate::commands) trait Bytes {
+pub(in crate::commands) trait StringBytes {
     fn len(&self) -> usize;
 
     /// Copies bytes out; those behind the end stay what they are in `into`.
@@ -25,12 +25,12 @@ pub(in crate::commands) trait Bytes {
 }
 
 /// A string for changing. It keeps its length.
-pub(in crate::commands) trait BytesMut: Bytes {
+pub(in crate::commands) trait BytesMut: StringBytes {
     fn write(&mut self, at: usize, bytes: &[u8]);
 }
 
 /// What a command does with a string.
-pub(in crate::commands) trait Change {
+pub(in crate::commands) trait StringChange {
     type Result;
 
     /// Gets the string, long enough already, and its length before. Returns its result, and whether
@@ -49,7 +49,7 @@ struct Put<'a> {
     part: &'a [u8],
 }
 
-impl Change for Put<'_> {
+impl StringChange for Put<'_> {
     type Result = usize;
 
     #[inline(always)]
@@ -100,7 +100,7 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
 
 /// Changes the string at a key, or a new one; see `edit`. For `room` and `change` a key that is not
 /// there is an empty string.
-pub(in crate::commands) fn edit_or_make<C: Change>(
+pub(in crate::commands) fn edit_or_make<C: StringChange>(
     data: &mut Data,
     key: Key<'_>,
     room: impl Fn(usize) -> Result<usize, Failure>,
@@ -117,7 +117,7 @@ pub(in crate::commands) fn edit_or_make<C: Change>(
 
 /// Changes the string at a key; `None` when there is none. `room` gets its length and says how long
 /// it must be at least; `change` gets it padded with zeros to that.
-fn edit<C: Change>(
+fn edit<C: StringChange>(
     data: &mut Data,
     key: Key<'_>,
     room: impl Fn(usize) -> Result<usize, Failure>,
@@ -151,7 +151,7 @@ fn edit<C: Change>(
 
 /// A value that begins with `old`, is at least `len` long, and then changed. A short one lies in
 /// the buffer, which is all zeros before.
-fn build<'b, C: Change>(
+fn build<'b, C: StringChange>(
     old: &[u8],
     len: usize,
     change: &mut C,
@@ -193,7 +193,7 @@ fn checked_len(len: usize, more: usize, limit: usize) -> Result<usize, Failure> 
     len.checked_add(more).filter(|&len| len <= limit).ok_or(Failure::STRING_TOO_LONG)
 }
 
-impl Bytes for [u8] {
+impl StringBytes for [u8] {
     #[inline(always)]
     fn len(&self) -> usize {
         self.len()
@@ -219,7 +219,7 @@ impl BytesMut for [u8] {
     }
 }
 
-impl Bytes for Chunked {
+impl StringBytes for Chunked {
     fn len(&self) -> usize {
         self.len()
     }
@@ -235,7 +235,7 @@ impl BytesMut for Chunked {
     }
 }
 
-impl Bytes for StringRef<'_> {
+impl StringBytes for StringRef<'_> {
     fn len(&self) -> usize {
         (*self).len()
     }
@@ -243,7 +243,7 @@ impl Bytes for StringRef<'_> {
     #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
         match self {
-            StringRef::Flat(bytes) => Bytes::read(*bytes, at, into),
+            StringRef::Flat(bytes) => StringBytes::read(*bytes, at, into),
             StringRef::Chunked(chunked) => chunked.read(at, into),
         }
     }

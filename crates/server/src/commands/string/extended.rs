@@ -141,8 +141,8 @@ impl Extended {
     }
 
     /// The number with at most 17 places, without zeros at their end and without an exponent.
-    pub(in crate::commands) fn text(self) -> Text {
-        let mut text = Text { short: [0; SHORT_LEN_MAX], len: 0, long: Vec::new() };
+    pub(in crate::commands) fn text(self) -> NumberText {
+        let mut text = NumberText { short: [0; SHORT_LEN_MAX], len: 0, long: Vec::new() };
         let (whole, places) = if self.exponent >= 0 {
             if self.exponent as u32 > self.significand.leading_zeros() + 64 {
                 let mut digits = if self.negative { vec![b'-'] } else { Vec::new() };
@@ -198,20 +198,20 @@ impl Extended {
 const SHORT_LEN_MAX: usize = 1 + 39 + 1 + PLACES;
 
 /// The text of a number; only a very large one takes an allocation.
-pub(in crate::commands) struct Text {
+pub(in crate::commands) struct NumberText {
     short: [u8; SHORT_LEN_MAX],
     len: usize,
     long: Vec<u8>,
 }
 
-impl Text {
+impl NumberText {
     fn push(&mut self, part: &[u8]) {
         self.short[self.len..self.len + part.len()].copy_from_slice(part);
         self.len += part.len();
     }
 }
 
-impl Deref for Text {
+impl Deref for NumberText {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

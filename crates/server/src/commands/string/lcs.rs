@@ -13,7 +13,7 @@ use crate::engine::command::{Call, Failure, Outcome};
 
 /// What the options ask for.
 #[derive(Clone, Copy, Default)]
-struct Wanted {
+struct LcsOptions {
     len: bool,
     matches: bool,
     match_lens: bool,
@@ -22,7 +22,7 @@ struct Wanted {
 
 pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     let (a, b) = (own(call, 1)?, own(call, 2)?);
-    let wanted = Wanted::parse(call)?;
+    let wanted = LcsOptions::parse(call)?;
     // Each cell of the table takes four bytes, and the table no more than the longest string.
     let cells = (a.len() as u128 + 1) * (b.len() as u128 + 1);
     if cells * 4 > len_max(call) as u128 {
@@ -33,7 +33,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     // The work may be long, and we have the strings: nobody needs to wait for it.
     call.end_reading();
     let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
-    let mut work = Work { wanted, rows, a, b };
+    let mut work = LcsWork { wanted, rows, a, b };
     if cells <= AT_ONCE_MAX || call.in_transaction {
         while work.step() {}
         work.answer(&mut call.reply);
@@ -50,14 +50,14 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
 }
 
 /// A comparison at work.
-struct Work {
+struct LcsWork {
     a: Shared,
     b: Shared,
-    wanted: Wanted,
+    wanted: LcsOptions,
     rows: Rows,
 }
 
-impl Work {
+impl LcsWork {
     /// Fills some rows; whether there are more.
     fn step(&mut self) -> bool {
         let rows = (CELLS / self.rows.width).max(1);
@@ -101,7 +101,7 @@ impl Work {
     }
 }
 
-impl Wanted {
+impl LcsOptions {
     fn parse(call: &Call<'_>) -> Result<Self, Failure> {
         let mut wanted = Self::default();
         let mut index = 3;
@@ -147,7 +147,7 @@ fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
 
 /// A run of equal bytes: where it starts in both strings, and how long it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
+struct EqualRun {
     a: usize,
     b: usize,
     len: usize,
@@ -217,16 +217,16 @@ impl Rows {
     }
 
     /// The runs of the subsequence, last first.
-    fn runs(&self, a: &[u8], b: &[u8], mut emit: impl FnMut(Run)) {
-        let mut open: Option<Run> = None;
+    fn runs(&self, a: &[u8], b: &[u8], mut emit: impl FnMut(EqualRun)) {
+        let mut open: Option<EqualRun> = None;
         self.walk(a, b, |i, j| {
             open = Some(match open {
                 Some(run) if run.a == i + 1 && run.b == j + 1 => {
-                    Run { a: i, b: j, len: run.len + 1 }
+                    EqualRun { a: i, b: j, len: run.len + 1 }
                 }
                 before => {
                     before.into_iter().for_each(&mut emit);
-                    Run { a: i, b: j, len: 1 }
+                    EqualRun { a: i, b: j, len: 1 }
                 }
             });
         });
@@ -291,9 +291,9 @@ mod tests {
     fn a_large_table_is_filled_in_slices() {
         let strings = || (Shared::new(vec![b'a'; 1000]), Shared::new(vec![b'a'; 2000]));
         for len in [false, true] {
-            let ((a, b), wanted) = (strings(), Wanted { len, ..Wanted::default() });
+            let ((a, b), wanted) = (strings(), LcsOptions { len, ..LcsOptions::default() });
             let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
-            let mut work = Work { a, b, wanted, rows };
+            let mut work = LcsWork { a, b, wanted, rows };
             let mut steps = 1;
             while work.step() {
                 steps += 1;

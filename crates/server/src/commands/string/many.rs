@@ -3,7 +3,7 @@
 
 use bobbin_store::shard::Expire;
 
-use super::options::{Condition, Grammar, Options};
+use super::options::{OptionGrammar, StringOptions, WriteCondition};
 use super::set::store;
 use crate::engine::command::{Call, Classes, Failure, Outcome};
 
@@ -25,7 +25,7 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
 pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     let pairs = (call.args.len() - 1) / 2;
-    let done = set_pairs(call, 1, pairs, Condition::Absent, Expire::Clear)?;
+    let done = set_pairs(call, 1, pairs, WriteCondition::Absent, Expire::Clear)?;
     call.reply.integer(i64::from(done));
     Ok(())
 }
@@ -37,7 +37,7 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
         .filter(|pairs| (1..=KEYS_MAX).contains(pairs))
         .ok_or(INVALID)? as usize;
     let words = args.get(2 + pairs * 2..).ok_or(Failure::SYNTAX)?;
-    let options = Options::parse(words, Grammar::MSetEx)?;
+    let options = StringOptions::parse(words, OptionGrammar::MSetEx)?;
     let expire = options.expiry.resolve(call)?;
     let done = set_pairs(call, 2, pairs, options.condition, expire)?;
     if done && let Expire::At(expire_ms) = expire {
@@ -53,12 +53,12 @@ fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
         return;
     }
     let mut digits = itoa::Buffer::new();
-    let options = Options::parse(&call.args[2 + pairs * 2..], Grammar::MSetEx);
+    let options = StringOptions::parse(&call.args[2 + pairs * 2..], OptionGrammar::MSetEx);
     let mut args = call.args[..2 + pairs * 2].to_vec();
-    match options.map_or(Condition::Always, |options| options.condition) {
-        Condition::Absent => args.push(b"NX"),
-        Condition::Present => args.push(b"XX"),
-        Condition::Always | Condition::Equal(_) => {}
+    match options.map_or(WriteCondition::Always, |options| options.condition) {
+        WriteCondition::Absent => args.push(b"NX"),
+        WriteCondition::Present => args.push(b"XX"),
+        WriteCondition::Always | WriteCondition::Equal(_) => {}
     }
     args.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
     call.data.propagate(&args);
@@ -70,16 +70,16 @@ fn set_pairs(
     call: &mut Call<'_>,
     first: usize,
     pairs: usize,
-    condition: Condition<'_>,
+    condition: WriteCondition<'_>,
     expire: Expire,
 ) -> Result<bool, Failure> {
     let indices = (first..first + pairs * 2).step_by(2);
     for index in indices.clone() {
         let key = call.key(index)?;
         let holds = match condition {
-            Condition::Absent => call.data.write(key).is_none(),
-            Condition::Present => call.data.write(key).is_some(),
-            Condition::Always | Condition::Equal(_) => break,
+            WriteCondition::Absent => call.data.write(key).is_none(),
+            WriteCondition::Present => call.data.write(key).is_some(),
+            WriteCondition::Always | WriteCondition::Equal(_) => break,
         };
         if !holds {
             return Ok(false);

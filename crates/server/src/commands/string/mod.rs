@@ -11,7 +11,7 @@ mod read;
 mod set;
 mod slice;
 
-pub(super) use self::edit::{Bytes, BytesMut, Change, edit_or_make, len_max};
+pub(super) use self::edit::{BytesMut, StringBytes, StringChange, edit_or_make, len_max};
 pub(super) use self::extended::Extended;
 pub(super) use self::slice::{clamp, slice};
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};

@@ -6,7 +6,7 @@ use crate::engine::command::{Call, Failure};
 
 /// When a key is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Condition<'a> {
+pub(super) enum WriteCondition<'a> {
     Always,
     /// NX
     Absent,
@@ -18,7 +18,7 @@ pub(super) enum Condition<'a> {
 
 /// What happens to the expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Expiry<'a> {
+pub(super) enum ExpiryChange<'a> {
     /// No option was given.
     Unsaid,
     /// KEEPTTL
@@ -26,12 +26,12 @@ pub(super) enum Expiry<'a> {
     /// PERSIST
     Persist,
     /// EX, PX, EXAT, PXAT and the number behind them, not looked at yet.
-    Time(Unit, &'a [u8]),
+    Time(TimeUnit, &'a [u8]),
 }
 
 /// How a time is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
+pub(super) enum TimeUnit {
     Seconds,
     Milliseconds,
     UnixSeconds,
@@ -40,26 +40,27 @@ pub(super) enum Unit {
 
 /// Everything that may follow the keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Options<'a> {
-    pub condition: Condition<'a>,
-    pub expiry: Expiry<'a>,
+pub(super) struct StringOptions<'a> {
+    pub condition: WriteCondition<'a>,
+    pub expiry: ExpiryChange<'a>,
     /// GET
     pub get: bool,
 }
 
 /// Which options a command knows, beyond the four times.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Grammar {
+pub(super) enum OptionGrammar {
     Set,
     GetEx,
     MSetEx,
 }
 
-impl<'a> Options<'a> {
+impl<'a> StringOptions<'a> {
     /// Reads the options from `words`. An option may be repeated, the last counts; two that
     /// contradict each other are a syntax error, and so is everything else.
-    pub(super) fn parse(words: &[&'a [u8]], grammar: Grammar) -> Result<Self, Failure> {
-        let mut options = Self { condition: Condition::Always, expiry: Expiry::Unsaid, get: false };
+    pub(super) fn parse(words: &[&'a [u8]], grammar: OptionGrammar) -> Result<Self, Failure> {
+        let mut options =
+            Self { condition: WriteCondition::Always, expiry: ExpiryChange::Unsaid, get: false };
         let mut words = words.iter().copied();
         while let Some(word) = words.next() {
             options.take(word, &mut words, grammar).ok_or(Failure::SYNTAX)?;
@@ -71,30 +72,40 @@ impl<'a> Options<'a> {
         &mut self,
         word: &[u8],
         rest: &mut impl Iterator<Item = &'a [u8]>,
-        grammar: Grammar,
+        grammar: OptionGrammar,
     ) -> Option<()> {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
-        if let Some(unit) = Unit::named(word) {
-            let same = matches!(self.expiry, Expiry::Time(before, _) if before == unit);
-            if self.expiry != Expiry::Unsaid && !same {
+        if let Some(unit) = TimeUnit::named(word) {
+            let same = matches!(self.expiry, ExpiryChange::Time(before, _) if before == unit);
+            if self.expiry != ExpiryChange::Unsaid && !same {
                 return None;
             }
-            self.expiry = Expiry::Time(unit, rest.next()?);
-        } else if grammar == Grammar::GetEx {
-            if !is(b"PERSIST") || !matches!(self.expiry, Expiry::Unsaid | Expiry::Persist) {
+            self.expiry = ExpiryChange::Time(unit, rest.next()?);
+        } else if grammar == OptionGrammar::GetEx {
+            if !is(b"PERSIST")
+                || !matches!(self.expiry, ExpiryChange::Unsaid | ExpiryChange::Persist)
+            {
                 return None;
             }
-            self.expiry = Expiry::Persist;
-        } else if is(b"KEEPTTL") && matches!(self.expiry, Expiry::Unsaid | Expiry::Keep) {
-            self.expiry = Expiry::Keep;
-        } else if is(b"NX") && matches!(self.condition, Condition::Always | Condition::Absent) {
-            self.condition = Condition::Absent;
-        } else if is(b"XX") && matches!(self.condition, Condition::Always | Condition::Present) {
-            self.condition = Condition::Present;
-        } else if grammar == Grammar::Set && is(b"GET") {
+            self.expiry = ExpiryChange::Persist;
+        } else if is(b"KEEPTTL") && matches!(self.expiry, ExpiryChange::Unsaid | ExpiryChange::Keep)
+        {
+            self.expiry = ExpiryChange::Keep;
+        } else if is(b"NX")
+            && matches!(self.condition, WriteCondition::Always | WriteCondition::Absent)
+        {
+            self.condition = WriteCondition::Absent;
+        } else if is(b"XX")
+            && matches!(self.condition, WriteCondition::Always | WriteCondition::Present)
+        {
+            self.condition = WriteCondition::Present;
+        } else if grammar == OptionGrammar::Set && is(b"GET") {
             self.get = true;
-        } else if grammar == Grammar::Set && is(b"IFEQ") && self.condition == Condition::Always {
-            self.condition = Condition::Equal(rest.next()?);
+        } else if grammar == OptionGrammar::Set
+            && is(b"IFEQ")
+            && self.condition == WriteCondition::Always
+        {
+            self.condition = WriteCondition::Equal(rest.next()?);
         } else {
             return None;
         }
@@ -102,13 +113,13 @@ impl<'a> Options<'a> {
     }
 }
 
-impl Unit {
+impl TimeUnit {
     fn named(word: &[u8]) -> Option<Self> {
-        const NAMES: [(&[u8], Unit); 4] = [
-            (b"EX", Unit::Seconds),
-            (b"PX", Unit::Milliseconds),
-            (b"EXAT", Unit::UnixSeconds),
-            (b"PXAT", Unit::UnixMilliseconds),
+        const NAMES: [(&[u8], TimeUnit); 4] = [
+            (b"EX", TimeUnit::Seconds),
+            (b"PX", TimeUnit::Milliseconds),
+            (b"EXAT", TimeUnit::UnixSeconds),
+            (b"PXAT", TimeUnit::UnixMilliseconds),
         ];
         NAMES.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, unit)| unit)
     }
@@ -135,7 +146,7 @@ impl Unit {
     }
 }
 
-impl Expiry<'_> {
+impl ExpiryChange<'_> {
     /// What it means for a key that is written.
     pub(super) fn resolve(self, call: &Call<'_>) -> Result<Expire, Failure> {
         Ok(match self {
@@ -150,22 +161,31 @@ impl Expiry<'_> {
 mod tests {
     use super::*;
 
-    fn parse(line: &'static str, grammar: Grammar) -> Option<Options<'static>> {
+    fn parse(line: &'static str, grammar: OptionGrammar) -> Option<StringOptions<'static>> {
         let words: Vec<&[u8]> = line.split_ascii_whitespace().map(str::as_bytes).collect();
-        Options::parse(&words, grammar).ok()
+        StringOptions::parse(&words, grammar).ok()
     }
 
     // Each was asked of valkey-server 9.1.2.
     #[test]
     fn options_combine_as_in_valkey() {
-        let last = Expiry::Time(Unit::Seconds, b"20");
-        let options = parse("ex 10 EX 20 get GET xx XX", Grammar::Set).unwrap();
-        assert_eq!(options, Options { condition: Condition::Present, expiry: last, get: true });
-        let options = parse("ifeq a keepttl keepttl", Grammar::Set).unwrap();
-        assert_eq!(options.condition, Condition::Equal(b"a"));
-        assert_eq!(options.expiry, Expiry::Keep);
-        assert_eq!(parse("persist persist", Grammar::GetEx).unwrap().expiry, Expiry::Persist);
-        assert_eq!(parse("nx pxat 5", Grammar::MSetEx).unwrap().condition, Condition::Absent);
+        let last = ExpiryChange::Time(TimeUnit::Seconds, b"20");
+        let options = parse("ex 10 EX 20 get GET xx XX", OptionGrammar::Set).unwrap();
+        assert_eq!(
+            options,
+            StringOptions { condition: WriteCondition::Present, expiry: last, get: true }
+        );
+        let options = parse("ifeq a keepttl keepttl", OptionGrammar::Set).unwrap();
+        assert_eq!(options.condition, WriteCondition::Equal(b"a"));
+        assert_eq!(options.expiry, ExpiryChange::Keep);
+        assert_eq!(
+            parse("persist persist", OptionGrammar::GetEx).unwrap().expiry,
+            ExpiryChange::Persist
+        );
+        assert_eq!(
+            parse("nx pxat 5", OptionGrammar::MSetEx).unwrap().condition,
+            WriteCondition::Absent
+        );
         for line in [
             "ex",
             "ex 10 px 10",
@@ -181,24 +201,24 @@ mod tests {
             "nonsense",
             "exat 1 ex 1",
         ] {
-            assert_eq!(parse(line, Grammar::Set), None, "{line}");
+            assert_eq!(parse(line, OptionGrammar::Set), None, "{line}");
         }
         for line in ["get", "nx", "keepttl", "ifeq a", "persist ex 1", "ex 1 persist"] {
-            assert_eq!(parse(line, Grammar::GetEx), None, "{line}");
+            assert_eq!(parse(line, OptionGrammar::GetEx), None, "{line}");
         }
         for line in ["get", "ifeq a", "persist", "keepttl ex 1"] {
-            assert_eq!(parse(line, Grammar::MSetEx), None, "{line}");
+            assert_eq!(parse(line, OptionGrammar::MSetEx), None, "{line}");
         }
     }
 
     #[test]
     fn times_out_of_range_are_refused() {
         let now_ms = 1_000;
-        assert_eq!(Unit::Seconds.unix_ms(2, now_ms), Some(3_000));
-        assert_eq!(Unit::Milliseconds.unix_ms(2, now_ms), Some(1_002));
-        assert_eq!(Unit::UnixSeconds.unix_ms(2, now_ms), Some(2_000));
-        assert_eq!(Unit::UnixMilliseconds.unix_ms(i64::MAX, now_ms), Some(i64::MAX));
-        for unit in [Unit::Seconds, Unit::Milliseconds, Unit::UnixSeconds] {
+        assert_eq!(TimeUnit::Seconds.unix_ms(2, now_ms), Some(3_000));
+        assert_eq!(TimeUnit::Milliseconds.unix_ms(2, now_ms), Some(1_002));
+        assert_eq!(TimeUnit::UnixSeconds.unix_ms(2, now_ms), Some(2_000));
+        assert_eq!(TimeUnit::UnixMilliseconds.unix_ms(i64::MAX, now_ms), Some(i64::MAX));
+        for unit in [TimeUnit::Seconds, TimeUnit::Milliseconds, TimeUnit::UnixSeconds] {
             assert_eq!(unit.unix_ms(i64::MAX, now_ms), None);
             assert_eq!(unit.unix_ms(0, now_ms), None);
             assert_eq!(unit.unix_ms(-1, now_ms), None);

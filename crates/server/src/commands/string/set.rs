@@ -2,7 +2,7 @@
 
 use bobbin_store::shard::Expire;
 
-use super::options::{Condition, Expiry, Grammar, Options, Unit};
+use super::options::{ExpiryChange, OptionGrammar, StringOptions, TimeUnit, WriteCondition};
 use super::read::{append, get, get_key};
 use crate::engine::command::data::string;
 use crate::engine::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
@@ -17,7 +17,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let args = call.args;
-    let options = Options::parse(&args[3..], Grammar::Set)?;
+    let options = StringOptions::parse(&args[3..], OptionGrammar::Set)?;
     let expire = options.expiry.resolve(call)?;
     let key = call.key(1)?;
     if options.get {
@@ -54,20 +54,20 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 
 pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
-    let done = store_if(call, key, 2, Condition::Absent, Expire::Clear)?;
+    let done = store_if(call, key, 2, WriteCondition::Absent, Expire::Clear)?;
     call.reply.integer(i64::from(done));
     Ok(())
 }
 
 pub(super) fn setex(call: &mut Call<'_>) -> Outcome {
-    set_expiring(call, Unit::Seconds)
+    set_expiring(call, TimeUnit::Seconds)
 }
 
 pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
-    set_expiring(call, Unit::Milliseconds)
+    set_expiring(call, TimeUnit::Milliseconds)
 }
 
-fn set_expiring(call: &mut Call<'_>, unit: Unit) -> Outcome {
+fn set_expiring(call: &mut Call<'_>, unit: TimeUnit) -> Outcome {
     let expire_ms = unit.expire_ms(call.args[2], call)?;
     let key = call.key(1)?;
     store(call, key, 3, Expire::At(expire_ms));
@@ -96,7 +96,7 @@ pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
-    let options = Options::parse(&args[2..], Grammar::GetEx)?;
+    let options = StringOptions::parse(&args[2..], OptionGrammar::GetEx)?;
     let expire = options.expiry.resolve(call)?;
     let key = call.key(1)?;
     let Some(entry) = call.data.read_string_entry(key)? else {
@@ -117,7 +117,9 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
             call.data.propagate(&[b"PEXPIREAT", key.bytes, digits]);
             call.data.event(Classes::GENERIC, "expire", key);
         }
-        (Expiry::Persist, _) if call.data.peek(key).is_some_and(|e| e.expire_ms().is_some()) => {
+        (ExpiryChange::Persist, _)
+            if call.data.peek(key).is_some_and(|e| e.expire_ms().is_some()) =>
+        {
             call.data.set_expire(key, None);
             call.data.propagate(&[b"PERSIST", key.bytes]);
             call.data.event(Classes::GENERIC, "persist", key);
@@ -162,14 +164,14 @@ fn store_if(
     call: &mut Call<'_>,
     key: Key<'_>,
     index: usize,
-    condition: Condition<'_>,
+    condition: WriteCondition<'_>,
     expire: Expire,
 ) -> Result<bool, Failure> {
     let holds = match condition {
-        Condition::Always => true,
-        Condition::Absent => call.data.write(key).is_none(),
-        Condition::Present => call.data.write(key).is_some(),
-        Condition::Equal(expected) => match call.data.write(key) {
+        WriteCondition::Always => true,
+        WriteCondition::Absent => call.data.write(key).is_none(),
+        WriteCondition::Present => call.data.write(key).is_some(),
+        WriteCondition::Equal(expected) => match call.data.write(key) {
             Some(entry) => string(entry.as_ref())? == *expected,
             None => false,
         },

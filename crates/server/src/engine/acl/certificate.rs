@@ -4,7 +4,7 @@ use bobbin_tls::CertificateFacts;
 
 use crate::config::TlsAuthClientsUser;
 use crate::engine::acl::check::Reason;
-use crate::engine::acl::log::{Event, Scene};
+use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::acl::log_in;
 use crate::engine::client::Client;
 use crate::engine::server::Server;
@@ -30,6 +30,6 @@ pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms
     }
     log::debug!("TLS: the certificate of client {} names no user", client.info.id);
     let user = names.first().map_or(&b""[..], |name| name.as_bytes());
-    let event = Event::new(Reason::Certificate, Scene::Toplevel, b"", user);
+    let event = AclEvent::new(Reason::Certificate, Scene::Toplevel, b"", user);
     server.note_denied(&client.info, event, now_ms);
 }

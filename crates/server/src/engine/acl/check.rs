@@ -2,7 +2,7 @@
 
 use super::selector::{Databases, Selector};
 use super::user::User;
-use crate::engine::command::keys::{Channels, DatabaseUse};
+use crate::engine::command::keys::{ChannelArguments, DatabaseUse};
 use crate::engine::command::{Failure, Flags, Registered};
 
 /// What a user was refused.
@@ -92,14 +92,14 @@ impl Selector {
             return Ok(());
         }
         let mut denied = None;
-        if self.keys != super::selector::Keys::All {
+        if self.keys != super::selector::KeyRules::All {
             command.key_uses(args, |at, usage| {
                 if denied.is_none() && !self.keys.allow(args[at], usage) {
                     denied = Some(Denied { reason: Reason::Key, at });
                 }
             });
         }
-        if denied.is_none() && self.channels != super::selector::Channels::All {
+        if denied.is_none() && self.channels != super::selector::ChannelRules::All {
             denied = self.denied_channel(command, args);
         }
         denied.map_or(Ok(()), Err)
@@ -151,10 +151,10 @@ impl Selector {
 
     fn denied_channel(&self, command: &Registered, args: &[&[u8]]) -> Option<Denied> {
         let (named, is_pattern) = match command.row.channels {
-            Channels::None => return None,
-            Channels::First => (&args[1..2], false),
-            Channels::All => (&args[1..], false),
-            Channels::Patterns => (&args[1..], true),
+            ChannelArguments::None => return None,
+            ChannelArguments::First => (&args[1..2], false),
+            ChannelArguments::All => (&args[1..], false),
+            ChannelArguments::Patterns => (&args[1..], true),
         };
         let at = named.iter().position(|name| !self.channels.allow(name, is_pattern))?;
         Some(Denied { reason: Reason::Channel, at: at + 1 })

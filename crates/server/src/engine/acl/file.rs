@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bobbin_io::error_text;
 
-use super::rules::{Grammar, RuleError, has_spaces, join_selectors};
+use super::rules::{RuleError, RuleGrammar, has_spaces, join_selectors};
 use super::user::User;
 use crate::base::files::{self, Secrecy};
 use crate::config;
@@ -19,7 +19,11 @@ pub type Users = BTreeMap<Arc<[u8]>, Arc<User>>;
 
 /// Makes a user of the words behind `user`: a name, then rules. The error is what is wrong with
 /// them, for people.
-pub fn read_user(words: &[&[u8]], identity: u64, grammar: &Grammar<'_>) -> Result<User, String> {
+pub fn read_user(
+    words: &[&[u8]],
+    identity: u64,
+    grammar: &RuleGrammar<'_>,
+) -> Result<User, String> {
     let (name, rules) = words.split_first().ok_or("A user without a name")?;
     if has_spaces(name) {
         return Err("Spaces not allowed in ACL usernames".into());
@@ -63,7 +67,7 @@ pub fn configuration_line(user: &User) -> Vec<u8> {
 /// its own.
 pub fn load(
     path: &[u8],
-    grammar: &Grammar<'_>,
+    grammar: &RuleGrammar<'_>,
     identity: &mut dyn FnMut(&[u8]) -> u64,
 ) -> Result<Users, String> {
     let shown_path = String::from_utf8_lossy(path);
@@ -78,10 +82,10 @@ pub fn load(
 pub fn parse(
     text: &[u8],
     path: &str,
-    grammar: &Grammar<'_>,
+    grammar: &RuleGrammar<'_>,
     identity: &mut dyn FnMut(&[u8]) -> u64,
 ) -> Result<Users, String> {
-    let mut reader = Reader { path, grammar, errors: String::new() };
+    let mut reader = AclFileReader { path, grammar, errors: String::new() };
     let mut users = Users::new();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         if let Some(user) = reader.line(index + 1, line.trim_ascii(), identity) {
@@ -100,14 +104,14 @@ pub fn parse(
         + "WARNING: ACL errors detected, no change to the previously active ACL rules was performed")
 }
 
-struct Reader<'a> {
+struct AclFileReader<'a> {
     path: &'a str,
-    grammar: &'a Grammar<'a>,
+    grammar: &'a RuleGrammar<'a>,
     /// Sentences, one behind the other.
     errors: String,
 }
 
-impl Reader<'_> {
+impl AclFileReader<'_> {
     /// A line is empty, or `user name rules...`, with single spaces and without quotes.
     fn line(
         &mut self,
@@ -136,7 +140,7 @@ impl Reader<'_> {
             self.errors.push_str(&error);
             return None;
         };
-        let Grammar { registry, all_channels } = *self.grammar;
+        let RuleGrammar { registry, all_channels } = *self.grammar;
         let mut user = User::new(name, identity(name), registry, all_channels);
         let mut is_sound = true;
         for rule in rules {
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn a_line_of_the_configuration_reads_back() {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = Grammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { registry: &registry, all_channels: false };
         let words: [&[u8]; 5] = [b"", b"on", b"~a\"b", b"&'x", b"(~y +get)"];
         let user = read_user(&words, 1, &grammar).unwrap();
         let line = configuration_line(&user);
@@ -204,7 +208,7 @@ mod tests {
             b"+",
         ];
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = Grammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { registry: &registry, all_channels: false };
         let path = std::env::temp_dir().join(format!("bobbin-users-{}", std::process::id()));
         let path = path.as_os_str().as_bytes();
         let mut random = crate::base::random::Random::new(17);
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_is_told_line_by_line() {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = Grammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { registry: &registry, all_channels: false };
         let path = std::env::temp_dir().join(format!("bobbin-acl-{}", std::process::id()));
         let path = path.as_os_str().as_bytes();
         let load = |text: &str| {

@@ -8,16 +8,16 @@ use super::check::Reason;
 
 /// The entries of ACL LOG. The newest first.
 #[derive(Default)]
-pub struct AclLog(Mutex<Entries>);
+pub struct AclLog(Mutex<AclLogEntries>);
 
 #[derive(Default)]
-struct Entries {
-    list: VecDeque<Entry>,
+struct AclLogEntries {
+    list: VecDeque<AclLogEntry>,
     next_id: u64,
 }
 
 #[derive(Clone)]
-pub struct Entry {
+pub struct AclLogEntry {
     /// How often it happened.
     pub count: u64,
     pub id: u64,
@@ -25,12 +25,12 @@ pub struct Entry {
     pub updated_ms: i64,
     /// The client that it happened to last, as CLIENT LIST shows it.
     pub client: String,
-    pub event: Event,
+    pub event: AclEvent,
 }
 
 /// What happened.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct AclEvent {
     pub reason: Reason,
     pub context: Scene,
     /// The command, key, channel or database.
@@ -38,7 +38,7 @@ pub struct Event {
     pub user: Vec<u8>,
 }
 
-impl Event {
+impl AclEvent {
     /// Of names as long as they like: their beginnings are kept.
     pub fn new(reason: Reason, context: Scene, object: &[u8], user: &[u8]) -> Self {
         let kept = |name: &[u8]| name[..name.len().min(NAME_MAX)].to_vec();
@@ -73,22 +73,25 @@ const SEARCHED_MAX: usize = 10;
 
 impl AclLog {
     /// Logs an event. At most `keep` entries are kept.
-    pub fn add(&self, event: Event, client: String, now_ms: i64, keep: usize) {
+    pub fn add(&self, event: AclEvent, client: String, now_ms: i64, keep: usize) {
         let mut entries = self.0.lock();
         if keep == 0 {
             entries.list.clear();
             return;
         }
         let newest = entries.list.iter().take(SEARCHED_MAX);
-        let same =
-            |entry: &Entry| entry.event == event && (now_ms - entry.updated_ms).abs() <= GROUPED_MS;
+        let same = |entry: &AclLogEntry| {
+            entry.event == event && (now_ms - entry.updated_ms).abs() <= GROUPED_MS
+        };
         let at = newest.into_iter().position(same);
         let entry = match at.and_then(|at| entries.list.remove(at)) {
-            Some(entry) => Entry { count: entry.count + 1, updated_ms: now_ms, client, ..entry },
+            Some(entry) => {
+                AclLogEntry { count: entry.count + 1, updated_ms: now_ms, client, ..entry }
+            }
             None => {
                 let id = entries.next_id;
                 entries.next_id += 1;
-                Entry { count: 1, id, created_ms: now_ms, updated_ms: now_ms, client, event }
+                AclLogEntry { count: 1, id, created_ms: now_ms, updated_ms: now_ms, client, event }
             }
         };
         entries.list.push_front(entry);
@@ -96,7 +99,7 @@ impl AclLog {
     }
 
     /// The newest entries, at most `count_max` of them.
-    pub fn entries(&self, count_max: usize) -> Vec<Entry> {
+    pub fn entries(&self, count_max: usize) -> Vec<AclLogEntry> {
         self.0.lock().list.iter().take(count_max).cloned().collect()
     }
 
@@ -113,7 +116,7 @@ mod tests {
     fn the_same_again_counts_and_moves_to_the_front() {
         let log = AclLog::default();
         let add = |object: &str, now_ms| {
-            let event = Event::new(Reason::Key, Scene::Toplevel, object.as_bytes(), b"u");
+            let event = AclEvent::new(Reason::Key, Scene::Toplevel, object.as_bytes(), b"u");
             log.add(event, String::new(), now_ms, 3);
         };
         add("a", 0);
@@ -121,12 +124,12 @@ mod tests {
         add("a", GROUPED_MS);
         add("b", GROUPED_MS + 2);
         add("c", GROUPED_MS + 3);
-        let shown = |entry: &Entry| (entry.event.object[0], entry.count, entry.id);
+        let shown = |entry: &AclLogEntry| (entry.event.object[0], entry.count, entry.id);
         let shown: Vec<_> = log.entries(9).iter().map(shown).collect();
         assert_eq!(shown, [(b'c', 1, 3), (b'b', 1, 2), (b'a', 2, 0)]);
         log.reset();
         assert!(log.entries(9).is_empty());
-        let long = Event::new(Reason::Key, Scene::Toplevel, &[b'k'; 5000], &[b'u'; 5000]);
+        let long = AclEvent::new(Reason::Key, Scene::Toplevel, &[b'k'; 5000], &[b'u'; 5000]);
         assert_eq!((long.object.len(), long.user.len()), (NAME_MAX, NAME_MAX));
     }
 }

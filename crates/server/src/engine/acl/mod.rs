@@ -24,12 +24,12 @@ use bobbin_sync::{Mutex, RwLock};
 
 use self::check::Reason;
 use self::file::Users;
-use self::log::{AclLog, Event};
+use self::log::{AclEvent, AclLog};
 pub use self::protected::{check_debug_allowed, is_allowed};
 pub use self::rights::{
     Rights, admit, admit_queued, admit_script, admit_waiter, log_in, may_call, may_read_all,
 };
-use self::rules::{Grammar, join_selectors};
+use self::rules::{RuleGrammar, join_selectors};
 use self::user::{User, hash_password};
 use crate::config::{AclPubsubDefault, Config};
 use crate::engine::client::{self, ClientInfo, describe};
@@ -137,13 +137,13 @@ impl Acl {
 }
 
 /// What rules are read with on this server.
-pub fn grammar<'a>(registry: &'a Registry, config: &Config) -> Grammar<'a> {
+pub fn grammar<'a>(registry: &'a Registry, config: &Config) -> RuleGrammar<'a> {
     let all_channels = config.acl_pubsub_default() == AclPubsubDefault::Allchannels;
-    Grammar { registry, all_channels }
+    RuleGrammar { registry, all_channels }
 }
 
 /// The default user of a server without configuration.
-fn open_user(grammar: &Grammar<'_>) -> User {
+fn open_user(grammar: &RuleGrammar<'_>) -> User {
     let mut user = User::new(DEFAULT_USER, DEFAULT_IDENTITY, grammar.registry, false);
     for rule in ["+@all", "~*", "&*", "on", "nopass"] {
         let applied = user.apply(rule.as_bytes(), grammar);
@@ -303,7 +303,7 @@ impl Server {
 
     /// Counts a refusal, and logs it.
     #[cold]
-    pub fn note_denied(&self, info: &ClientInfo, event: Event, now_ms: i64) {
+    pub fn note_denied(&self, info: &ClientInfo, event: AclEvent, now_ms: i64) {
         self.acl.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut client = describe::line(self, info, now_ms, None);
         client.truncate(client.trim_end().len());
@@ -315,16 +315,16 @@ impl Server {
 /// Whether a user could listen to something that it cannot any more. What is allowed in other words
 /// counts as lost: then its clients' channels are looked at one by one.
 fn loses_channels(before: &User, after: &User) -> bool {
-    use selector::Channels;
-    if after.selectors().any(|selector| selector.channels == Channels::All) {
+    use selector::ChannelRules;
+    if after.selectors().any(|selector| selector.channels == ChannelRules::All) {
         return false;
     }
     before.selectors().any(|selector| match &selector.channels {
-        Channels::All => true,
-        Channels::These(patterns) => patterns.iter().any(|pattern| {
+        ChannelRules::All => true,
+        ChannelRules::These(patterns) => patterns.iter().any(|pattern| {
             !after.selectors().any(|selector| match &selector.channels {
-                Channels::All => true,
-                Channels::These(others) => others.contains(pattern),
+                ChannelRules::All => true,
+                ChannelRules::These(others) => others.contains(pattern),
             })
         }),
     })

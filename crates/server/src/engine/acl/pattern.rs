@@ -6,11 +6,11 @@ use crate::base::glob;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,
-    form: Form,
+    form: PatternForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum PatternForm {
     /// Without wildcards.
     Literal,
     /// Something without wildcards, then `*`.
@@ -22,9 +22,9 @@ impl Pattern {
     pub fn new(text: &[u8]) -> Self {
         let is_plain = |text: &[u8]| !text.iter().any(|byte| b"*?[\\".contains(byte));
         let form = match text {
-            [start @ .., b'*'] if !start.is_empty() && is_plain(start) => Form::Prefix,
-            text if is_plain(text) => Form::Literal,
-            _ => Form::Glob,
+            [start @ .., b'*'] if !start.is_empty() && is_plain(start) => PatternForm::Prefix,
+            text if is_plain(text) => PatternForm::Literal,
+            _ => PatternForm::Glob,
         };
         Self { text: text.into(), form }
     }
@@ -32,9 +32,9 @@ impl Pattern {
     #[inline]
     pub fn matches(&self, name: &[u8]) -> bool {
         match self.form {
-            Form::Literal => name == &*self.text,
-            Form::Prefix => name.starts_with(&self.text[..self.text.len() - 1]),
-            Form::Glob => glob::matches_text(&self.text, name),
+            PatternForm::Literal => name == &*self.text,
+            PatternForm::Prefix => name.starts_with(&self.text[..self.text.len() - 1]),
+            PatternForm::Glob => glob::matches_text(&self.text, name),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::check::{Asked, Denied};
-use super::log::{Event, Scene};
+use super::log::{AclEvent, Scene};
 use super::user::User;
 use crate::engine::acl;
 use crate::engine::blocking::Waiter;
@@ -265,12 +265,12 @@ fn event(
     command: &Registered,
     args: &[&[u8]],
     user: &User,
-) -> Event {
+) -> AclEvent {
     let object = match denied.at {
         0 => command.full_name.as_bytes(),
         at => args[at],
     };
-    Event::new(denied.reason, context, object, &user.name)
+    AclEvent::new(denied.reason, context, object, &user.name)
 }
 
 impl Denied {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::num::{IntErrorKind, ParseIntError};
 
 use super::pattern::Pattern;
-use super::selector::{Channels, CommandSet, Databases, KeyPattern, Keys, Selector};
+use super::selector::{ChannelRules, CommandSet, Databases, KeyPattern, KeyRules, Selector};
 use super::user::{PasswordHash, User, hash_password};
 use crate::config::split;
 use crate::engine::command::flags::Categories;
@@ -13,7 +13,7 @@ use crate::engine::command::{Registered, Registry};
 
 /// What rules are read with.
 #[derive(Clone, Copy)]
-pub struct Grammar<'a> {
+pub struct RuleGrammar<'a> {
     pub registry: &'a Registry,
     /// `acl-pubsub-default allchannels`.
     pub all_channels: bool,
@@ -85,7 +85,7 @@ pub fn join_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Cow<'a, [u8]>>, &'a 
 
 impl User {
     /// Applies a rule to the user. After an error the user must be thrown away.
-    pub fn apply(&mut self, rule: &[u8], grammar: &Grammar<'_>) -> Result<(), RuleError> {
+    pub fn apply(&mut self, rule: &[u8], grammar: &RuleGrammar<'_>) -> Result<(), RuleError> {
         let word = rule.to_ascii_lowercase();
         match (&*word, rule) {
             (b"", _) => {}
@@ -108,7 +108,7 @@ impl User {
             (_, [b'(', rules @ .., b')']) => self.selectors.push(parse_selector(rules, grammar)?),
             (b"clearselectors", _) => self.selectors.clear(),
             (b"reset", _) => {
-                let Grammar { registry, all_channels } = *grammar;
+                let RuleGrammar { registry, all_channels } = *grammar;
                 *self = Self::new(&self.name, self.identity, registry, all_channels);
             }
             _ => self.root.apply(rule, &word, grammar)?,
@@ -149,7 +149,7 @@ fn parse_hash(text: &[u8]) -> Result<PasswordHash, RuleError> {
     Ok(hash)
 }
 
-fn parse_selector(rules: &[u8], grammar: &Grammar<'_>) -> Result<Selector, RuleError> {
+fn parse_selector(rules: &[u8], grammar: &RuleGrammar<'_>) -> Result<Selector, RuleError> {
     // What is behind a zero would be passed over.
     if rules.contains(&0) {
         return Err(RuleError::Syntax);
@@ -167,12 +167,17 @@ fn parse_selector(rules: &[u8], grammar: &Grammar<'_>) -> Result<Selector, RuleE
 
 impl Selector {
     /// Follows a rule; `word` is the same in lower case.
-    fn apply(&mut self, rule: &[u8], word: &[u8], grammar: &Grammar<'_>) -> Result<(), RuleError> {
+    fn apply(
+        &mut self,
+        rule: &[u8],
+        word: &[u8],
+        grammar: &RuleGrammar<'_>,
+    ) -> Result<(), RuleError> {
         match (word, rule) {
-            (b"allkeys" | b"~*", _) => self.keys = Keys::All,
-            (b"resetkeys", _) => self.keys = Keys::These(Vec::new()),
-            (b"allchannels" | b"&*", _) => self.channels = Channels::All,
-            (b"resetchannels", _) => self.channels = Channels::These(Vec::new()),
+            (b"allkeys" | b"~*", _) => self.keys = KeyRules::All,
+            (b"resetkeys", _) => self.keys = KeyRules::These(Vec::new()),
+            (b"allchannels" | b"&*", _) => self.channels = ChannelRules::All,
+            (b"resetchannels", _) => self.channels = ChannelRules::These(Vec::new()),
             (b"alldbs", _) => self.databases = Databases::All,
             (b"resetdbs", _) => self.databases = Databases::These(Vec::new()),
             (b"allcommands" | b"+@all", _) => self.set_all_commands(grammar.registry, true),
@@ -194,7 +199,9 @@ impl Selector {
     }
 
     fn add_keys(&mut self, rule: &[u8]) -> Result<(), RuleError> {
-        let Keys::These(patterns) = &mut self.keys else { return Err(RuleError::AllKeysAlready) };
+        let KeyRules::These(patterns) = &mut self.keys else {
+            return Err(RuleError::AllKeysAlready);
+        };
         let added = parse_keys(rule)?;
         match patterns.iter_mut().find(|known| known.pattern == added.pattern) {
             Some(known) => {
@@ -207,7 +214,7 @@ impl Selector {
     }
 
     fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
-        let Channels::These(patterns) = &mut self.channels else {
+        let ChannelRules::These(patterns) = &mut self.channels else {
             return Err(RuleError::AllChannelsAlready);
         };
         if has_spaces(pattern) {
@@ -366,7 +373,7 @@ mod tests {
 
     fn make(rules: &str) -> Result<String, RuleError> {
         let registry = registry();
-        let grammar = Grammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { registry: &registry, all_channels: false };
         let mut user = User::new(b"u", 1, &registry, false);
         let words: Vec<&[u8]> = rules.split(' ').map(str::as_bytes).collect();
         for rule in join_selectors(&words).map_err(|_| RuleError::Syntax)? {
@@ -453,7 +460,7 @@ mod tests {
     #[test]
     fn categories_take_in_subcommands() {
         let registry = registry();
-        let grammar = Grammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { registry: &registry, all_channels: false };
         let mut user = User::new(b"u", 1, &registry, false);
         user.apply(b"+@admin", &grammar).unwrap();
         let has = |user: &User, name: &[u8]| user.root.commands.has(find(&registry, name).unwrap());

@@ -13,8 +13,8 @@ pub struct Selector {
     pub(super) rules: Vec<Box<[u8]>>,
     /// Whether these rules begin with all commands rather than with none.
     pub(super) begins_with_all: bool,
-    pub(super) keys: Keys,
-    pub(super) channels: Channels,
+    pub(super) keys: KeyRules,
+    pub(super) channels: ChannelRules,
     pub(super) databases: Databases,
 }
 
@@ -23,7 +23,7 @@ pub struct Selector {
 pub struct CommandSet(Box<[u64]>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeyRules {
     All,
     These(Vec<KeyPattern>),
 }
@@ -37,7 +37,7 @@ pub struct KeyPattern {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Channels {
+pub enum ChannelRules {
     All,
     These(Vec<Pattern>),
 }
@@ -78,7 +78,7 @@ fn place(id: usize) -> (usize, u64) {
     (id / u64::BITS as usize, 1 << (id % u64::BITS as usize))
 }
 
-impl Keys {
+impl KeyRules {
     pub fn allow(&self, key: &[u8], usage: KeyUse) -> bool {
         let Self::These(patterns) = self else { return true };
         patterns.iter().any(|pattern| pattern.allows(usage) && pattern.pattern.matches(key))
@@ -108,7 +108,7 @@ impl KeyPattern {
     }
 }
 
-impl Channels {
+impl ChannelRules {
     /// `is_pattern`: the name is one to be listened to as a pattern, which has to be among the
     /// allowed itself.
     pub fn allow(&self, name: &[u8], is_pattern: bool) -> bool {
@@ -137,16 +137,20 @@ impl Selector {
             first_args: Vec::new(),
             rules: Vec::new(),
             begins_with_all: false,
-            keys: Keys::These(Vec::new()),
-            channels: if all_channels { Channels::All } else { Channels::These(Vec::new()) },
+            keys: KeyRules::These(Vec::new()),
+            channels: if all_channels {
+                ChannelRules::All
+            } else {
+                ChannelRules::These(Vec::new())
+            },
             databases: Databases::All,
         }
     }
 
     /// Whether it allows everything.
     pub fn is_unlimited(&self, registry: &Registry) -> bool {
-        self.keys == Keys::All
-            && self.channels == Channels::All
+        self.keys == KeyRules::All
+            && self.channels == ChannelRules::All
             && self.databases == Databases::All
             && registry.all().iter().all(|command| self.commands.has(command))
     }
@@ -159,7 +163,7 @@ impl Selector {
     }
 
     pub fn describe_keys(&self) -> Vec<u8> {
-        let Keys::These(patterns) = &self.keys else { return b"~*".to_vec() };
+        let KeyRules::These(patterns) = &self.keys else { return b"~*".to_vec() };
         let described = patterns.iter().map(|pattern| {
             let mut text = Vec::new();
             pattern.describe(&mut text);
@@ -169,7 +173,7 @@ impl Selector {
     }
 
     pub fn describe_channels(&self) -> Vec<u8> {
-        let Channels::These(patterns) = &self.channels else { return b"&*".to_vec() };
+        let ChannelRules::These(patterns) = &self.channels else { return b"&*".to_vec() };
         let described = patterns.iter().map(|pattern| [b"&", pattern.text()].concat());
         described.collect::<Vec<_>>().join(&b' ')
     }
@@ -189,7 +193,7 @@ impl Selector {
     /// All of it, as rules that make the same selector of a new one.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = vec![self.describe_keys()];
-        if let Channels::These(_) = self.channels {
+        if let ChannelRules::These(_) = self.channels {
             parts.push(b"resetchannels".to_vec());
         }
         parts.push(self.describe_channels());

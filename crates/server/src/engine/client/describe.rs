@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::config::ClientClass;
 use crate::engine::acl::DEFAULT_USER;
 use crate::engine::client::{ClientFlag, ClientInfo};
-use crate::engine::pubsub::Kind;
+use crate::engine::pubsub::ChannelKind;
 use crate::engine::server::Server;
 
 /// The line that describes a client. `asking`: the client asks for its own line, with this many
@@ -44,9 +44,9 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         flags(info),
         capabilities(info),
         info.database.load(Relaxed),
-        info.subscriptions[Kind::Channel as usize].load(Relaxed),
-        info.subscriptions[Kind::Pattern as usize].load(Relaxed),
-        info.subscriptions[Kind::Shard as usize].load(Relaxed),
+        info.subscriptions[ChannelKind::Channel as usize].load(Relaxed),
+        info.subscriptions[ChannelKind::Pattern as usize].load(Relaxed),
+        info.subscriptions[ChannelKind::Shard as usize].load(Relaxed),
         info.queued.load(Relaxed),
         info.watched.load(Relaxed),
         input_capacity.saturating_sub(input_bytes),

@@ -24,7 +24,7 @@ use crate::engine::pubsub::Subscriptions;
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 use crate::engine::telemetry::stats::Counter;
-use crate::engine::tracking::Tracked;
+use crate::engine::tracking::ConnectionTracking;
 
 /// A client's session. Owned by the connection, and so by one worker.
 pub struct Client {
@@ -44,7 +44,7 @@ pub struct Client {
     /// Of a script: the client that called it, by number; 0 of all others.
     pub caller: u64,
     /// It keeps copies of keys.
-    pub tracking: Option<Box<Tracked>>,
+    pub tracking: Option<Box<ConnectionTracking>>,
     pub replies: Replies,
     /// Why what the client sent next is not executed at once.
     pub halts: Halts,
@@ -130,14 +130,14 @@ pub struct ClientInfo {
     pub net_input_bytes: Counter,
     pub net_output_bytes: Counter,
     pub commands: Counter,
-    pub names: Mutex<Names>,
+    pub names: Mutex<ClientNames>,
     /// What it is blocked by, for who would unblock it.
     pub waiter: Mutex<Option<Arc<Waiter>>>,
 }
 
 /// What a client calls itself.
 #[derive(Default, Clone)]
-pub struct Names {
+pub struct ClientNames {
     pub name: Box<[u8]>,
     pub library: Box<[u8]>,
     pub library_version: Box<[u8]>,
@@ -261,7 +261,7 @@ impl ClientInfo {
 
     /// The name and the like; the lock is held for as long as the result lives.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn names(&self) -> bobbin_sync::MutexGuard<'_, Names> {
+    pub fn names(&self) -> bobbin_sync::MutexGuard<'_, ClientNames> {
         self.names.lock()
     }
 

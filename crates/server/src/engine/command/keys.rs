@@ -53,7 +53,7 @@ pub type Finder = fn(&[&[u8]], &mut dyn FnMut(usize));
 
 /// Which arguments of a command are channels that it listens or publishes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Channels {
+pub enum ChannelArguments {
     None,
     First,
     All,

@@ -25,9 +25,9 @@ pub use call::Call;
 pub use data::{Data, Key};
 pub use failure::Failure;
 pub use flags::{Categories, Flags};
-pub use keys::{Channels, DatabaseUse, KeySpec, KeyUse};
+pub use keys::{ChannelArguments, DatabaseUse, KeySpec, KeyUse};
 pub use registry::{KeyShape, Registered, Registry};
-pub use walk::Walk;
+pub use walk::KeyWalk;
 
 pub use crate::engine::pubsub::notify::Classes;
 
@@ -66,7 +66,7 @@ pub struct Command {
     pub gate_when: Option<Condition>,
     /// Which arguments become values of keys.
     pub values: Option<Values>,
-    pub channels: Channels,
+    pub channels: ChannelArguments,
     pub databases: DatabaseUse,
     pub handler: Handler,
     /// The first version of Redis or Valkey that had it.
@@ -122,7 +122,7 @@ impl Command {
             key_finder: None,
             gate_when: None,
             values: None,
-            channels: Channels::None,
+            channels: ChannelArguments::None,
             databases: DatabaseUse::Selected,
             handler,
             since: "1.0.0",
@@ -171,7 +171,7 @@ impl Command {
         self
     }
 
-    pub const fn channels(mut self, channels: Channels) -> Self {
+    pub const fn channels(mut self, channels: ChannelArguments) -> Self {
         self.channels = channels;
         self
     }

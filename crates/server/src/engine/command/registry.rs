@@ -56,13 +56,13 @@ pub enum KeyShape {
 }
 
 /// A command under the name that it is called by.
-type Named = (Box<[u8]>, &'static Registered);
+type NamedCommand = (Box<[u8]>, &'static Registered);
 
 /// All commands, by name.
 pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.
-    slots: Vec<Option<Named>>,
+    slots: Vec<Option<NamedCommand>>,
 }
 
 impl Registry {

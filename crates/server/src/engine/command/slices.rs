@@ -114,7 +114,7 @@ pub fn elements_in_slices(
 }
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
-pub trait Change: Send + 'static {
+pub trait SlicedChange: Send + 'static {
     /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards
     /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
@@ -158,7 +158,7 @@ pub trait Change: Send + 'static {
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,
-    mut change: impl Change,
+    mut change: impl SlicedChange,
 ) -> Outcome {
     if call.in_transaction {
         while change.step(call.data) {}
@@ -244,7 +244,7 @@ struct Changing<C> {
 /// How often a change whose values were changed begins anew before it lets nobody change them.
 const ATTEMPTS_MAX: u32 = 3;
 
-impl<C: Change> Changing<C> {
+impl<C: SlicedChange> Changing<C> {
     /// Makes the change, with everything held; `false`: it begins anew.
     fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
@@ -260,7 +260,7 @@ impl<C: Change> Changing<C> {
     }
 }
 
-impl<C: Change> Job for Changing<C> {
+impl<C: SlicedChange> Job for Changing<C> {
     fn step(&mut self, Slice { server, data, client, more, .. }: &mut Slice<'_>) -> bool {
         while self.change.step(data) {
             if !more() {

@@ -21,7 +21,7 @@ pub struct Argument {
     pub name: String,
     /// As it is shown; empty for choices and blocks.
     pub display: String,
-    pub kind: Kind,
+    pub kind: ArgumentKind,
     /// The word that comes before the value, or is all there is.
     pub token: Option<String>,
     pub optional: bool,
@@ -38,7 +38,7 @@ pub struct Argument {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Kind {
+pub enum ArgumentKind {
     #[default]
     String,
     Integer,
@@ -51,7 +51,7 @@ pub enum Kind {
     Block,
 }
 
-impl Kind {
+impl ArgumentKind {
     /// As a row writes it behind a value's name.
     fn of_value(word: &str) -> Option<Self> {
         Some(match word {
@@ -88,7 +88,7 @@ pub fn plain(syntax: &str) -> String {
         // The brackets that it ends in are not part of it.
         let text = word.trim_end_matches([']', '>']);
         let brackets = &word[text.len()..];
-        let shown = match Note::parse(text) {
+        let shown = match ArgumentNote::parse(text) {
             Some(_) => "",
             None => typed(text).map_or(text, |(name, _)| name),
         };
@@ -117,12 +117,12 @@ pub fn arguments(syntax: &str, key_specs: usize) -> Vec<Argument> {
 
 /// A word, a bracketed group, or a note about what stands before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum SyntaxPart {
     /// Capitals, or signs that stand for themselves.
     Token(String),
     /// A name, and the type of what it stands for.
-    Value(String, Kind),
-    Note(Note),
+    Value(String, ArgumentKind),
+    Note(ArgumentNote),
     Group {
         optional: bool,
         alternatives: Vec<Vec<Self>>,
@@ -133,14 +133,14 @@ enum Part {
 
 /// What the syntax says about an argument beside its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Note {
+enum ArgumentNote {
     Name(String),
     Since(String),
     Deprecated(String),
     KeySpec(usize),
 }
 
-impl Note {
+impl ArgumentNote {
     fn parse(word: &str) -> Option<Self> {
         let (sign, text) = word.split_at_checked(1).filter(|(_, text)| !text.is_empty())?;
         match (sign, text.strip_prefix("..")) {
@@ -163,10 +163,10 @@ impl Note {
     }
 }
 
-impl Part {
+impl SyntaxPart {
     /// `None`: it has a type that there is not.
     fn of_word(word: &str) -> Option<Self> {
-        if let Some(note) = Note::parse(word) {
+        if let Some(note) = ArgumentNote::parse(word) {
             return Some(Self::Note(note));
         }
         if !word.chars().any(|c| c.is_ascii_lowercase()) {
@@ -185,14 +185,14 @@ impl Part {
 }
 
 /// A value's name and type.
-fn typed(word: &str) -> Option<(&str, Kind)> {
+fn typed(word: &str) -> Option<(&str, ArgumentKind)> {
     match word.rsplit_once(':') {
-        Some((name, kind)) => Some((name, Kind::of_value(kind)?)),
-        None => Some((word, Kind::of_value(word).unwrap_or_default())),
+        Some((name, kind)) => Some((name, ArgumentKind::of_value(kind)?)),
+        None => Some((word, ArgumentKind::of_value(word).unwrap_or_default())),
     }
 }
 
-fn parse(syntax: &str) -> Option<Vec<Part>> {
+fn parse(syntax: &str) -> Option<Vec<SyntaxPart>> {
     let spaced: String = syntax
         .chars()
         .flat_map(|c| match c {
@@ -203,12 +203,12 @@ fn parse(syntax: &str) -> Option<Vec<Part>> {
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
     let group = group(&words, &mut at, None)?;
-    let Part::Group { mut alternatives, .. } = group else { return None };
+    let SyntaxPart::Group { mut alternatives, .. } = group else { return None };
     (at == words.len() && alternatives.len() == 1).then(|| alternatives.remove(0))
 }
 
 /// Reads until the closing bracket, or to the end.
-fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
+fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<SyntaxPart> {
     let mut alternatives = vec![Vec::new()];
     let mut repeats = false;
     loop {
@@ -221,17 +221,17 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
                     return None;
                 }
                 let optional = close == Some("]");
-                return Some(Part::Group { optional, alternatives, repeats });
+                return Some(SyntaxPart::Group { optional, alternatives, repeats });
             }
             Some("|") => alternatives.push(Vec::new()),
             Some("...") if words.get(*at) == Some(&"]") => repeats = true,
             Some("...") => {
                 let alternatives = vec![vec![parts.last()?.clone()]];
-                parts.push(Part::Group { optional: true, alternatives, repeats: true });
+                parts.push(SyntaxPart::Group { optional: true, alternatives, repeats: true });
             }
             Some("[") => {
                 let group = group(words, at, Some("]"))?;
-                if let Part::Group { alternatives, repeats: true, .. } = &group {
+                if let SyntaxPart::Group { alternatives, repeats: true, .. } = &group {
                     let from = parts.len().checked_sub(alternatives[0].len())?;
                     let mut pairs = parts[from..].iter().zip(&alternatives[0]);
                     if !pairs.all(|(part, again)| part.is_repeated_by(again)) {
@@ -241,7 +241,7 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
                 parts.push(group);
             }
             Some("<") => parts.push(group(words, at, Some(">"))?),
-            Some(word) => parts.push(Part::of_word(word)?),
+            Some(word) => parts.push(SyntaxPart::of_word(word)?),
         }
     }
 }
@@ -249,7 +249,7 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
 // Understanding.
 
 /// The arguments of a sequence.
-fn convert(parts: &[Part]) -> Vec<Argument> {
+fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     // For each argument so far, where its parts begin.
     let mut starts: Vec<usize> = Vec::new();
@@ -259,14 +259,14 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
         let part = &parts[at];
         at += 1;
         let argument = match part {
-            Part::Group { alternatives, repeats: true, .. } => {
+            SyntaxPart::Group { alternatives, repeats: true, .. } => {
                 // What it repeats has been read: take it back, and mark it.
                 let from = start.saturating_sub(alternatives[0].len());
                 let repeated = &parts[from..start];
                 let token = Some(from).filter(|from| *from > 0).and_then(|from| {
                     let begins = starts.iter().position(|start| *start == from - 1)?;
                     let has_token = arguments[begins].token.is_some();
-                    (has_token && matches!(parts[from - 1], Part::Token(_))).then_some(begins)
+                    (has_token && matches!(parts[from - 1], SyntaxPart::Token(_))).then_some(begins)
                 });
                 match token {
                     // `ID client-id [client-id ...]`: the token comes once.
@@ -276,7 +276,7 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
                         arguments.truncate(begins);
                         let mut argument = one(convert(repeated));
                         argument.multiple = true;
-                        if argument.kind == Kind::Block {
+                        if argument.kind == ArgumentKind::Block {
                             argument = Argument { token, ..argument };
                         } else {
                             argument.token = token;
@@ -297,33 +297,33 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
                     }
                 }
             }
-            Part::Group { optional, alternatives, .. } => {
+            SyntaxPart::Group { optional, alternatives, .. } => {
                 let mut argument = choice(alternatives);
                 argument.optional = *optional;
                 argument
             }
-            Part::Token(word) => {
+            SyntaxPart::Token(word) => {
                 let token = Some(word.clone());
                 match parts.get(at) {
                     // `AUTH username password`, when that is all of it, is one block.
-                    Some(Part::Value(..)) if start == 0 && is_block(parts) => {
+                    Some(SyntaxPart::Value(..)) if start == 0 && is_block(parts) => {
                         let inner = convert(&parts[1..]);
                         at = parts.len();
-                        Argument { kind: Kind::Block, token, ..block(inner) }
+                        Argument { kind: ArgumentKind::Block, token, ..block(inner) }
                     }
-                    Some(Part::Value(name, kind)) => {
+                    Some(SyntaxPart::Value(name, kind)) => {
                         at += 1;
                         Argument { token, ..value(name, *kind) }
                     }
-                    Some(Part::Group { optional: false, alternatives, .. }) => {
+                    Some(SyntaxPart::Group { optional: false, alternatives, .. }) => {
                         at += 1;
                         Argument { token, ..choice(alternatives) }
                     }
-                    _ => Argument { kind: Kind::PureToken, token, ..Argument::default() },
+                    _ => Argument { kind: ArgumentKind::PureToken, token, ..Argument::default() },
                 }
             }
-            Part::Value(name, kind) => value(name, *kind),
-            Part::Note(note) => {
+            SyntaxPart::Value(name, kind) => value(name, *kind),
+            SyntaxPart::Note(note) => {
                 arguments.iter_mut().next_back().into_iter().for_each(|last| note.apply(last));
                 continue;
             }
@@ -336,22 +336,22 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
 
 /// Whether a token and all that follows it are names, at least two of them, perhaps the last ones
 /// repeated.
-fn is_block(parts: &[Part]) -> bool {
-    let is_value = |part: &&Part| matches!(part, Part::Value(..));
+fn is_block(parts: &[SyntaxPart]) -> bool {
+    let is_value = |part: &&SyntaxPart| matches!(part, SyntaxPart::Value(..));
     let names = parts[1..].iter().take_while(is_value).count();
     match &parts[1 + names..] {
         [] => names >= 2,
-        [Part::Group { repeats: true, alternatives, .. }] => names > alternatives[0].len(),
+        [SyntaxPart::Group { repeats: true, alternatives, .. }] => names > alternatives[0].len(),
         _ => false,
     }
 }
 
 /// A group's argument, without saying whether it is optional.
-fn choice(alternatives: &[Vec<Part>]) -> Argument {
+fn choice(alternatives: &[Vec<SyntaxPart>]) -> Argument {
     match alternatives {
         [parts] => one(convert(parts)),
         _ => Argument {
-            kind: Kind::OneOf,
+            kind: ArgumentKind::OneOf,
             arguments: alternatives.iter().map(|parts| one(convert(parts))).collect(),
             ..Argument::default()
         },
@@ -364,10 +364,10 @@ fn one(mut arguments: Vec<Argument>) -> Argument {
 }
 
 fn block(arguments: Vec<Argument>) -> Argument {
-    Argument { kind: Kind::Block, arguments, ..Argument::default() }
+    Argument { kind: ArgumentKind::Block, arguments, ..Argument::default() }
 }
 
-fn value(name: &str, kind: Kind) -> Argument {
+fn value(name: &str, kind: ArgumentKind) -> Argument {
     Argument { name: name.to_owned(), kind, ..Argument::default() }
 }
 
@@ -380,14 +380,14 @@ fn finish(argument: &mut Argument, key_specs: usize, next_key: &mut usize) {
     }
     let noted = Some(std::mem::take(&mut argument.display)).filter(|name| !name.is_empty());
     match argument.kind {
-        Kind::PureToken | Kind::OneOf | Kind::Block => {
+        ArgumentKind::PureToken | ArgumentKind::OneOf | ArgumentKind::Block => {
             argument.name = noted.unwrap_or_else(|| group_name(argument));
-            if argument.kind == Kind::PureToken {
+            if argument.kind == ArgumentKind::PureToken {
                 argument.display.clone_from(&argument.name);
             }
         }
         _ => {
-            if argument.kind == Kind::Key {
+            if argument.kind == ArgumentKind::Key {
                 let next = key_specs.checked_sub(1).map(|last| last.min(*next_key));
                 argument.key_spec = argument.key_spec.or(next);
                 *next_key += 1;
@@ -406,7 +406,7 @@ fn finish(argument: &mut Argument, key_specs: usize, next_key: &mut usize) {
 
 /// The name of a choice or a block: its token's, or what its alternatives have in common.
 fn group_name(argument: &Argument) -> String {
-    if argument.kind == Kind::Block
+    if argument.kind == ArgumentKind::Block
         && let Some((_, name)) =
             BLOCKS.iter().find(|(first, _)| argument.arguments[0].name == *first)
     {
@@ -423,7 +423,7 @@ fn group_name(argument: &Argument) -> String {
         };
         return name.to_owned();
     }
-    if argument.kind == Kind::Block {
+    if argument.kind == ArgumentKind::Block {
         let first = &argument.arguments[0];
         return if argument.multiple { "data".into() } else { first.name.clone() + "-block" };
     }

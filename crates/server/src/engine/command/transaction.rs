@@ -170,7 +170,7 @@ pub fn abort(client: &mut Client, data: &mut super::Data) {
 }
 
 /// A transaction that EXEC runs.
-pub struct Running {
+pub struct RunningTransaction {
     transaction: Box<Transaction>,
     /// Of the keys, by argument; see `Call::hashes`.
     hashes: Vec<Hash>,
@@ -224,7 +224,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     release_watched(call);
     let start = call.reply.output().len();
     let mut running =
-        Running { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
+        RunningTransaction { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
     if untouched {
         call.reply.array(running.transaction.queue.len());
         if !running.go_on(call, start) {
@@ -248,7 +248,7 @@ pub fn aborted(failure: &Failure) -> Failure {
     Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
 }
 
-impl Running {
+impl RunningTransaction {
     pub const fn command(&self) -> &'static Registered {
         self.command
     }

@@ -10,7 +10,7 @@ use super::Data;
 
 /// Where a walk over the keys is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Walk {
+pub struct KeyWalk {
     database: u32,
     /// `SHARDS` at the end.
     shard: usize,
@@ -20,7 +20,7 @@ pub struct Walk {
 /// Keys that are looked at before the shard is unlocked.
 const LOOKS: usize = 64;
 
-impl Walk {
+impl KeyWalk {
     pub const fn new(database: u32) -> Self {
         Self { database, shard: 0, position: 0 }
     }
@@ -149,9 +149,9 @@ mod tests {
             });
             for looks in [1, 10, 64, 1000] {
                 let (mut seen, mut calls) = (HashSet::new(), 0);
-                let mut walk = Walk::new(0);
+                let mut walk = KeyWalk::new(0);
                 while !walk.is_done() {
-                    walk = Walk::from_cursor(0, walk.cursor());
+                    walk = KeyWalk::from_cursor(0, walk.cursor());
                     walk.step(
                         &mut walker,
                         looks,
@@ -181,7 +181,7 @@ mod tests {
             set(&mut data, &format!("key {i}"), expire);
         }
         data.now_ms = 1049;
-        let (mut walk, mut met) = (Walk::new(0), 0);
+        let (mut walk, mut met) = (KeyWalk::new(0), 0);
         while !walk.is_done() {
             walk.step(&mut data, 10, |_| true, |_| met += 1);
         }
@@ -194,14 +194,14 @@ mod tests {
     #[test]
     fn cursors_go_both_ways_and_strange_ones_are_the_end() {
         for (shard, position) in [(0, 1), (1, 0), (7, 77), (SHARDS - 1, u32::MAX)] {
-            let walk = Walk { database: 3, shard, position };
+            let walk = KeyWalk { database: 3, shard, position };
             assert_ne!(walk.cursor(), 0);
-            assert_eq!(Walk::from_cursor(3, walk.cursor()), walk);
+            assert_eq!(KeyWalk::from_cursor(3, walk.cursor()), walk);
         }
-        assert_eq!(Walk::new(3), Walk::from_cursor(3, 0));
+        assert_eq!(KeyWalk::new(3), KeyWalk::from_cursor(3, 0));
         for cursor in [(SHARDS as u64) << 32, u64::MAX, 1 << 63] {
-            assert!(Walk::from_cursor(0, cursor).is_done());
-            assert_eq!(Walk::from_cursor(0, cursor).cursor(), 0);
+            assert!(KeyWalk::from_cursor(0, cursor).is_done());
+            assert_eq!(KeyWalk::from_cursor(0, cursor).cursor(), 0);
         }
     }
 }

@@ -10,7 +10,7 @@ use bobbin_store::log::{Appended, Lane};
 /// What a unit changed and the log does not have yet.
 #[derive(Default)]
 pub struct Effects {
-    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and
+    /// A byte of `RecordKind`, the time if it is stamped, then each effect behind its database and
     /// length.
     bytes: Vec<u8>,
     commands: usize,
@@ -32,8 +32,8 @@ pub struct Recorder {
 }
 
 /// How the effects of a record belong together.
-pub(super) struct Kind;
-impl Kind {
+pub(super) struct RecordKind;
+impl RecordKind {
     /// They happened one after the other.
     pub(super) const SEQUENCE: u8 = 0;
     /// They happened at once: MULTI and EXEC go around them.
@@ -134,9 +134,9 @@ impl Recorder {
         if effects.commands == 0 {
             effects.bytes.clear();
             if self.stamp_s == 0 {
-                effects.bytes.push(Kind::SEQUENCE);
+                effects.bytes.push(RecordKind::SEQUENCE);
             } else {
-                effects.bytes.push(Kind::SEQUENCE | Kind::STAMPED);
+                effects.bytes.push(RecordKind::SEQUENCE | RecordKind::STAMPED);
                 effects.bytes.extend_from_slice(&self.stamp_s.to_le_bytes());
             }
         }
@@ -182,7 +182,7 @@ impl Recorder {
             return None;
         }
         if grouped && effects.commands > 1 {
-            effects.bytes[0] |= Kind::GROUP;
+            effects.bytes[0] |= RecordKind::GROUP;
         }
         let appended = self.lane.as_ref().map(|lane| lane.append_from(&mut effects.bytes));
         let number = appended.map(|appended| self.appended(appended));
@@ -239,7 +239,7 @@ fn header_len(number: usize) -> usize {
 #[inline]
 fn lone_header(database: u32, len: usize) -> [u8; KIND_BYTES + EFFECT_BYTES] {
     let mut header = [0; KIND_BYTES + EFFECT_BYTES];
-    header[0] = Kind::SEQUENCE;
+    header[0] = RecordKind::SEQUENCE;
     header[KIND_BYTES..].copy_from_slice(&effect_header(database, len));
     header
 }
@@ -258,7 +258,7 @@ fn effect_header(database: u32, len: usize) -> [u8; EFFECT_BYTES] {
 fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
     let start = out.len();
     out.resize(start + len, 0);
-    let room = &mut Room(&mut out[start..]);
+    let room = &mut ReservedBytes(&mut out[start..]);
     room.put_header(b'*', args.len());
     for arg in args {
         room.put_header(b'$', arg.len());
@@ -268,9 +268,9 @@ fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
 }
 
 /// Bytes that must be written from the first to the last, and all of them.
-struct Room<'a>(&'a mut [u8]);
+struct ReservedBytes<'a>(&'a mut [u8]);
 
-impl Room<'_> {
+impl ReservedBytes<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         let (to, rest) = std::mem::take(&mut self.0).split_at_mut(bytes.len());

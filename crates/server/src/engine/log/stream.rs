@@ -2,11 +2,11 @@
 
 use bobbin_store::log::{Log, Merger};
 
-use super::effects::{DATABASE_BYTES, Kind, LENGTH_BYTES, STAMP_BYTES, append_command};
+use super::effects::{DATABASE_BYTES, LENGTH_BYTES, RecordKind, STAMP_BYTES, append_command};
 
 /// The records of all threads, in the order of their numbers.
 #[derive(Default)]
-pub struct Stream {
+pub struct RecordStream {
     merger: Merger,
     /// The database that the last command of the stream was about.
     selected: Option<u32>,
@@ -14,7 +14,7 @@ pub struct Stream {
     told_s: i64,
 }
 
-impl Stream {
+impl RecordStream {
     /// Takes what the threads have appended; `next` yields it.
     pub fn collect(&mut self, log: &Log) {
         self.merger.collect(log);
@@ -27,7 +27,7 @@ impl Stream {
         }
         let Some(record) = self.merger.take_next() else { return false };
         let Some((&kind, mut effects)) = record.split_first() else { return true };
-        if kind & Kind::STAMPED != 0
+        if kind & RecordKind::STAMPED != 0
             && let Some((stamp, rest)) = effects.split_first_chunk::<STAMP_BYTES>()
         {
             effects = rest;
@@ -38,7 +38,7 @@ impl Stream {
                 append_timestamp(out, seconds);
             }
         }
-        let grouped = kind & Kind::GROUP != 0;
+        let grouped = kind & RecordKind::GROUP != 0;
         if grouped {
             append_command(out, &[b"MULTI"]);
         }
@@ -118,7 +118,7 @@ mod tests {
         one.add(&mut of_one, 9, &[b"DEL", b"a"]);
         one.add(&mut of_one, 9, &[b"DEL", b"b"]);
         one.record(&mut of_one, false);
-        let (mut stream, mut out) = (Stream::default(), Vec::new());
+        let (mut stream, mut out) = (RecordStream::default(), Vec::new());
         stream.collect(&log);
         assert!(stream.next(2, &mut out) && stream.next(2, &mut out) && !stream.next(2, &mut out));
         assert_eq!(stream.done(), 2);
@@ -141,7 +141,7 @@ mod tests {
             recorder.add(&mut effects, 0, &[b"DEL", name]);
             recorder.record(&mut effects, name == b"e");
         }
-        let (mut stream, mut out) = (Stream::default(), Vec::new());
+        let (mut stream, mut out) = (RecordStream::default(), Vec::new());
         stream.collect(&log);
         while stream.next(4, &mut out) {}
         stream.begin_anew();

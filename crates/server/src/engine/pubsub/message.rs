@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bobbin_resp::{Part, Protocol, Reply};
 use bobbin_store::entry::{INLINE_MAX, Shared};
 
-use super::Kind;
+use super::ChannelKind;
 use crate::base::glob;
 use crate::engine::client::Client;
 
 /// A published message, encoded for each protocol.
 pub struct Message {
     /// What it was published to; not a pattern.
-    pub kind: Kind,
+    pub kind: ChannelKind,
     /// `message`, the channel and the payload as RESP2, where RESP3 differs in the first byte
     /// alone. Of a large payload there is only the header.
     frame: Box<[u8]>,
@@ -31,7 +31,7 @@ pub struct Message {
 /// What a transaction or a script publishes, and others hear of once its unit is over.
 #[derive(Debug)]
 pub struct Publication {
-    pub kind: Kind,
+    pub kind: ChannelKind,
     pub channel: Box<[u8]>,
     payload: Shared,
     /// As of `Message`: the transaction's own client, if what it listens to has changed since.
@@ -39,18 +39,18 @@ pub struct Publication {
 }
 
 impl Publication {
-    pub fn new(kind: Kind, channel: &[u8], payload: Payload<'_>) -> Self {
+    pub fn new(kind: ChannelKind, channel: &[u8], payload: MessagePayload<'_>) -> Self {
         let payload = match payload {
-            Payload::Large(shared) => Shared::clone(shared),
-            Payload::Bytes(bytes) => Shared::new(bytes.to_vec()),
+            MessagePayload::Large(shared) => Shared::clone(shared),
+            MessagePayload::Bytes(bytes) => Shared::new(bytes.to_vec()),
         };
         Self { kind, channel: channel.into(), payload, settled_for: 0 }
     }
 
-    pub fn payload(&self) -> Payload<'_> {
+    pub fn payload(&self) -> MessagePayload<'_> {
         match self.payload.len() {
-            0..=INLINE_MAX => Payload::Bytes(&self.payload),
-            _ => Payload::Large(&self.payload),
+            0..=INLINE_MAX => MessagePayload::Bytes(&self.payload),
+            _ => MessagePayload::Large(&self.payload),
         }
     }
 
@@ -61,10 +61,10 @@ impl Publication {
             return;
         }
         let mut message = Message::new(self.kind, &self.channel, self.payload());
-        if self.kind == Kind::Channel
+        if self.kind == ChannelKind::Channel
             && let Some(subscriptions) = &client.subscriptions
         {
-            message.patterns = subscriptions.names(Kind::Pattern);
+            message.patterns = subscriptions.names(ChannelKind::Pattern);
             message.patterns.retain(|pattern| glob::matches_text(pattern, &self.channel));
         }
         message.append_for(client, output);
@@ -74,16 +74,16 @@ impl Publication {
 
 /// What is published.
 #[derive(Clone, Copy)]
-pub enum Payload<'a> {
+pub enum MessagePayload<'a> {
     Bytes(&'a [u8]),
     /// Too long to be copied.
     Large(&'a Shared),
 }
 
 impl Message {
-    pub fn new(kind: Kind, channel: &[u8], payload: Payload<'_>) -> Self {
-        let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
-        let len = if let Payload::Bytes(bytes) = payload { bytes.len() } else { 0 };
+    pub fn new(kind: ChannelKind, channel: &[u8], payload: MessagePayload<'_>) -> Self {
+        let word: &[u8] = if kind == ChannelKind::Shard { b"smessage" } else { b"message" };
+        let len = if let MessagePayload::Bytes(bytes) = payload { bytes.len() } else { 0 };
         let mut frame = Vec::with_capacity(word.len() + channel.len() + len + FRAMING_LEN);
         let mut reply = Reply::new(&mut frame, Protocol::Resp2);
         reply.push(3);
@@ -92,11 +92,11 @@ impl Message {
         reply.bulk(channel);
         let end = reply.output().len() - LINE_END.len();
         let large = match payload {
-            Payload::Bytes(bytes) => {
+            MessagePayload::Bytes(bytes) => {
                 reply.bulk(bytes);
                 None
             }
-            Payload::Large(shared) => {
+            MessagePayload::Large(shared) => {
                 reply.bulk_header(shared.len());
                 Some(Arc::clone(shared))
             }
@@ -164,7 +164,7 @@ impl Message {
             self.append(None, client.protocol, output, None);
         }
         for (index, pattern) in self.patterns.iter().enumerate() {
-            if subscriptions.contains(Kind::Pattern, pattern) {
+            if subscriptions.contains(ChannelKind::Pattern, pattern) {
                 self.append(Some(index), client.protocol, output, None);
             }
         }
@@ -187,8 +187,8 @@ mod tests {
             String::from_utf8(output).unwrap()
         };
         let shared = Arc::new(b"hello".to_vec());
-        for payload in [Payload::Bytes(b"hello"), Payload::Large(&shared)] {
-            let mut message = Message::new(Kind::Channel, b"c\r\n", payload);
+        for payload in [MessagePayload::Bytes(b"hello"), MessagePayload::Large(&shared)] {
+            let mut message = Message::new(ChannelKind::Channel, b"c\r\n", payload);
             message.patterns = vec![Arc::from(&b"c*"[..])];
             assert_eq!(message.channel(), b"c\r\n");
             let tail = "$3\r\nc\r\n\r\n$5\r\nhello\r\n";
@@ -197,7 +197,7 @@ mod tests {
             let matched = text(&message, Some(0), Protocol::Resp3);
             assert_eq!(matched, format!(">4\r\n$8\r\npmessage\r\n$2\r\nc*\r\n{tail}"));
         }
-        let message = Message::new(Kind::Shard, b"", Payload::Bytes(b""));
+        let message = Message::new(ChannelKind::Shard, b"", MessagePayload::Bytes(b""));
         let direct = text(&message, None, Protocol::Resp3);
         assert_eq!(direct, ">3\r\n$8\r\nsmessage\r\n$0\r\n\r\n$0\r\n\r\n");
     }

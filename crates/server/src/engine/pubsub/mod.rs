@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bobbin_store::Hasher;
 use bobbin_sync::{Mutex, RwLock};
 
-pub use self::message::{Message, Payload, Publication};
+pub use self::message::{Message, MessagePayload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::base::glob;
 use crate::engine::server::WorkerHandle;
@@ -31,13 +31,13 @@ use crate::engine::server::mailbox::{Mailbox, Post};
 /// What can be subscribed to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Kind {
+pub enum ChannelKind {
     Channel,
     Pattern,
     Shard,
 }
 
-impl Kind {
+impl ChannelKind {
     pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
 }
 
@@ -54,31 +54,31 @@ pub struct PubSub {
 /// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is
 /// locked under it.
 struct Space {
-    parts: Box<[Mutex<Names<Listeners>>]>,
+    parts: Box<[Mutex<ByName<ChannelListeners>>]>,
     len: AtomicUsize,
 }
 
 /// The patterns that somebody listens to, and where in the list each is.
 struct Patterns {
-    list: Vec<Pattern>,
-    places: Names<usize>,
+    list: Vec<ChannelPattern>,
+    places: ByName<usize>,
 }
 
-struct Pattern {
+struct ChannelPattern {
     text: Arc<[u8]>,
-    listeners: Listeners,
+    listeners: ChannelListeners,
 }
 
 /// Workers that have listening clients, by id.
-struct Listeners(Vec<Listener>);
+struct ChannelListeners(Vec<ChannelListener>);
 
-struct Listener {
+struct ChannelListener {
     worker: Arc<WorkerHandle>,
     clients: usize,
 }
 
 /// A map by name, with the keyspace's hash function.
-type Names<V> = HashMap<Arc<[u8]>, V, NameHasher>;
+type ByName<V> = HashMap<Arc<[u8]>, V, NameHasher>;
 
 /// The number of parts of the registry: up to this many threads can publish at once.
 const PARTS: usize = 256;
@@ -93,35 +93,35 @@ impl PubSub {
             shard_channels: Space::new(hasher),
             patterns: RwLock::new(Patterns {
                 list: Vec::new(),
-                places: Names::with_hasher(hasher),
+                places: ByName::with_hasher(hasher),
             }),
             pattern_count: AtomicUsize::new(0),
         }
     }
 
     /// How many channels, patterns or shard channels somebody listens to.
-    pub fn len(&self, kind: Kind) -> usize {
+    pub fn len(&self, kind: ChannelKind) -> usize {
         match kind {
-            Kind::Channel => self.channels.len.load(Ordering::Acquire),
-            Kind::Pattern => self.pattern_count.load(Ordering::Acquire),
-            Kind::Shard => self.shard_channels.len.load(Ordering::Acquire),
+            ChannelKind::Channel => self.channels.len.load(Ordering::Acquire),
+            ChannelKind::Pattern => self.pattern_count.load(Ordering::Acquire),
+            ChannelKind::Shard => self.shard_channels.len.load(Ordering::Acquire),
         }
     }
 
     /// Whether publishing to such a channel reaches nobody, whatever its name.
     #[inline]
-    pub fn is_silent(&self, kind: Kind) -> bool {
-        self.len(kind) == 0 && (kind != Kind::Channel || self.len(Kind::Pattern) == 0)
+    pub fn is_silent(&self, kind: ChannelKind) -> bool {
+        self.len(kind) == 0 && (kind != ChannelKind::Channel || self.len(ChannelKind::Pattern) == 0)
     }
 
     /// How many clients listen to a channel itself.
-    pub fn clients_of(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub fn clients_of(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         let part = self.space(kind).part(self.hasher, channel).lock();
-        part.get(channel).map_or(0, Listeners::clients)
+        part.get(channel).map_or(0, ChannelListeners::clients)
     }
 
     /// The channels that somebody listens to and that match.
-    pub fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+    pub fn channels(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
         let mut found = Vec::new();
         for part in &self.space(kind).parts {
@@ -132,8 +132,13 @@ impl PubSub {
 
     /// One client more of the worker listens; returns the name, which all share, and what was
     /// posted to the worker until then.
-    fn join(&self, kind: Kind, name: &[u8], worker: &Arc<WorkerHandle>) -> (Arc<[u8]>, Vec<Post>) {
-        if kind == Kind::Pattern {
+    fn join(
+        &self,
+        kind: ChannelKind,
+        name: &[u8],
+        worker: &Arc<WorkerHandle>,
+    ) -> (Arc<[u8]>, Vec<Post>) {
+        if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write();
             let at = patterns.place(name);
             self.pattern_count.store(patterns.list.len(), Ordering::Release);
@@ -147,7 +152,7 @@ impl PubSub {
             Some((shared, _)) => Arc::clone(shared),
             None => {
                 let shared: Arc<[u8]> = name.into();
-                part.insert(Arc::clone(&shared), Listeners(Vec::with_capacity(1)));
+                part.insert(Arc::clone(&shared), ChannelListeners(Vec::with_capacity(1)));
                 space.len.fetch_add(1, Ordering::Release);
                 shared
             }
@@ -159,8 +164,8 @@ impl PubSub {
     }
 
     /// One client of the worker listens no more; returns what was posted to the worker until then.
-    fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle) -> Vec<Post> {
-        if kind == Kind::Pattern {
+    fn leave(&self, kind: ChannelKind, name: &[u8], worker: &WorkerHandle) -> Vec<Post> {
+        if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write();
             if let Some(&at) = patterns.places.get(name) {
                 let listeners = &mut patterns.list[at].listeners;
@@ -192,16 +197,16 @@ impl PubSub {
     /// workers are put into `targets`, to be woken.
     fn publish(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         channel: &[u8],
-        payload: Payload<'_>,
+        payload: MessagePayload<'_>,
         settled_for: u64,
         targets: &mut Vec<Arc<WorkerHandle>>,
     ) -> usize {
-        let patterns =
-            (kind == Kind::Channel && self.len(Kind::Pattern) > 0).then(|| self.patterns.read());
+        let patterns = (kind == ChannelKind::Channel && self.len(ChannelKind::Pattern) > 0)
+            .then(|| self.patterns.read());
         let all = patterns.iter().flat_map(|patterns| &patterns.list);
-        let matching: Vec<&Pattern> =
+        let matching: Vec<&ChannelPattern> =
             all.filter(|pattern| glob::matches_text(&pattern.text, channel)).collect();
         let part = self.space(kind).part(self.hasher, channel).lock();
         let direct = part.get(channel);
@@ -230,29 +235,29 @@ impl PubSub {
     }
 
     /// To how many clients a message would go; see `publish`.
-    fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+    fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         let mut clients = 0;
-        if kind == Kind::Channel && self.len(Kind::Pattern) > 0 {
+        if kind == ChannelKind::Channel && self.len(ChannelKind::Pattern) > 0 {
             let patterns = self.patterns.read();
             let matching = patterns.list.iter().filter(|it| glob::matches_text(&it.text, channel));
             clients += matching.map(|pattern| pattern.listeners.clients()).sum::<usize>();
         }
         let part = self.space(kind).part(self.hasher, channel).lock();
-        clients + part.get(channel).map_or(0, Listeners::clients)
+        clients + part.get(channel).map_or(0, ChannelListeners::clients)
     }
 
-    fn space(&self, kind: Kind) -> &Space {
-        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    fn space(&self, kind: ChannelKind) -> &Space {
+        if kind == ChannelKind::Shard { &self.shard_channels } else { &self.channels }
     }
 }
 
 impl Space {
     fn new(hasher: NameHasher) -> Self {
-        let parts = (0..PARTS).map(|_| Mutex::new(Names::with_hasher(hasher))).collect();
+        let parts = (0..PARTS).map(|_| Mutex::new(ByName::with_hasher(hasher))).collect();
         Self { parts, len: AtomicUsize::new(0) }
     }
 
-    fn part(&self, hasher: NameHasher, name: &[u8]) -> &Mutex<Names<Listeners>> {
+    fn part(&self, hasher: NameHasher, name: &[u8]) -> &Mutex<ByName<ChannelListeners>> {
         &self.parts[hasher.0.hash(name).shard() % PARTS]
     }
 }
@@ -265,7 +270,7 @@ impl Patterns {
         }
         let (text, at): (Arc<[u8]>, _) = (text.into(), self.list.len());
         self.places.insert(Arc::clone(&text), at);
-        self.list.push(Pattern { text, listeners: Listeners(Vec::new()) });
+        self.list.push(ChannelPattern { text, listeners: ChannelListeners(Vec::new()) });
         at
     }
 
@@ -282,7 +287,7 @@ impl Patterns {
     }
 }
 
-impl Listeners {
+impl ChannelListeners {
     fn clients(&self) -> usize {
         self.0.iter().map(|listener| listener.clients).sum()
     }
@@ -290,7 +295,9 @@ impl Listeners {
     fn add(&mut self, worker: &Arc<WorkerHandle>) {
         match self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id) {
             Ok(at) => self.0[at].clients += 1,
-            Err(at) => self.0.insert(at, Listener { worker: Arc::clone(worker), clients: 1 }),
+            Err(at) => {
+                self.0.insert(at, ChannelListener { worker: Arc::clone(worker), clients: 1 })
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 pub use crate::config::Classes;
-use crate::engine::pubsub::{Kind, Payload, Subscribers};
+use crate::engine::pubsub::{ChannelKind, MessagePayload, Subscribers};
 use crate::engine::server::Server;
 
 impl Server {
@@ -19,7 +19,7 @@ impl Server {
 }
 
 /// Publishes an event, by key and by name, as far as that is asked for.
-pub fn publish(subscribers: &mut Subscribers, event: &Event, asked: Classes) {
+pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent, asked: Classes) {
     if !asked.has(event.class) {
         return;
     }
@@ -27,17 +27,21 @@ pub fn publish(subscribers: &mut Subscribers, event: &Event, asked: Classes) {
     if asked.has(Classes::KEYSPACE) {
         let mut channel = format!("__keyspace@{database}__:").into_bytes();
         channel.extend_from_slice(&event.key);
-        subscribers.publish(Kind::Channel, &channel, Payload::Bytes(name));
+        subscribers.publish(ChannelKind::Channel, &channel, MessagePayload::Bytes(name));
     }
     if asked.has(Classes::KEYEVENT) {
         let channel = format!("__keyevent@{database}__:{}", event.name);
-        subscribers.publish(Kind::Channel, channel.as_bytes(), Payload::Bytes(&event.key));
+        subscribers.publish(
+            ChannelKind::Channel,
+            channel.as_bytes(),
+            MessagePayload::Bytes(&event.key),
+        );
     }
 }
 
 /// One thing that happened to a key.
 #[derive(Debug)]
-pub struct Event {
+pub struct KeyspaceEvent {
     pub class: Classes,
     pub name: &'static str,
     pub database: u32,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
 
-use super::{Kind, Message, Names, Payload, PubSub, Publication};
+use super::{ByName, ChannelKind, Message, MessagePayload, PubSub, Publication};
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::Post;
@@ -22,7 +22,7 @@ pub struct Subscriptions {
 pub struct Subscribers {
     registry: &'static PubSub,
     worker: Arc<WorkerHandle>,
-    by_name: [Names<Recipients>; 3],
+    by_name: [ByName<Recipients>; 3],
     /// What was taken from the mailbox and is not seen to yet, in order.
     queue: VecDeque<Post>,
     /// How many posts were taken from the mailbox, ever. A post's number is how many were taken
@@ -62,10 +62,10 @@ const BACKLOG_MAX: usize = 256 * 1024;
 impl Subscriptions {
     /// Channels and patterns: what SUBSCRIBE counts.
     pub fn channels_and_patterns(&self) -> usize {
-        self.len(Kind::Channel) + self.len(Kind::Pattern)
+        self.len(ChannelKind::Channel) + self.len(ChannelKind::Pattern)
     }
 
-    pub fn len(&self, kind: Kind) -> usize {
+    pub fn len(&self, kind: ChannelKind) -> usize {
         self.names[kind as usize].len()
     }
 
@@ -73,12 +73,12 @@ impl Subscriptions {
         self.names.iter().all(BTreeSet::is_empty)
     }
 
-    pub fn contains(&self, kind: Kind, name: &[u8]) -> bool {
+    pub fn contains(&self, kind: ChannelKind, name: &[u8]) -> bool {
         self.names[kind as usize].contains(name)
     }
 
     /// All names of a kind.
-    pub fn names(&self, kind: Kind) -> Vec<Arc<[u8]>> {
+    pub fn names(&self, kind: ChannelKind) -> Vec<Arc<[u8]>> {
         self.names[kind as usize].iter().cloned().collect()
     }
 }
@@ -86,7 +86,7 @@ impl Subscriptions {
 /// A client's own view of what it listens to, and what others see of it.
 fn note(client: &Client) {
     let Some(subscriptions) = &client.subscriptions else { return };
-    for kind in Kind::ALL {
+    for kind in ChannelKind::ALL {
         let shown = &client.info.subscriptions[kind as usize];
         shown.store(subscriptions.len(kind) as u32, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl Subscribers {
         Self {
             registry,
             worker,
-            by_name: std::array::from_fn(|_| Names::with_hasher(registry.hasher)),
+            by_name: std::array::from_fn(|_| ByName::with_hasher(registry.hasher)),
             queue: VecDeque::new(),
             taken: 0,
             own: Vec::new(),
@@ -117,7 +117,12 @@ impl Subscribers {
 
     /// Publishes to a channel; to how many clients it goes.
     #[inline]
-    pub fn publish(&mut self, kind: Kind, channel: &[u8], payload: Payload<'_>) -> usize {
+    pub fn publish(
+        &mut self,
+        kind: ChannelKind,
+        channel: &[u8],
+        payload: MessagePayload<'_>,
+    ) -> usize {
         if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload, 0) }
     }
 
@@ -130,15 +135,15 @@ impl Subscribers {
     }
 
     /// To how many clients a message would go.
-    pub fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.registry.count(kind, channel)
     }
 
     fn post(
         &mut self,
-        kind: Kind,
+        kind: ChannelKind,
         channel: &[u8],
-        payload: Payload<'_>,
+        payload: MessagePayload<'_>,
         settled_for: u64,
     ) -> usize {
         let mut targets = std::mem::take(&mut self.targets);
@@ -171,7 +176,7 @@ impl Subscribers {
 
     /// Makes a client listen; `false`: it did already. What was published before goes to the
     /// listeners of before: for the client itself that is put into `own`.
-    pub fn subscribe(&mut self, client: &mut Client, kind: Kind, name: &[u8]) -> bool {
+    pub fn subscribe(&mut self, client: &mut Client, kind: ChannelKind, name: &[u8]) -> bool {
         let subscriptions = client.subscriptions.get_or_insert_default();
         if subscriptions.contains(kind, name) {
             return false;
@@ -190,7 +195,7 @@ impl Subscribers {
     }
 
     /// Ends that; `false`: it did not listen. What was published until then is put into `own`.
-    pub fn unsubscribe(&mut self, client: &mut Client, kind: Kind, name: &[u8]) -> bool {
+    pub fn unsubscribe(&mut self, client: &mut Client, kind: ChannelKind, name: &[u8]) -> bool {
         if !client.subscriptions.as_ref().is_some_and(|all| all.contains(kind, name)) {
             return false;
         }
@@ -209,7 +214,7 @@ impl Subscribers {
     /// A client is gone.
     pub fn forget(&mut self, client: &mut Client) {
         let Some(subscriptions) = client.subscriptions.take() else { return };
-        for kind in Kind::ALL {
+        for kind in ChannelKind::ALL {
             for name in &subscriptions.names[kind as usize] {
                 let posts = self.registry.leave(kind, name, &self.worker);
                 self.enqueue(posts);
@@ -259,7 +264,7 @@ impl Subscribers {
         let direct = self.by_name[message.kind as usize].get(message.channel());
         let direct = direct.map(|recipients| (None, &*recipients.list));
         let matched = message.patterns.iter().enumerate().filter_map(|(index, pattern)| {
-            let recipients = self.by_name[Kind::Pattern as usize].get(pattern)?;
+            let recipients = self.by_name[ChannelKind::Pattern as usize].get(pattern)?;
             Some((Some(index), &*recipients.list))
         });
         direct.into_iter().chain(matched)
@@ -298,11 +303,11 @@ impl Subscribers {
         client.hears_from = self.taken;
     }
 
-    fn add(&mut self, kind: Kind, name: &Arc<[u8]>, recipient: Recipient) {
+    fn add(&mut self, kind: ChannelKind, name: &Arc<[u8]>, recipient: Recipient) {
         self.by_name[kind as usize].entry(Arc::clone(name)).or_default().add(recipient);
     }
 
-    fn remove(&mut self, kind: Kind, name: &[u8], id: u64) {
+    fn remove(&mut self, kind: ChannelKind, name: &[u8], id: u64) {
         let by_name = &mut self.by_name[kind as usize];
         let Some(recipients) = by_name.get_mut(name) else { return };
         recipients.remove(id);

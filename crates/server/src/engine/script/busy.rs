@@ -23,11 +23,11 @@ use bobbin_script::{Ended, Progress};
 use super::cache::Learned;
 use super::functions::Library;
 use super::lua::STATES_KEPT;
-use super::session::{Session, Way, count_failure};
-use super::{Lua, State};
+use super::session::{ScriptSession, Way, count_failure};
+use super::{Lua, LuaState};
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, Slice};
-use crate::engine::command::transaction::Running;
+use crate::engine::command::transaction::RunningTransaction;
 use crate::engine::command::{Call, Data, Failure, Registered};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
@@ -119,11 +119,11 @@ impl Busy {
 /// Whose state a script runs in.
 pub(super) enum Owner {
     Worker(Box<Lua>),
-    Library(Arc<Library>, Box<State>),
+    Library(Arc<Library>, Box<LuaState>),
 }
 
 impl Owner {
-    pub(super) fn state(&mut self) -> &mut State {
+    pub(super) fn state(&mut self) -> &mut LuaState {
         match self {
             Self::Worker(lua) => &mut lua.state,
             Self::Library(_, state) => state,
@@ -155,8 +155,8 @@ impl Owner {
 }
 
 /// A script that pauses, as a job of its client.
-pub struct Paused {
-    next: Next,
+pub struct PausedScript {
+    next: NextStep,
     busy: Arc<Busy>,
     command: &'static Registered,
     protocol: Protocol,
@@ -164,15 +164,15 @@ pub struct Paused {
     /// Values that belong between its bytes.
     parts: Vec<Part>,
     /// The transaction that it is part of.
-    transaction: Option<Running>,
+    transaction: Option<RunningTransaction>,
     /// The command's words, while the script may have to begin anew.
     words: Vec<Box<[u8]>>,
 }
 
 /// What its job does next.
-enum Next {
+enum NextStep {
     /// The script goes on where it paused.
-    Resume(Box<Run>),
+    Resume(Box<ScriptRun>),
     /// It begins anew: it needs a shard that others hold, and has changed nothing.
     Again,
     /// It is over.
@@ -180,9 +180,9 @@ enum Next {
 }
 
 /// The run of a script.
-struct Run {
+struct ScriptRun {
     owner: Owner,
-    session: Box<Session>,
+    session: Box<ScriptSession>,
     busy: Arc<Busy>,
     progress: Progress,
     /// Of the script: keys live or die by it.
@@ -194,14 +194,14 @@ struct Run {
 }
 
 // SAFETY: only the thread that has the run follows its pointers. Those of the session to what
-// belongs to a thread are made good (`Session::resume`) before the script goes on there; the others
+// belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the others
 // lead to what the run itself owns, in boxes.
-unsafe impl Send for Run {}
+unsafe impl Send for ScriptRun {}
 
 /// How long the script runs while others wait for its worker: as long as other jobs do.
 const SLICE_US: u64 = 50;
 
-impl Run {
+impl ScriptRun {
     /// Has the script go on for a slice; whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.now_ms;
@@ -232,10 +232,10 @@ impl Run {
     }
 }
 
-impl Paused {
+impl PausedScript {
     /// Whether a script that has run for a while goes on in slices: a slow one always does, others
     /// while few do, as each keeps a Lua state.
-    pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
+    pub(super) fn may_begin(server: &Server, session: &ScriptSession) -> bool {
         session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
 
@@ -243,7 +243,7 @@ impl Paused {
     pub(super) fn begin(
         call: &mut Call<'_>,
         mut owner: Owner,
-        session: Session,
+        session: ScriptSession,
         learned: &Arc<Learned>,
     ) {
         let mut session = Box::new(session);
@@ -266,7 +266,7 @@ impl Paused {
             // Before anything is given up, so that no client comes between that has not been told.
             call.server.scripts.announce(call.server, &busy, session.duration());
         }
-        let mut run = Box::new(Run {
+        let mut run = Box::new(ScriptRun {
             owner,
             session,
             busy: Arc::clone(&busy),
@@ -280,7 +280,7 @@ impl Paused {
         run.put_off(call.data);
         call.data.propagate_nothing();
         call.data.paused = Some(Box::new(Self {
-            next: Next::Resume(run),
+            next: NextStep::Resume(run),
             busy,
             command: call.command,
             protocol: call.client.protocol,
@@ -294,7 +294,7 @@ impl Paused {
     /// Has the transaction go on after the script, behind its reply so far.
     pub(crate) fn within(
         mut self: Box<Self>,
-        transaction: Running,
+        transaction: RunningTransaction,
         reply: Vec<u8>,
         parts: Vec<Part>,
     ) -> Box<Self> {
@@ -304,13 +304,13 @@ impl Paused {
     }
 
     /// Has the script go on for a slice; the run, once it is over.
-    fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<Run>> {
-        match std::mem::replace(&mut self.next, Next::Done) {
-            Next::Resume(mut run) => {
+    fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
+        match std::mem::replace(&mut self.next, NextStep::Done) {
+            NextStep::Resume(mut run) => {
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
-                self.next = Next::Resume(run);
+                self.next = NextStep::Resume(run);
             }
             other => self.next = other,
         }
@@ -318,7 +318,7 @@ impl Paused {
     }
 
     /// Ends the run of a script that is over. Everything that it held is held again.
-    fn finish(&mut self, mut run: Run, slice: &mut Slice<'_>) {
+    fn finish(&mut self, mut run: ScriptRun, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, .. } = slice;
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
@@ -371,7 +371,7 @@ impl Paused {
     }
 
     /// Goes on with the transaction behind the script; whether that is over too.
-    fn go_on_with(&mut self, mut running: Running, slice: &mut Slice<'_>) -> bool {
+    fn go_on_with(&mut self, mut running: RunningTransaction, slice: &mut Slice<'_>) -> bool {
         let Slice { server, data, stats, client, .. } = slice;
         let mut call = Call {
             server,
@@ -414,10 +414,10 @@ impl Paused {
     }
 }
 
-impl Job for Paused {
+impl Job for PausedScript {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         let Some(run) = self.go_on(slice) else {
-            return matches!(self.next, Next::Again) && self.begin_anew(slice);
+            return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
         };
         let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
         let is_blocked = run.session.way() == Way::Blocked;
@@ -427,7 +427,7 @@ impl Job for Paused {
             slice.data.end_unit(slice.server, None);
             slice.data.release();
             (slice.data.now_ms, slice.data.may_expire) = (now_ms, slice.server.may_expire(now_ms));
-            self.next = Next::Again;
+            self.next = NextStep::Again;
             slice.server.scripts.serve_waiters(slice.server);
             return false;
         }
@@ -458,7 +458,7 @@ impl Job for Paused {
     }
 
     fn is_parked(&self) -> bool {
-        matches!(self.next, Next::Again)
+        matches!(self.next, NextStep::Again)
     }
 
     fn outlives_client(&mut self) -> bool {

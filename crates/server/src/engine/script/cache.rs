@@ -63,7 +63,7 @@ impl Learned {
 
 /// All scripts that are known, and those at work.
 pub struct Scripts {
-    known: RwLock<Known>,
+    known: RwLock<KnownScripts>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
     /// The scripts that go on in slices.
@@ -95,7 +95,7 @@ impl Default for Scripts {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownScripts {
     by_sha: HashMap<Sha, Arc<Script>>,
     /// Those that may be forgotten, the oldest first.
     evictable: VecDeque<Sha>,
@@ -181,7 +181,7 @@ impl Scripts {
     pub fn flush(&self) {
         let mut known = self.known.write();
         self.generation.fetch_add(1, Ordering::Release);
-        *known = Known::default();
+        *known = KnownScripts::default();
     }
 
     /// The slow script that the server is busy with; the first, if there are more.

@@ -15,24 +15,24 @@ use bobbin_script::{
 };
 use bobbin_sync::{Mutex, RwLock};
 
-use super::State;
+use super::LuaState;
 use super::busy::Owner;
 use super::cache::{Habits, Learned};
-use super::run::{Task, count_keys, run};
+use super::run::{ScriptTask, count_keys, run};
 use crate::base::clock::ticks;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::server::Switch;
 
 /// All libraries.
 pub struct Functions {
-    known: RwLock<Known>,
+    known: RwLock<KnownFunctions>,
     /// Of the libraries' Lua states.
     memory: Arc<MemoryPool>,
 }
 
 /// Libraries by name, and functions by name in lower case.
 #[derive(Default, Clone)]
-struct Known {
+struct KnownFunctions {
     libraries: BTreeMap<Vec<u8>, Arc<Library>>,
     functions: HashMap<Vec<u8>, (Arc<Library>, usize)>,
 }
@@ -43,7 +43,7 @@ pub struct Library {
     pub source: Vec<u8>,
     pub functions: Vec<Function>,
     /// `None`: a function of it is running.
-    state: Mutex<Option<Box<State>>>,
+    state: Mutex<Option<Box<LuaState>>>,
     /// A client waits for the state.
     is_awaited: AtomicBool,
     /// Bytes of its Lua state.
@@ -92,7 +92,7 @@ impl Functions {
         mut seed: impl FnMut() -> u64,
     ) -> Result<(), Failure> {
         let mut known = match policy {
-            Policy::Flush => Known::default(),
+            Policy::Flush => KnownFunctions::default(),
             Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
         };
         for source in sources {
@@ -109,7 +109,7 @@ impl Functions {
 
     /// FUNCTION FLUSH.
     pub fn flush(&self) {
-        *self.known.write() = Known::default();
+        *self.known.write() = KnownFunctions::default();
     }
 
     /// All libraries, by name.
@@ -143,7 +143,7 @@ impl Functions {
     }
 }
 
-impl Known {
+impl KnownFunctions {
     fn add(
         &mut self,
         source: &[u8],
@@ -199,12 +199,13 @@ impl Library {
         if !Vm::has_room(memory) {
             return Err(NO_MEMORY);
         }
-        let mut state = Box::new(State::new(Profile::Library, seed, memory));
+        let mut state = Box::new(LuaState::new(Profile::Library, seed, memory));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let chunk = state.vm.compile(&source[code..], c"@user_function").map_err(|error| {
             Failure::format(format!("ERR Error compiling function: {}", text(error)))
         })?;
-        let registered = state.vm.load_library(&mut Loading { started: Instant::now() }, chunk);
+        let registered =
+            state.vm.load_library(&mut LibraryLoading { started: Instant::now() }, chunk);
         let registered = registered.map_err(|error| {
             // Where it happened is in the text once.
             let error = text(error);
@@ -239,12 +240,12 @@ impl Library {
     }
 
     /// Lets others see what the state takes.
-    pub(super) fn show_memory(&self, state: &State) {
+    pub(super) fn show_memory(&self, state: &LuaState) {
         self.memory.store(state.vm.memory(), Ordering::Relaxed);
     }
 
     /// Puts its state back; whether a client waits for it.
-    pub(super) fn give_back(&self, state: Box<State>) -> bool {
+    pub(super) fn give_back(&self, state: Box<LuaState>) -> bool {
         self.show_memory(&state);
         *self.state.lock() = Some(state);
         self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst)
@@ -267,7 +268,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     }
     call.admit_again()?;
     let state = take_state(call, &library)?;
-    let task = Task {
+    let task = ScriptTask {
         chunk: function.chunk,
         keys,
         learned: &function.learned,
@@ -282,7 +283,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
 
 /// Takes a library's state. While another thread has it the client waits, and its worker serves
 /// others.
-fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<State>, Failure> {
+fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, Failure> {
     if !call.data.holds_all() {
         // Nothing is held while waiting.
         call.data.release();
@@ -331,11 +332,11 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 /// The host that a library's code finds while it is loaded.
-struct Loading {
+struct LibraryLoading {
     started: Instant,
 }
 
-impl Host for Loading {
+impl Host for LibraryLoading {
     fn call(&mut self, _: &[&[u8]], _: bool, _: usize, _: &mut Vec<u8>) -> Called {
         Called::Stop
     }

@@ -15,12 +15,12 @@ use crate::engine::command::{Data, Failure};
 use crate::engine::server::Server;
 
 /// A Lua state and the client that its commands come from.
-pub struct State {
+pub struct LuaState {
     pub(super) vm: Vm,
     pub(super) client: Client,
 }
 
-impl State {
+impl LuaState {
     pub(super) fn new(profile: Profile, seed: u64, memory: &Arc<MemoryPool>) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
         Self {
@@ -32,7 +32,7 @@ impl State {
 
 /// A Lua state and its compiled scripts.
 pub struct Lua {
-    pub(super) state: State,
+    pub(super) state: LuaState,
     /// Of `Scripts` when the state was made.
     generation: u64,
     compiled: Vec<Arc<Compiled>>,
@@ -60,7 +60,7 @@ pub(super) const STATES_KEPT: usize = 4;
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
         Self {
-            state: State::new(Profile::Scripts, seed, server.scripts.state_pool()),
+            state: LuaState::new(Profile::Scripts, seed, server.scripts.state_pool()),
             generation: server.scripts.generation(),
             compiled: Vec::new(),
             recent: 0,

@@ -20,11 +20,11 @@ mod session;
 
 use crate::engine::command::{Call, Outcome};
 
-pub use self::busy::{Busy, Paused};
+pub use self::busy::{Busy, PausedScript};
 pub use self::cache::{Habits, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy, call_function};
-pub use self::lua::{Lua, State};
-pub(crate) use self::run::{Source, evaluate};
+pub use self::lua::{Lua, LuaState};
+pub(crate) use self::run::{ScriptSource, evaluate};
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
-use super::busy::{Owner, Paused};
+use super::busy::{Owner, PausedScript};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Way, count_failure};
-use super::{Lua, State};
+use super::session::{ScriptSession, Way, count_failure};
+use super::{Lua, LuaState};
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction::{self, Room};
@@ -18,13 +18,13 @@ use crate::engine::telemetry::monitor;
 
 /// What the first argument is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ScriptSource {
     Text,
     Sha,
 }
 
 /// EVAL, EVALSHA and their read-only forms.
-pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> Outcome {
+pub(crate) fn evaluate(call: &mut Call<'_>, source: ScriptSource, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let mut lua = Lua::of_worker(call.server, call.data);
     let compiled = match find(call, &mut lua, source) {
@@ -35,7 +35,7 @@ pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> 
         }
     };
     let script = &*compiled.script;
-    let task = Task {
+    let task = ScriptTask {
         chunk: compiled.chunk,
         keys,
         learned: &script.learned,
@@ -49,7 +49,7 @@ pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> 
 }
 
 /// What to run, and how.
-pub(super) struct Task<'a> {
+pub(super) struct ScriptTask<'a> {
     pub chunk: Chunk,
     /// How many keys are declared.
     pub keys: usize,
@@ -73,18 +73,18 @@ pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
     usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
 }
 
-fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>, Failure> {
+fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Compiled>, Failure> {
     let argument = call.args[1];
     let at = match source {
-        Source::Text => lua.of_source(call.server, call.data.keyspace(), argument)?,
-        Source::Sha => lua.of_sha(call.server, argument)?.ok_or(NO_SCRIPT)?,
+        ScriptSource::Text => lua.of_source(call.server, call.data.keyspace(), argument)?,
+        ScriptSource::Sha => lua.of_sha(call.server, argument)?.ok_or(NO_SCRIPT)?,
     };
     Ok(lua.compiled(at))
 }
 
 /// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then
 /// whoever ran the command makes a job of it, alone or with the rest of its transaction.
-pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome {
+pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
     // Its commands have logged theirs, and one that is refused has none, though keys may have been
     // evicted for it.
@@ -92,7 +92,7 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome
     outcome
 }
 
-fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
+fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let mut is_oom = false;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
         match eviction::make_room(call.server, call.data) {
@@ -128,30 +128,31 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
             monitor::show(call);
         }
         let can_restart = task.can_restart && !call.in_transaction && !everything;
-        let State { vm, client } = owner.state();
+        let LuaState { vm, client } = owner.state();
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.rights.act_for(call.client, call.server);
         client.tracking.clone_from(&call.client.tracking);
         client.caller = call.client.info.id;
-        let mut session = Session::new(call.server, call.data, call.stats, client, can_restart);
+        let mut session =
+            ScriptSession::new(call.server, call.data, call.stats, client, can_restart);
         session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
-        // SAFETY: the session lives until the script is over; if it pauses, `Paused::begin` names
+        // SAFETY: the session lives until the script is over; if it pauses, `PausedScript::begin` names
         // another place.
         let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
         };
-        if progress == Progress::Paused && !Paused::may_begin(call.server, &session) {
+        if progress == Progress::Paused && !PausedScript::may_begin(call.server, &session) {
             session.stay();
             progress = vm.resume();
         }
         if progress == Progress::Paused {
-            Paused::begin(call, owner, session, task.learned);
+            PausedScript::begin(call, owner, session, task.learned);
             return Ok(());
         }
         if !call.in_transaction {
@@ -173,7 +174,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
 }
 
 /// What a script that says in its first line what it is must keep to.
-fn check_promises(call: &Call<'_>, task: &Task<'_>, is_oom: bool) -> Outcome {
+fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outcome {
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
     if writes
         && !call.data.loading

@@ -21,7 +21,7 @@ use crate::engine::telemetry::stats::WorkerStats;
 
 /// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
 /// what it works on as pointers; whoever has the script run makes them good before.
-pub(super) struct Session {
+pub(super) struct ScriptSession {
     server: &'static Server,
     data: NonNull<Data>,
     stats: NonNull<WorkerStats>,
@@ -70,7 +70,7 @@ impl Way {
     }
 }
 
-impl Session {
+impl ScriptSession {
     pub fn new(
         server: &'static Server,
         data: &mut Data,
@@ -138,7 +138,7 @@ impl Session {
     }
 
     fn data(&mut self) -> &mut Data {
-        // SAFETY: see `Session`; only the thread that runs the script gets here.
+        // SAFETY: see `ScriptSession`; only the thread that runs the script gets here.
         unsafe { self.data.as_mut() }
     }
 
@@ -381,7 +381,7 @@ enum Unreached {
     Failed,
 }
 
-impl Host for Session {
+impl Host for ScriptSession {
     fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
         let command = match self.command(args) {
             Ok(command) => command,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_io::Waker;
 
-use crate::base::cores::{self, Work};
+use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
 use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
@@ -16,7 +16,7 @@ use crate::engine::tracking::Tracker;
 
 /// Has a thread of its own do something beside the workers. That the system gives none is an
 /// ordinary event.
-pub fn start(name: &str, work: Work, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn start(name: &str, work: CoreWork, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     #[cfg(test)]
     let Some(run) = crate::simulation::tasks::keep(name, run) else { return Ok(()) };
     let run = move || {

@@ -16,23 +16,23 @@ use crate::engine::command::Failure;
 
 /// How the server is told to end.
 #[derive(Default)]
-pub struct End {
-    wanted: Mutex<Option<Request>>,
+pub struct ServerEnd {
+    wanted: Mutex<Option<EndRequest>>,
     /// A request is being seen to.
     has_begun: AtomicBool,
     bell: Condvar,
 }
 
-impl End {
+impl ServerEnd {
     /// A signal came.
     pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
         let save = (flags.save() || flags.nosave()).then_some(flags.save());
-        self.end(Request { save, force: flags.force(), waiter: None, by_signal: true });
+        self.end(EndRequest { save, force: flags.force(), waiter: None, by_signal: true });
     }
 
     /// Forgets that an end is wanted, unless it has begun.
-    pub fn cancel(&self) -> Option<Request> {
+    pub fn cancel(&self) -> Option<EndRequest> {
         self.wanted.lock().take()
     }
 
@@ -43,7 +43,7 @@ impl End {
     }
 
     /// Ends the server, in order and soon.
-    pub fn end(&self, request: Request) {
+    pub fn end(&self, request: EndRequest) {
         *self.wanted.lock() = Some(request);
         self.bell.notify_all();
     }
@@ -51,7 +51,7 @@ impl End {
     /// What `wait` would return, where a test has no thread that waits. What was seen to before
     /// came to nothing.
     #[cfg(test)]
-    pub(crate) fn take(&self) -> Option<Request> {
+    pub(crate) fn take(&self) -> Option<EndRequest> {
         let request = self.cancel();
         self.has_begun.store(request.is_some(), Ordering::Relaxed);
         request
@@ -69,7 +69,7 @@ impl End {
 
     /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came
     /// to nothing.
-    pub fn wait(&self, may_be: impl Fn(&Request) -> bool) -> Request {
+    pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
         let mut wanted = self.wanted.lock();
         self.has_begun.store(false, Ordering::Relaxed);
         loop {
@@ -83,7 +83,7 @@ impl End {
 }
 
 /// An end that was asked for.
-pub struct Request {
+pub struct EndRequest {
     /// `None`: save if the server saves by itself.
     pub save: Option<bool>,
     /// End even if that fails.
@@ -94,7 +94,7 @@ pub struct Request {
     pub by_signal: bool,
 }
 
-impl Request {
+impl EndRequest {
     /// Tells who asked that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         if let Some(waiter) = &self.waiter {

@@ -34,9 +34,9 @@ use crate::engine::tracking::Tracking;
 use crate::system::tls::Tls;
 
 pub(crate) use self::end::exit_at_once;
-pub use self::end::{End, Request};
+pub use self::end::{EndRequest, ServerEnd};
 pub use self::errors::ErrorStats;
-pub use self::parts::Parts;
+pub use self::parts::ServerParts;
 pub use self::switches::{Switch, Switches};
 pub use self::workers::{WorkerHandle, Workers};
 
@@ -73,7 +73,7 @@ pub struct Server {
     /// What moves the workers' bytes.
     pub driver: DriverKind,
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
-    pub end: End,
+    pub end: ServerEnd,
     pub services: Services,
     pub(crate) tls: Tls,
     pub scripts: Scripts,
@@ -84,7 +84,7 @@ pub struct Server {
     pub log_error: AtomicI32,
     pub pressure: Pressure,
     /// What the layers above keep here.
-    pub parts: Parts,
+    pub parts: ServerParts,
 }
 
 impl Server {

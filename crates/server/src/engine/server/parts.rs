@@ -7,9 +7,9 @@ use std::any::Any;
 /// So the engine need not know of snapshots or of files of the log. Looking takes a few
 /// comparisons; whoever looks with every command keeps what it found.
 #[derive(Default)]
-pub struct Parts(Vec<Box<dyn Any + Send + Sync>>);
+pub struct ServerParts(Vec<Box<dyn Any + Send + Sync>>);
 
-impl Parts {
+impl ServerParts {
     pub fn with(mut self, part: impl Any + Send + Sync) -> Self {
         self.0.push(Box::new(part));
         self

@@ -19,19 +19,19 @@ pub struct Pause {
 
 /// A pause that is on, for INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paused {
+pub struct ActivePause {
     pub all: bool,
     pub left_ms: i64,
 }
 
 impl Server {
     /// The pause, if there is one at this time.
-    pub fn paused(&self, now_ms: i64) -> Option<Paused> {
+    pub fn paused(&self, now_ms: i64) -> Option<ActivePause> {
         if self.switches.load() & Switch::PAUSED == 0 {
             return None;
         }
         let left_ms = self.pause.until_ms.load(Ordering::Relaxed).saturating_sub(now_ms);
-        (left_ms > 0).then(|| Paused { all: self.pause.all.load(Ordering::Relaxed), left_ms })
+        (left_ms > 0).then(|| ActivePause { all: self.pause.all.load(Ordering::Relaxed), left_ms })
     }
 
     /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while

@@ -14,7 +14,7 @@ use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 
 /// The workers: their mailboxes and their statistics.
 pub struct Workers {
-    known: RwLock<Known>,
+    known: RwLock<KnownWorkers>,
     /// How many threads there are, ending ones included.
     running: Mutex<usize>,
     ended: Condvar,
@@ -22,7 +22,7 @@ pub struct Workers {
 }
 
 /// All that there are and were, behind one lock: a worker is always in one place.
-struct Known {
+struct KnownWorkers {
     /// The first `wanted` of them serve. The others get no more connections, and end once they have
     /// none; as long as they have some, they are the next to serve when more are wanted.
     workers: Vec<Arc<WorkerHandle>>,
@@ -101,7 +101,7 @@ impl Workers {
     pub fn new(commands: usize) -> Self {
         let past = WorkerStats::new(commands);
         Self {
-            known: RwLock::new(Known { workers: Vec::new(), wanted: 0, past, stops: false }),
+            known: RwLock::new(KnownWorkers { workers: Vec::new(), wanted: 0, past, stops: false }),
             running: Mutex::new(0),
             ended: Condvar::new(),
             next_id: AtomicUsize::new(0),
@@ -290,7 +290,7 @@ impl Workers {
     }
 }
 
-impl Known {
+impl KnownWorkers {
     fn serving(&self) -> &[Arc<WorkerHandle>] {
         &self.workers[..self.wanted.min(self.workers.len())]
     }

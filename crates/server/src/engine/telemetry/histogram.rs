@@ -1,12 +1,12 @@
 //! What is read from the workers' histograms, in microseconds.
 
 use crate::base::clock::Clock;
-use crate::engine::telemetry::stats::Histogram;
+use crate::engine::telemetry::stats::TickHistogram;
 
 /// How many calls took at most so long: (microseconds, calls), the steps doubling, only those where
 /// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us
 /// ends at 33.
-pub fn powers_of_two(clock: &Clock, histogram: &Histogram) -> Vec<(u64, u64)> {
+pub fn powers_of_two(clock: &Clock, histogram: &TickHistogram) -> Vec<(u64, u64)> {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     let (mut step, mut calls) = (FIRST_STEP, 0);
     for (ticks, count) in histogram.counts() {
@@ -25,7 +25,7 @@ pub fn powers_of_two(clock: &Clock, histogram: &Histogram) -> Vec<(u64, u64)> {
 }
 
 /// The microseconds below which this percentage of the calls was.
-pub fn percentile_us(clock: &Clock, histogram: &Histogram, percentile: f64) -> f64 {
+pub fn percentile_us(clock: &Clock, histogram: &TickHistogram, percentile: f64) -> f64 {
     let total: u64 = histogram.counts().map(|(_, count)| count).sum();
     let wanted = (total as f64 * percentile / 100.0).ceil().max(1.0) as u64;
     let mut seen = 0;
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn counts_add_up_and_percentiles_follow_them() {
         let clock = Clock::new();
-        let histogram = Histogram::default();
+        let histogram = TickHistogram::default();
         for us in [3u64, 3, 3, 100] {
             histogram.add(clock.ticks(us));
         }
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(steps, [(4, 3), (132, 4)]);
         assert!((3.0..3.5).contains(&percentile_us(&clock, &histogram, 50.0)));
         assert!((100.0..115.0).contains(&percentile_us(&clock, &histogram, 100.0)));
-        assert_eq!(percentile_us(&clock, &Histogram::default(), 50.0), 0.0);
+        assert_eq!(percentile_us(&clock, &TickHistogram::default(), 50.0), 0.0);
     }
 }

@@ -22,7 +22,7 @@ use bobbin_sync::{Mutex, RwLock};
 
 use crate::base::clock::system_ms;
 use crate::base::random::Random;
-use crate::base::usage::Usage;
+use crate::base::usage::ProcessorUsage;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Call, Registered};
 use crate::engine::server::Switch;
@@ -31,7 +31,7 @@ use ranked::Ranked;
 
 /// What a session is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct HotkeysRequest {
     /// Time of keys.
     pub cpu: bool,
     /// Bytes of requests and replies.
@@ -47,12 +47,12 @@ pub struct Wanted {
 }
 
 /// A look at keys, at work or ended.
-pub struct Session {
-    pub wanted: Wanted,
+pub struct HotkeysSession {
+    pub wanted: HotkeysRequest,
     pub started_ms: i64,
     /// 0: it has not ended.
     ended_ms: std::sync::atomic::AtomicI64,
-    parts: [Mutex<Part>; PARTS],
+    parts: [Mutex<HotkeysPart>; PARTS],
     /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for
     /// it.
     cpu_ms: (u64, u64),
@@ -80,11 +80,11 @@ pub struct Report {
 #[derive(Default)]
 pub struct HotKeys {
     is_active: AtomicBool,
-    session: RwLock<Option<Session>>,
+    session: RwLock<Option<HotkeysSession>>,
 }
 
 #[derive(Default)]
-struct Part {
+struct HotkeysPart {
     random: u64,
     us: u64,
     bytes: u64,
@@ -120,12 +120,12 @@ impl HotKeys {
     }
 
     /// Begins a session; whether there was none at work.
-    pub fn start(&self, wanted: Wanted) -> bool {
+    pub fn start(&self, wanted: HotkeysRequest) -> bool {
         let mut session = self.session.write();
-        if session.as_ref().is_some_and(Session::is_active) {
+        if session.as_ref().is_some_and(HotkeysSession::is_active) {
             return false;
         }
-        *session = Some(Session::new(wanted));
+        *session = Some(HotkeysSession::new(wanted));
         self.is_active.store(true, Ordering::Relaxed);
         true
     }
@@ -140,7 +140,7 @@ impl HotKeys {
     /// Forgets the session that has ended; whether none is at work.
     pub fn reset(&self) -> bool {
         let mut session = self.session.write();
-        if session.as_ref().is_some_and(Session::is_active) {
+        if session.as_ref().is_some_and(HotkeysSession::is_active) {
             return false;
         }
         *session = None;
@@ -148,7 +148,7 @@ impl HotKeys {
     }
 
     /// What the session found so far; `None`: there was none.
-    pub fn report(&self) -> Option<(Wanted, i64, Report)> {
+    pub fn report(&self) -> Option<(HotkeysRequest, i64, Report)> {
         self.read(|session| {
             session.map(|session| (session.wanted, session.started_ms, session.report()))
         })
@@ -163,11 +163,11 @@ impl HotKeys {
 
     /// Calls `f` with whether a session is at work, which stays so for as long as that takes.
     pub fn while_steady<R>(&self, f: impl FnOnce(bool) -> R) -> R {
-        self.read(|session| f(session.is_some_and(Session::is_active)))
+        self.read(|session| f(session.is_some_and(HotkeysSession::is_active)))
     }
 
     /// Calls `f` with the session at work; `false`: it is over.
-    fn with_session(&self, f: impl FnOnce(&Session)) -> bool {
+    fn with_session(&self, f: impl FnOnce(&HotkeysSession)) -> bool {
         self.read(|session| match session.filter(|session| session.is_active()) {
             Some(session) => {
                 f(session);
@@ -180,14 +180,14 @@ impl HotKeys {
         })
     }
 
-    fn read<R>(&self, f: impl FnOnce(Option<&Session>) -> R) -> R {
+    fn read<R>(&self, f: impl FnOnce(Option<&HotkeysSession>) -> R) -> R {
         f(self.session.read().as_ref())
     }
 }
 
-impl Session {
-    fn new(wanted: Wanted) -> Self {
-        let part = |at| Mutex::new(Part { random: at as u64, ..Part::default() });
+impl HotkeysSession {
+    fn new(wanted: HotkeysRequest) -> Self {
+        let part = |at| Mutex::new(HotkeysPart { random: at as u64, ..HotkeysPart::default() });
         Self {
             wanted,
             started_ms: system_ms(),
@@ -302,7 +302,7 @@ pub fn look_at_sizes(call: &mut Call<'_>) {
     }
 }
 
-impl Part {
+impl HotkeysPart {
     /// Whether this command is looked at: one of `sample`.
     fn draw(&mut self, sample: u32) -> bool {
         if sample <= 1 {
@@ -368,7 +368,7 @@ fn own_part() -> usize {
 
 /// Processor time of the process in milliseconds: its own, and the kernel's for it.
 fn cpu_ms() -> (u64, u64) {
-    let usage = Usage::now();
+    let usage = ProcessorUsage::now();
     ((usage.user_s * 1e3) as u64, (usage.system_s * 1e3) as u64)
 }
 
@@ -398,8 +398,14 @@ mod tests {
 
     #[test]
     fn very_long_keys_are_not_kept() {
-        let wanted =
-            Wanted { cpu: true, net: true, size: false, count: 3, duration_ms: 0, sample: 1 };
+        let wanted = HotkeysRequest {
+            cpu: true,
+            net: true,
+            size: false,
+            count: 3,
+            duration_ms: 0,
+            sample: 1,
+        };
         let (keys, registry) = (HotKeys::default(), registry());
         assert!(keys.start(wanted));
         let (get, long) = (registry.find(b"get").unwrap(), vec![b'k'; KEY_BYTES_MAX + 1]);
@@ -420,8 +426,14 @@ mod tests {
 
     #[test]
     fn one_session_at_a_time() {
-        let wanted =
-            Wanted { cpu: true, net: false, size: false, count: 3, duration_ms: 0, sample: 1 };
+        let wanted = HotkeysRequest {
+            cpu: true,
+            net: false,
+            size: false,
+            count: 3,
+            duration_ms: 0,
+            sample: 1,
+        };
         let keys = HotKeys::default();
         assert!(keys.report().is_none() && !keys.stop());
         assert!(keys.start(wanted) && !keys.start(wanted) && !keys.reset());
@@ -429,7 +441,7 @@ mod tests {
         assert!(keys.stop() && !keys.stop() && !keys.is_active());
         assert!(keys.report().is_some_and(|(_, _, report)| !report.is_active));
         assert!(keys.reset() && keys.report().is_none());
-        let short = Wanted { duration_ms: 1, ..wanted };
+        let short = HotkeysRequest { duration_ms: 1, ..wanted };
         assert!(keys.start(short));
         std::thread::sleep(std::time::Duration::from_millis(5));
         let (_, _, report) = keys.report().expect("a session");

@@ -14,12 +14,12 @@ use crate::engine::server::Server;
 #[derive(Default)]
 pub struct Rates {
     due_ms: AtomicI64,
-    notes: Mutex<VecDeque<Note>>,
+    notes: Mutex<VecDeque<RateSample>>,
 }
 
 /// Totals at one moment.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Note {
+pub struct RateSample {
     pub time_ms: i64,
     pub commands: u64,
     pub net_input_bytes: u64,
@@ -57,7 +57,7 @@ impl Rates {
         let startup_bytes = &services.startup_bytes;
         startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed).ok();
         let totals = server.workers.totals();
-        let note = Note {
+        let note = RateSample {
             time_ms: now_ms,
             commands: totals.commands.get(),
             net_input_bytes: totals.net_input_bytes.get(),
@@ -73,18 +73,22 @@ impl Rates {
     }
 
     /// The last second and a half: what a counter rose by in each second, on average.
-    pub fn per_second(&self, counter: impl Fn(&Note) -> u64) -> f64 {
+    pub fn per_second(&self, counter: impl Fn(&RateSample) -> u64) -> f64 {
         let (rise, elapsed_ms) = self.rise(&counter);
         if elapsed_ms <= 0 { 0.0 } else { rise as f64 * 1000.0 / elapsed_ms as f64 }
     }
 
     /// What one counter rose by for each that another did.
-    pub fn ratio(&self, counter: impl Fn(&Note) -> u64, by: impl Fn(&Note) -> u64) -> f64 {
+    pub fn ratio(
+        &self,
+        counter: impl Fn(&RateSample) -> u64,
+        by: impl Fn(&RateSample) -> u64,
+    ) -> f64 {
         let (rise, by) = (self.rise(&counter).0, self.rise(&by).0);
         if by == 0 { 0.0 } else { rise as f64 / by as f64 }
     }
 
-    fn rise(&self, counter: &impl Fn(&Note) -> u64) -> (u64, i64) {
+    fn rise(&self, counter: &impl Fn(&RateSample) -> u64) -> (u64, i64) {
         let notes = self.notes.lock();
         let (Some(first), Some(last)) = (notes.front(), notes.back()) else { return (0, 0) };
         (counter(last).saturating_sub(counter(first)), last.time_ms - first.time_ms)
@@ -108,11 +112,11 @@ mod tests {
         let rates = Rates::default();
         assert_eq!(rates.per_second(|note| note.commands), 0.0);
         for at in 0..5u64 {
-            let note = Note {
+            let note = RateSample {
                 time_ms: at as i64 * 100,
                 commands: at * 50,
                 turns: at * 5,
-                ..Note::default()
+                ..RateSample::default()
             };
             rates.notes.lock().push_back(note);
         }

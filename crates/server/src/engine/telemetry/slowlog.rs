@@ -1,6 +1,6 @@
 //! The command log: commands that were slow, or whose request or reply was large.
 //!
-//! On the path of a request there is one test against [`Limits`], which a worker loads once for
+//! On the path of a request there is one test against [`SlowlogLimits`], which a worker loads once for
 //! many commands. Only a command over a limit comes here, and only then is a lock taken.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub struct Measured {
 
 /// From where on a command is worth a look.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct SlowlogLimits {
     ticks: u64,
     request_bytes: usize,
     reply_bytes: usize,
@@ -32,7 +32,7 @@ pub struct Limits {
 
 /// Which log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum SlowlogClass {
     Slow,
     LargeRequest,
     LargeReply,
@@ -45,20 +45,20 @@ pub struct CommandLog {
     slow_us: AtomicU64,
     request_bytes: AtomicUsize,
     reply_bytes: AtomicUsize,
-    /// By `Class`.
-    logs: [Mutex<Log>; 3],
+    /// By `SlowlogClass`.
+    logs: [Mutex<SlowlogRing>; 3],
 }
 
 #[derive(Default)]
-struct Log {
+struct SlowlogRing {
     /// The newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<SlowlogEntry>,
     next_id: u64,
 }
 
 /// One command that was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SlowlogEntry {
     pub id: u64,
     /// Unix time in seconds.
     pub time_s: i64,
@@ -71,7 +71,7 @@ pub struct Entry {
     pub name: Box<[u8]>,
 }
 
-impl Limits {
+impl SlowlogLimits {
     #[inline(always)]
     pub const fn exceeded_by(&self, measured: &Measured) -> bool {
         (measured.ticks >= self.ticks)
@@ -80,7 +80,7 @@ impl Limits {
     }
 }
 
-impl Class {
+impl SlowlogClass {
     /// By its name in COMMANDLOG.
     pub fn find(name: &[u8]) -> Option<Self> {
         let named = [
@@ -125,8 +125,8 @@ impl CommandLog {
     }
 
     #[inline]
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> SlowlogLimits {
+        SlowlogLimits {
             ticks: self.ticks.load(Ordering::Relaxed),
             request_bytes: self.request_bytes.load(Ordering::Relaxed),
             reply_bytes: self.reply_bytes.load(Ordering::Relaxed),
@@ -134,23 +134,23 @@ impl CommandLog {
     }
 
     /// The newest entries, at most `count_max` of them.
-    pub fn entries(&self, class: Class, count_max: usize) -> Vec<Entry> {
+    pub fn entries(&self, class: SlowlogClass, count_max: usize) -> Vec<SlowlogEntry> {
         self.logs[class as usize].lock().entries.iter().take(count_max).cloned().collect()
     }
 
-    pub fn len(&self, class: Class) -> usize {
+    pub fn len(&self, class: SlowlogClass) -> usize {
         self.logs[class as usize].lock().entries.len()
     }
 
-    pub fn is_empty(&self, class: Class) -> bool {
+    pub fn is_empty(&self, class: SlowlogClass) -> bool {
         self.len(class) == 0
     }
 
-    pub fn reset(&self, class: Class) {
+    pub fn reset(&self, class: SlowlogClass) {
         self.logs[class as usize].lock().entries.clear();
     }
 
-    fn add(&self, class: Class, keep: usize, mut entry: Entry) {
+    fn add(&self, class: SlowlogClass, keep: usize, mut entry: SlowlogEntry) {
         let mut log = self.logs[class as usize].lock();
         entry.id = log.next_id;
         log.next_id += 1;
@@ -197,15 +197,15 @@ pub fn note_words(
     }
     let log = &server.services.command_log;
     let over = [
-        (us >= log.slow_us.load(Ordering::Relaxed), Class::Slow, us),
+        (us >= log.slow_us.load(Ordering::Relaxed), SlowlogClass::Slow, us),
         (
             measured.request_bytes >= log.request_bytes.load(Ordering::Relaxed),
-            Class::LargeRequest,
+            SlowlogClass::LargeRequest,
             measured.request_bytes as u64,
         ),
         (
             measured.reply_bytes >= log.reply_bytes.load(Ordering::Relaxed),
-            Class::LargeReply,
+            SlowlogClass::LargeReply,
             measured.reply_bytes as u64,
         ),
     ];
@@ -213,7 +213,7 @@ pub fn note_words(
     let info = caller.as_ref().unwrap_or(&client.info);
     for ((over, class, value), keep) in over.into_iter().zip(lengths(&server.config)) {
         if over && keep > 0 {
-            let entry = Entry {
+            let entry = SlowlogEntry {
                 id: 0,
                 time_s: system_ms() / 1000,
                 value,
@@ -226,7 +226,7 @@ pub fn note_words(
     }
 }
 
-/// How many entries are kept, by `Class`.
+/// How many entries are kept, by `SlowlogClass`.
 fn lengths(config: &Config) -> [usize; 3] {
     [
         config.commandlog_slow_execution_max_len(),
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn the_newest_entries_are_kept() {
         let log = CommandLog::default();
-        let entry = |value| Entry {
+        let entry = |value| SlowlogEntry {
             id: 0,
             time_s: 1,
             value,
@@ -333,10 +333,11 @@ mod tests {
             peer: "".into(),
             name: b"".to_vec().into(),
         };
-        (0..5).for_each(|value| log.add(Class::Slow, 3, entry(value)));
-        let kept: Vec<_> = log.entries(Class::Slow, 9).iter().map(|e| (e.id, e.value)).collect();
+        (0..5).for_each(|value| log.add(SlowlogClass::Slow, 3, entry(value)));
+        let kept: Vec<_> =
+            log.entries(SlowlogClass::Slow, 9).iter().map(|e| (e.id, e.value)).collect();
         assert_eq!(kept, [(4, 4), (3, 3), (2, 2)]);
-        assert_eq!(log.len(Class::LargeReply), 0);
+        assert_eq!(log.len(SlowlogClass::LargeReply), 0);
         assert!(!log.limits().exceeded_by(&Measured {
             ticks: 1 << 60,
             request_bytes: 1 << 60,

@@ -85,7 +85,7 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// Executed, and answered with an error.
     pub failed: Counter,
-    histogram: OnceLock<Box<Histogram>>,
+    histogram: OnceLock<Box<TickHistogram>>,
 }
 
 impl CommandStats {
@@ -99,7 +99,7 @@ impl CommandStats {
         }
     }
 
-    pub fn histogram(&self) -> Option<&Histogram> {
+    pub fn histogram(&self) -> Option<&TickHistogram> {
         self.histogram.get().map(|histogram| &**histogram)
     }
 
@@ -126,20 +126,20 @@ impl CommandStats {
 }
 
 /// Counts by ticks, in buckets an eighth of a power of two wide.
-pub struct Histogram {
+pub struct TickHistogram {
     buckets: [Counter; BUCKETS],
 }
 
 const SUB_BITS: u32 = 3;
 const BUCKETS: usize = (64 - SUB_BITS as usize) << SUB_BITS;
 
-impl Default for Histogram {
+impl Default for TickHistogram {
     fn default() -> Self {
         Self { buckets: std::array::from_fn(|_| Counter::default()) }
     }
 }
 
-impl Histogram {
+impl TickHistogram {
     #[inline(always)]
     pub fn add(&self, ticks: u64) {
         self.buckets[Self::bucket(ticks)].add(1);
@@ -224,7 +224,7 @@ mod tests {
     fn a_bucket_holds_what_its_bound_says() {
         let mut last = 0;
         for ticks in [8u64, 9, 15, 16, 17, 18, 100, 1000, 123_456_789, 1 << 40] {
-            let histogram = Histogram::default();
+            let histogram = TickHistogram::default();
             histogram.add(ticks);
             let (bound, count) = histogram.counts().next().unwrap();
             assert_eq!(count, 1);

@@ -23,31 +23,33 @@ use bobbin_sync::{Mutex, RwLock};
 
 pub use self::message::Push;
 pub use self::publish::{AtWork, Notice, Tracker};
-pub use self::session::{Mode, Tracked, disable, enable, reader, remember, remember_already};
+pub use self::session::{
+    ConnectionTracking, Mode, disable, enable, reader, remember, remember_already,
+};
 use crate::engine::client::ClientInfo;
 use crate::engine::server::{Server, Switch};
 
 /// What all workers know of clients that track. A leaf: nothing but mailboxes is locked under it.
 #[derive(Default)]
 pub struct Tracking {
-    registry: RwLock<Registry>,
+    registry: RwLock<TrackingRegistry>,
     /// Somebody wants to be told of all changes. Set with the gate held.
     broadcasts: AtomicBool,
     /// Keys that were added to the shards' tables, ever.
     added: AtomicU64,
-    table: Mutex<table::Known>,
+    table: Mutex<table::TrackingTotals>,
 }
 
 #[derive(Default)]
-struct Registry {
+struct TrackingRegistry {
     /// By number.
-    readers: HashMap<u64, Reader>,
+    readers: HashMap<u64, TrackingClient>,
     /// Clients in broadcast mode, by what keys begin with.
     prefixes: BTreeMap<Box<[u8]>, Vec<u64>>,
 }
 
 /// A client that tracks.
-struct Reader {
+struct TrackingClient {
     info: Arc<ClientInfo>,
     /// Who is told in its place: the number, and the client.
     redirect: Option<(u64, Arc<ClientInfo>)>,
@@ -71,7 +73,7 @@ impl Tracking {
     }
 
     /// Changes the registry, and what is derived from it.
-    fn change(&self, server: &Server, f: impl FnOnce(&mut Registry)) {
+    fn change(&self, server: &Server, f: impl FnOnce(&mut TrackingRegistry)) {
         let mut registry = self.registry.write();
         f(&mut registry);
         server.switches.set(Switch::TRACKED, !registry.readers.is_empty());

@@ -5,17 +5,17 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Mode, Push, Reader, Registry};
+use super::{Mode, Push, TrackingClient, TrackingRegistry};
 use crate::engine::client::ClientInfo;
 use crate::engine::pubsub::Publication;
-use crate::engine::pubsub::notify::Event;
+use crate::engine::pubsub::notify::KeyspaceEvent;
 use crate::engine::server::Server;
 
 /// What others must be told of what happened to keys, before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
     /// For whoever listens to keyspace events.
-    Event(Event),
+    Event(KeyspaceEvent),
     /// PUBLISH of a transaction or a script.
     Message(Publication),
     /// For clients, by number, that keep copies of a key.
@@ -62,7 +62,7 @@ impl<'a> AtWork<'a> {
     }
 }
 
-impl Registry {
+impl TrackingRegistry {
     /// The prefixes that some of these keys begin with, with the clients that asked for them.
     fn prefixes_of(&self, changed: &[(Box<[u8]>, u64)]) -> BTreeMap<&[u8], &Vec<u64>> {
         let mut found = BTreeMap::new();
@@ -203,7 +203,7 @@ impl Tracker {
         }
     }
 
-    fn tell(&self, reader: &Reader, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {
+    fn tell(&self, reader: &TrackingClient, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {
         let invalid = |redirected| Push::Invalid { keys: Arc::clone(keys), redirected };
         match &reader.redirect {
             None => self.push(&reader.info, invalid(false), at_work),
@@ -241,7 +241,7 @@ mod tests {
             (0..random(len_max)).map(|_| b"abc"[random(3) as usize]).collect()
         };
         for _ in 0..2000 {
-            let mut registry = Registry::default();
+            let mut registry = TrackingRegistry::default();
             for number in 0..8 {
                 registry.prefixes.entry(word(5)).or_default().push(number);
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Reader;
+use super::TrackingClient;
 use crate::base::bits::bits;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Flags};
@@ -22,7 +22,7 @@ bits! {
 
 /// A client that tracks, in the connection's own memory.
 #[derive(Clone)]
-pub struct Tracked {
+pub struct ConnectionTracking {
     /// The client; that of a script is who called it.
     pub id: u64,
     pub mode: Mode,
@@ -51,7 +51,9 @@ pub fn enable(
     let mut bytes = 0;
     server.tracking.change(server, |registry| {
         let redirect = redirect.map(|to| (to.id, to));
-        registry.readers.insert(id, Reader { info: Arc::clone(&client.info), redirect, mode });
+        registry
+            .readers
+            .insert(id, TrackingClient { info: Arc::clone(&client.info), redirect, mode });
         for prefix in prefixes {
             if all.insert(prefix.clone()) {
                 bytes += memory_of(&prefix);
@@ -59,7 +61,7 @@ pub fn enable(
             }
         }
     });
-    let tracked = Tracked {
+    let tracked = ConnectionTracking {
         id,
         mode,
         redirect: redirect_id,

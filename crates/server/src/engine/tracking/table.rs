@@ -10,7 +10,7 @@ use crate::engine::server::{Server, Switch};
 
 /// What was found when somebody last looked through all shards.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct TrackingTotals {
     keys: usize,
     /// `Tracking::added` at that time.
     added: u64,

@@ -11,13 +11,13 @@ use crate::config::Config;
 
 /// The folder of the log's files.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct AofDirectory {
     path: PathBuf,
     /// What the names of the files begin with.
     prefix: String,
 }
 
-impl Directory {
+impl AofDirectory {
     pub fn of(config: &Config) -> Self {
         Self {
             path: PathBuf::from(OsStr::from_bytes(&config.appenddirname())),

@@ -9,7 +9,7 @@ use bobbin_store::Cut;
 
 use super::reader::is_rdb;
 use super::replay::Replay;
-use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
+use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 /// Loads what there is; returns the increment to append to. Clients are told to wait from now on:
 /// who writes before the log is on writes for nothing, so it is the caller who lets them in.
 pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
-    let directory = Directory::of(&server.config);
+    let directory = AofDirectory::of(&server.config);
     let found = match directory.load()? {
         Some(manifest) if !directory.awaits_single_file(&manifest) => Some(manifest),
         _ => directory.take_over_single_file()?,
@@ -38,7 +38,7 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
 
 /// Loads what is there now, all of which is on disk.
 pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
-    let directory = Directory::of(&server.config);
+    let directory = AofDirectory::of(&server.config);
     let manifest = {
         // A rewrite that ends meanwhile writes another.
         let mut known = Aof::of(server).manifest.lock();
@@ -51,7 +51,7 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
 /// Opens the last increment, or makes the first one.
 fn open_last(
     server: &'static Server,
-    directory: &Directory,
+    directory: &AofDirectory,
     manifest: &mut Manifest,
 ) -> std::io::Result<File> {
     directory.create()?;
@@ -100,7 +100,7 @@ fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
 /// Loads all parts of the log, while clients are told to wait.
 fn load_all(
     server: &'static Server,
-    directory: &Directory,
+    directory: &AofDirectory,
     manifest: &Manifest,
 ) -> Result<(), String> {
     let started = Instant::now();
@@ -140,32 +140,32 @@ fn load_file(
     let start = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
     file.seek(SeekFrom::Start(start)).map_err(opened)?;
     replay.begin_file();
-    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), start);
+    let mut reader = AofReader::new(BufReader::with_capacity(BUFFER_BYTES, file), start);
     let (good, ended) = replay.run_all(&mut reader, start).map_err(|complaint| {
         format!("Error reading the append only file {name}, error: {complaint}")
     })?;
     let is_lenient = is_last && server.config.aof_load_truncated();
     match ended {
         Ok(()) => {}
-        Err(Fault::Format(_)) if is_lenient && ends_in_zeros(path, good).map_err(opened)? => {
+        Err(AofFault::Format(_)) if is_lenient && ends_in_zeros(path, good).map_err(opened)? => {
             log::warn!("The AOF {name} ends in zeros, as a power cut may leave them");
             replay.abandon_transaction();
             truncate(server, path, name, good, is_last)?;
         }
-        Err(Fault::Truncated) => {
+        Err(AofFault::Truncated) => {
             if replay.is_in_transaction() {
                 log::warn!("Revert incomplete MULTI/EXEC transaction from AOF file {name}");
                 replay.abandon_transaction();
             }
             truncate(server, path, name, good, is_last)?;
         }
-        Err(Fault::Format(what)) => {
+        Err(AofFault::Format(what)) => {
             return Err(format!(
                 "Bad file format reading the append only file {name}: {what}. Make a backup of your AOF file, \
                  then use bobbin-check-aof --fix <filename.manifest>"
             ));
         }
-        Err(Fault::Io(error)) => {
+        Err(AofFault::Io(error)) => {
             return Err(format!(
                 "Unrecoverable error reading the append only file {name}: {error}"
             ));
@@ -195,15 +195,15 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
         end = start;
     }
     file.seek(SeekFrom::Start(good))?;
-    let mut reader = Reader::new(BufReader::new(file.take(end - good)), good);
+    let mut reader = AofReader::new(BufReader::new(file.take(end - good)), good);
     let ended = loop {
         match reader.read() {
-            Ok(Item::End) => break Ok(()),
+            Ok(AofItem::End) => break Ok(()),
             Ok(_) => {}
             Err(fault) => break Err(fault),
         }
     };
-    Ok(end < length && matches!(ended, Ok(()) | Err(Fault::Truncated)))
+    Ok(end < length && matches!(ended, Ok(()) | Err(AofFault::Truncated)))
 }
 
 /// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as

@@ -13,10 +13,10 @@ use crate::config;
 /// The files of the log, in the order in which they are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    pub base: Option<Part>,
+    pub base: Option<AofFile>,
     /// By sequence number.
-    pub increments: Vec<Part>,
-    pub history: Vec<Part>,
+    pub increments: Vec<AofFile>,
+    pub history: Vec<AofFile>,
     /// The highest sequence number that a base has had.
     base_sequence: u64,
     increment_sequence: u64,
@@ -24,14 +24,14 @@ pub struct Manifest {
 
 /// One file of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct AofFile {
     pub name: String,
     pub sequence: u64,
 }
 
 /// What is wrong with a manifest, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ManifestFault {
     /// Counts from 1.
     pub line: usize,
     pub text: String,
@@ -44,7 +44,7 @@ const SEQUENCE_MAX: u64 = i64::MAX as u64 / 2;
 /// Redis's limit for a line, its end included.
 const LINE_MAX: usize = 1024;
 
-impl Part {
+impl AofFile {
     fn line(&self, kind: char) -> Vec<u8> {
         let name = config::word(self.name.as_bytes());
         [b"file ", &name[..], format!(" seq {} type {kind}\n", self.sequence).as_bytes()].concat()
@@ -52,7 +52,7 @@ impl Part {
 }
 
 impl Manifest {
-    pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestFault> {
         let mut manifest = Self::default();
         if bytes.is_empty() {
             return Err(fault(1, b"", "Found an empty AOF manifest"));
@@ -95,7 +95,7 @@ impl Manifest {
         let (Some(name), Some(kind), 1..=SEQUENCE_MAX) = (name, kind, sequence) else {
             return Err(FORMAT);
         };
-        let part = Part { name, sequence };
+        let part = AofFile { name, sequence };
         if part.line(char::from(kind)).len() > LINE_MAX {
             // Quoted, its name is longer than it was, and nobody could read what we write.
             return Err(FORMAT);
@@ -133,7 +133,7 @@ impl Manifest {
 
     /// One whose base is a log of a single file, as Redis had them before version 7.
     pub fn of_single_file(name: &str) -> Self {
-        let base = Some(Part { name: name.to_owned(), sequence: 1 });
+        let base = Some(AofFile { name: name.to_owned(), sequence: 1 });
         Self { base, base_sequence: 1, ..Self::default() }
     }
 
@@ -145,7 +145,7 @@ impl Manifest {
         let name = format!("{prefix}.{sequence}.base.{extension}");
         let kept = self.increments.iter().position(|part| Some(part.name.as_str()) == from);
         let increments = self.increments.drain(..kept.unwrap_or(self.increments.len()));
-        let base = self.base.replace(Part { name: name.clone(), sequence });
+        let base = self.base.replace(AofFile { name: name.clone(), sequence });
         // The newest first, as Redis has it.
         self.history.splice(0..0, increments.chain(base));
         name
@@ -155,7 +155,7 @@ impl Manifest {
     pub fn add_increment(&mut self, prefix: &str) -> String {
         self.increment_sequence += 1;
         let name = format!("{prefix}.{}.incr.aof", self.increment_sequence);
-        self.increments.push(Part { name: name.clone(), sequence: self.increment_sequence });
+        self.increments.push(AofFile { name: name.clone(), sequence: self.increment_sequence });
         name
     }
 
@@ -166,17 +166,17 @@ impl Manifest {
     }
 
     /// All files that count, in the order in which they are read.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &AofFile> {
         self.base.iter().chain(&self.increments)
     }
 }
 
-fn fault(line: usize, text: &[u8], reason: &'static str) -> Fault {
+fn fault(line: usize, text: &[u8], reason: &'static str) -> ManifestFault {
     let shown = &text[..text.len().min(LINE_MAX)];
-    Fault { line, text: String::from_utf8_lossy(shown).trim_end().to_owned(), reason }
+    ManifestFault { line, text: String::from_utf8_lossy(shown).trim_end().to_owned(), reason }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for ManifestFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,

@@ -26,15 +26,15 @@ use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
-pub use directory::Directory;
-pub use manifest::{Manifest, Part};
-pub use reader::{Fault, Item, Reader};
+pub use directory::AofDirectory;
+pub use manifest::{AofFile, Manifest};
+pub use reader::{AofFault, AofItem, AofReader};
 pub use rewrite::Rewrites;
 
 use self::unkept::Unkept;
-use self::writer::{Order, Writer};
+use self::writer::{AofWriter, WriterOrder};
 use crate::base::clock::{Clock, ticks};
-use crate::base::cores::Work;
+use crate::base::cores::CoreWork;
 use crate::base::files::File;
 use crate::config::AppendFsync;
 use crate::engine::blocking::Waiter;
@@ -48,11 +48,11 @@ use crate::persistence::Persistence;
 pub struct Aof {
     /// What the files are, as on disk.
     manifest: Mutex<Manifest>,
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<WriterOrder>>,
     has_orders: AtomicBool,
     /// Set once there is something to write. Nothing is locked by who locks it but what it says
     /// itself.
-    writer: OnceLock<Mutex<Writer>>,
+    writer: OnceLock<Mutex<AofWriter>>,
     /// Until when workers leave the disk to the log's thread, in ticks.
     slow_until: AtomicU64,
     /// An `fsync` is under way beside the writing.
@@ -74,12 +74,12 @@ pub struct Aof {
     pub write_delay_us: AtomicU64,
     pub rewrites: Rewrites,
     unkept: Unkept,
-    pub figures: Figures,
+    pub figures: AofFigures,
 }
 
 /// What INFO tells.
 #[derive(Default)]
-pub struct Figures {
+pub struct AofFigures {
     /// Bytes of all files that are read at start.
     pub size: AtomicU64,
     /// Bytes at the start, or after the last rewrite.
@@ -205,7 +205,7 @@ impl Aof {
         }
     }
 
-    fn order(&self, server: &Server, order: Order) {
+    fn order(&self, server: &Server, order: WriterOrder) {
         self.orders.lock().push(order);
         self.has_orders.store(true, Ordering::SeqCst);
         server.log.wake();
@@ -231,7 +231,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         return Ok(());
     }
     if on {
-        Directory::of(&server.config).prepare().map_err(|error| {
+        AofDirectory::of(&server.config).prepare().map_err(|error| {
             log::warn!("Can't create the files of the log: {error}");
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
@@ -252,7 +252,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         data.forget_effects();
         Aof::of(server).rewrites.cancel();
         server.log.switch(false);
-        Aof::of(server).order(server, Order::Stop { after: server.log.last() });
+        Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
     }
     data.recorder.refresh();
     follow_log_config(server);
@@ -282,7 +282,7 @@ pub fn end_log(server: &Server) {
 /// Has all that was logged so far forced to disk, and the receiver told.
 fn settle_log(server: &Server) -> Receiver<()> {
     let (done, wait) = channel();
-    Aof::of(server).order(server, Order::Settle { number: server.log.last(), done });
+    Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done });
     wait
 }
 
@@ -293,7 +293,7 @@ pub fn has_log_to_load(server: &Server) -> bool {
     let failed = server.log_error.load(Ordering::Relaxed) != 0;
     !waits
         && !failed
-        && Directory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())
+        && AofDirectory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())
 }
 
 /// Loads the log, all of which is written before, in a thread of its own, and answers the
@@ -324,10 +324,10 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
 }
 
 fn start_writer(server: &'static Server, file: Option<File>) -> Result<(), String> {
-    let run = move || Writer::run(server, Aof::of(server).writer.wait());
-    let started = background::start("bobbin-log", Work::Background, run);
+    let run = move || AofWriter::run(server, Aof::of(server).writer.wait());
+    let started = background::start("bobbin-log", CoreWork::Background, run);
     started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
-    Aof::of(server).writer.get_or_init(|| Mutex::new(Writer::new(server, file)));
+    Aof::of(server).writer.get_or_init(|| Mutex::new(AofWriter::new(server, file)));
     Ok(())
 }
 
@@ -398,7 +398,7 @@ pub(crate) fn end_log_alone(server: &Server) {
 /// Whether the log's thread was told to do something that it has not done.
 #[cfg(test)]
 pub(crate) fn log_has_orders(server: &Server) -> bool {
-    let waits = |writer: &Mutex<Writer>| writer.lock().has_orders();
+    let waits = |writer: &Mutex<AofWriter>| writer.lock().has_orders();
     Aof::of(server).writer.get().is_some_and(waits)
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::base::files::disk;
 
 /// Reads the commands of a log.
-pub struct Reader<R> {
+pub struct AofReader<R> {
     input: R,
     /// Bytes read.
     offset: u64,
@@ -22,7 +22,7 @@ pub struct Reader<R> {
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum AofItem {
     /// Its arguments are there until the next item is read.
     Command,
     /// Unix seconds.
@@ -34,7 +34,7 @@ pub enum Item {
 
 /// Why nothing could be read.
 #[derive(Debug)]
-pub enum Fault {
+pub enum AofFault {
     /// The log ends in the midst of something.
     Truncated,
     /// These are not the bytes of a log; says what was expected.
@@ -52,35 +52,35 @@ const ARGUMENT_MAX: u64 = i64::MAX as u64;
 /// A buffer that grew beyond this is given back.
 const KEPT_MAX: usize = 1 << 20;
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> AofReader<R> {
     /// `offset`: bytes of the log before what is read.
     pub fn new(input: R, offset: u64) -> Self {
         Self { input, offset, bytes: Vec::new(), ends: Vec::new(), lines: 0 }
     }
 
-    pub fn read(&mut self) -> Result<Item, Fault> {
+    pub fn read(&mut self) -> Result<AofItem, AofFault> {
         self.bytes.clear();
         self.ends.clear();
         if self.bytes.capacity() > KEPT_MAX {
             self.bytes = Vec::new();
         }
-        let Some(first) = self.peek()? else { return Ok(Item::End) };
+        let Some(first) = self.peek()? else { return Ok(AofItem::End) };
         if first == b'#' {
             return self.remark();
         }
         let count = self.header(b'*')?;
         if !(1..=ARGUMENTS_MAX).contains(&count) {
-            return Err(Fault::Format("Expected a number of arguments from 1".into()));
+            return Err(AofFault::Format("Expected a number of arguments from 1".into()));
         }
         for _ in 0..count {
             let length = self.header(b'$')?;
             self.argument(length)?;
             self.ends.push(self.bytes.len());
             if self.line_end()? != *b"\r\n" {
-                return Err(Fault::Format("Expected \\r\\n behind an argument".into()));
+                return Err(AofFault::Format("Expected \\r\\n behind an argument".into()));
             }
         }
-        Ok(Item::Command)
+        Ok(AofItem::Command)
     }
 
     /// The arguments of the command that was read last.
@@ -99,22 +99,22 @@ impl<R: BufRead> Reader<R> {
         self.lines
     }
 
-    fn remark(&mut self) -> Result<Item, Fault> {
+    fn remark(&mut self) -> Result<AofItem, AofFault> {
         let line = self.line()?;
-        let Some(text) = line.strip_prefix(b"#TS:") else { return Ok(Item::Remark) };
+        let Some(text) = line.strip_prefix(b"#TS:") else { return Ok(AofItem::Remark) };
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let seconds = bobbin_resp::parse_i64(text);
         seconds
-            .map(Item::Timestamp)
-            .ok_or_else(|| Fault::Format("Invalid timestamp annotation".into()))
+            .map(AofItem::Timestamp)
+            .ok_or_else(|| AofFault::Format("Invalid timestamp annotation".into()))
     }
 
     /// A number behind a mark.
-    fn header(&mut self, mark: u8) -> Result<u64, Fault> {
+    fn header(&mut self, mark: u8) -> Result<u64, AofFault> {
         let line = self.line()?;
         let expected = || {
             let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]);
-            Fault::Format(format!("Expected {}<number>, got: '{shown}'", mark as char))
+            AofFault::Format(format!("Expected {}<number>, got: '{shown}'", mark as char))
         };
         let number = line.strip_prefix(&[mark]).and_then(|rest| rest.strip_suffix(b"\r"));
         let number = number.and_then(bobbin_resp::parse_i64).ok_or_else(expected)?;
@@ -122,39 +122,39 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// A line without its `\n`.
-    fn line(&mut self) -> Result<Vec<u8>, Fault> {
+    fn line(&mut self) -> Result<Vec<u8>, AofFault> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line);
-        self.offset += read.map_err(Fault::Io)? as u64;
+        self.offset += read.map_err(AofFault::Io)? as u64;
         if line.pop() == Some(b'\n') {
             self.lines += 1;
             return Ok(line);
         }
         if line.len() as u64 + 1 == LINE_MAX {
-            return Err(Fault::Format("Expected the end of a line".into()));
+            return Err(AofFault::Format("Expected the end of a line".into()));
         }
-        Err(Fault::Truncated)
+        Err(AofFault::Truncated)
     }
 
-    fn argument(&mut self, length: u64) -> Result<(), Fault> {
+    fn argument(&mut self, length: u64) -> Result<(), AofFault> {
         if length > ARGUMENT_MAX {
-            return Err(Fault::Format("An argument is too long".into()));
+            return Err(AofFault::Format("An argument is too long".into()));
         }
         let mut left = length;
         while left > 0 {
             let step = left.min(STEP);
             let read = (&mut self.input).take(step).read_to_end(&mut self.bytes);
-            let read = read.map_err(Fault::Io)? as u64;
+            let read = read.map_err(AofFault::Io)? as u64;
             self.offset += read;
             if read < step {
-                return Err(Fault::Truncated);
+                return Err(AofFault::Truncated);
             }
             left -= step;
         }
         Ok(())
     }
 
-    fn line_end(&mut self) -> Result<[u8; 2], Fault> {
+    fn line_end(&mut self) -> Result<[u8; 2], AofFault> {
         let mut end = [0; 2];
         match self.input.read_exact(&mut end) {
             Ok(()) => {
@@ -162,17 +162,17 @@ impl<R: BufRead> Reader<R> {
                 self.lines += 1;
                 Ok(end)
             }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Truncated),
-            Err(error) => Err(Fault::Io(error)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(AofFault::Truncated),
+            Err(error) => Err(AofFault::Io(error)),
         }
     }
 
-    fn peek(&mut self) -> Result<Option<u8>, Fault> {
+    fn peek(&mut self) -> Result<Option<u8>, AofFault> {
         loop {
             match self.input.fill_buf() {
                 Ok(bytes) => return Ok(bytes.first().copied()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Io(error)),
+                Err(error) => return Err(AofFault::Io(error)),
             }
         }
     }
@@ -195,11 +195,11 @@ mod tests {
     const LOG: &[u8] = b"#TS:1700000000\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n# hello\n*1\r\n$0\r\n\r\n";
 
     /// What is read, where each item ends, and how it ends.
-    fn read(bytes: &[u8]) -> (Vec<(Item, u64)>, Result<(), Fault>) {
-        let (mut reader, mut items) = (Reader::new(bytes, 0), Vec::new());
+    fn read(bytes: &[u8]) -> (Vec<(AofItem, u64)>, Result<(), AofFault>) {
+        let (mut reader, mut items) = (AofReader::new(bytes, 0), Vec::new());
         loop {
             match reader.read() {
-                Ok(Item::End) => return (items, Ok(())),
+                Ok(AofItem::End) => return (items, Ok(())),
                 Ok(item) => items.push((item, reader.offset())),
                 Err(fault) => return (items, Err(fault)),
             }
@@ -209,11 +209,12 @@ mod tests {
     #[test]
     fn commands_and_remarks() {
         let (items, end) = read(LOG);
-        let expected = [(Item::Timestamp(1700000000), 16), (Item::Command, 36), (Item::Remark, 44)];
+        let expected =
+            [(AofItem::Timestamp(1700000000), 16), (AofItem::Command, 36), (AofItem::Remark, 44)];
         assert_eq!(items[..3], expected);
         assert_eq!((items.len(), end.is_ok()), (4, true));
-        let mut reader = Reader::new(&LOG[16..], 16);
-        assert_eq!(reader.read().unwrap(), Item::Command);
+        let mut reader = AofReader::new(&LOG[16..], 16);
+        assert_eq!(reader.read().unwrap(), AofItem::Command);
         assert_eq!(reader.args().collect::<Vec<_>>(), [&b"DEL"[..], b"k"]);
     }
 
@@ -226,7 +227,7 @@ mod tests {
             let at = items.last().map_or(0, |(_, end)| *end);
             match end {
                 Ok(()) => assert_eq!(at, len as u64),
-                Err(Fault::Truncated) => assert!(at < len as u64),
+                Err(AofFault::Truncated) => assert!(at < len as u64),
                 Err(other) => panic!("{other:?} at {len}"),
             }
         }
@@ -246,8 +247,8 @@ mod tests {
             b"#TS:soon\r\n",
         ] {
             let end = read(wrong).1;
-            assert!(matches!(end, Err(Fault::Format(_))), "{}", String::from_utf8_lossy(wrong));
+            assert!(matches!(end, Err(AofFault::Format(_))), "{}", String::from_utf8_lossy(wrong));
         }
-        assert!(matches!(read(b"*1\r\n$9223372036854775807\r\nabc").1, Err(Fault::Truncated)));
+        assert!(matches!(read(b"*1\r\n$9223372036854775807\r\nabc").1, Err(AofFault::Truncated)));
     }
 }

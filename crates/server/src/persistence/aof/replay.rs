@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bobbin_resp::Part;
 use bobbin_store::Hash;
 
-use super::{Fault, Item, Reader};
+use super::{AofFault, AofItem, AofReader};
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::Data;
@@ -50,17 +50,17 @@ impl Replay {
     /// reader is.
     pub(crate) fn run_all(
         &mut self,
-        reader: &mut Reader<impl BufRead>,
+        reader: &mut AofReader<impl BufRead>,
         mut good: u64,
-    ) -> Result<(u64, Result<(), Fault>), String> {
+    ) -> Result<(u64, Result<(), AofFault>), String> {
         loop {
             match reader.read() {
-                Ok(Item::Command) => {}
-                Ok(Item::End) if self.is_in_transaction() => {
-                    return Ok((good, Err(Fault::Truncated)));
+                Ok(AofItem::Command) => {}
+                Ok(AofItem::End) if self.is_in_transaction() => {
+                    return Ok((good, Err(AofFault::Truncated)));
                 }
-                Ok(Item::End) => return Ok((good, Ok(()))),
-                Ok(Item::Timestamp(_) | Item::Remark) => {
+                Ok(AofItem::End) => return Ok((good, Ok(()))),
+                Ok(AofItem::Timestamp(_) | AofItem::Remark) => {
                     good = if self.is_in_transaction() { good } else { reader.offset() };
                     continue;
                 }

@@ -15,10 +15,10 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 use bobbin_sync::Mutex;
 
-use super::writer::{Order, Rotated};
-use super::{Directory, Manifest};
+use super::writer::{Rotated, WriterOrder};
+use super::{AofDirectory, Manifest};
 use crate::base::clock::system_ms;
-use crate::base::cores::Work;
+use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::command::Data;
 use crate::engine::log::{append_command, append_timestamp};
@@ -29,7 +29,7 @@ use crate::persistence::snapshot::{self, Beside, Purpose};
 
 /// What is known about rewrites.
 pub struct Rewrites {
-    current: Mutex<Option<Current>>,
+    current: Mutex<Option<CurrentRewrite>>,
     /// A rewrite must begin as soon as that is possible.
     wanted: AtomicBool,
     /// Not before this time (Unix ms).
@@ -42,7 +42,7 @@ pub struct Rewrites {
 }
 
 /// One that is going on.
-struct Current {
+struct CurrentRewrite {
     cut: CutHandle,
     /// It is not wanted any more, and another may begin as soon as it is gone.
     is_cancelled: bool,
@@ -147,7 +147,7 @@ fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
 /// about to end does so itself.
 pub fn follow_log_history(server: &Server) {
     if let Some(mut manifest) = Aof::of(server).manifest.try_lock() {
-        collect_history(server, &Directory::of(&server.config), &mut manifest);
+        collect_history(server, &AofDirectory::of(&server.config), &mut manifest);
     }
 }
 
@@ -174,7 +174,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     if cut_is_busy(server) {
         return true;
     }
-    let beside = match Beside::start("bobbin-rewrite", Work::Rewriting) {
+    let beside = match Beside::start("bobbin-rewrite", CoreWork::Rewriting) {
         Ok(beside) => beside,
         Err(error) => {
             log::warn!("Can't rewrite append only file in background: {error}");
@@ -185,17 +185,17 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     rewrites.wanted.store(false, Ordering::Relaxed);
     let cut = server.begin_cut(data, "rewrite of the log");
     *rewrites.current.lock() =
-        Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
+        Some(CurrentRewrite { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
     let (done, rotated) = channel();
     if server.log.is_on() {
-        Aof::of(server).order(server, Order::Rotate { after: server.log.last(), done });
+        Aof::of(server).order(server, WriterOrder::Rotate { after: server.log.last(), done });
     } else {
         // There is nothing to go on with: the base alone is written. The other end is below.
         drop(done.send(Ok(Rotated::None)));
     }
     log::info!("Background append only file rewriting started");
     let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
-    let task = Task { server, cut, rotated, gaps };
+    let task = RewriteTask { server, cut, rotated, gaps };
     beside.run(|| task.run());
     true
 }
@@ -221,7 +221,7 @@ fn try_rewrite_again(server: &Server) {
 }
 
 /// A rewrite, from its cut on.
-struct Task {
+struct RewriteTask {
     server: &'static Server,
     cut: Cut,
     /// Where the log goes on behind the cut.
@@ -230,10 +230,10 @@ struct Task {
     gaps: u64,
 }
 
-impl Task {
+impl RewriteTask {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
-        let directory = Directory::of(&server.config);
+        let directory = AofDirectory::of(&server.config);
         let rotated = self.rotated;
         let extension = extension(server);
         let written = write_base(server, self.cut, &directory.temporary_base());
@@ -297,7 +297,7 @@ fn pause_ms(failures: u64) -> i64 {
 /// Puts a finished base in its place; what is before it is history.
 fn publish(
     server: &Server,
-    directory: &Directory,
+    directory: &AofDirectory,
     rotated: Rotated,
     (extension, bytes): (&str, u64),
     gaps: u64,
@@ -340,7 +340,7 @@ fn publish(
 }
 
 /// Deletes the files of the history, unless `aof-disable-auto-gc` is on.
-fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manifest) {
+fn collect_history(server: &Server, directory: &AofDirectory, manifest: &mut Manifest) {
     if !server.config.aof_disable_auto_gc()
         && let Err(error) = directory.delete_history(manifest)
     {

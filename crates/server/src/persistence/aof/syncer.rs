@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-use crate::base::cores::{self, Work};
+use crate::base::cores::{self, CoreWork};
 use crate::base::files::File;
 use crate::engine::server::Server;
 use crate::persistence::aof;
@@ -45,7 +45,7 @@ impl Syncer {
             return Ok(Self { files, ended, number: None, alone });
         }
         let run = move || {
-            cores::go_to(Work::Background);
+            cores::go_to(CoreWork::Background);
             taken.into_iter().for_each(see_to);
         };
         std::thread::Builder::new().name("bobbin-sync".into()).spawn(run)?;

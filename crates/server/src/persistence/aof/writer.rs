@@ -15,26 +15,26 @@ use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
-use super::Directory;
+use super::AofDirectory;
 use super::syncer::{self, Syncer};
 use crate::base::files::{self, DATA_MODE, File};
 use crate::config::AppendFsync;
-use crate::engine::log::Stream;
+use crate::engine::log::RecordStream;
 use crate::engine::server::Server;
 use crate::engine::server::exit_at_once;
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
 
 /// The state of the thread that writes the log.
-pub(super) struct Writer {
+pub(super) struct AofWriter {
     server: &'static Server,
     aof: &'static Aof,
-    stream: Stream,
+    stream: RecordStream,
     /// `None`: what is logged is passed over.
     file: Option<Arc<File>>,
     /// Who does what `everysec` asks for.
     syncer: Option<Syncer>,
-    orders: Vec<Order>,
+    orders: Vec<WriterOrder>,
     /// Merged and not written.
     pending: Vec<u8>,
     /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
@@ -55,7 +55,7 @@ pub(super) struct Writer {
 }
 
 /// What the thread is told to do, once everything up to a number is written.
-pub(super) enum Order {
+pub(super) enum WriterOrder {
     /// From the record behind `after` on, append to a new increment.
     Rotate { after: u64, done: Sender<io::Result<Rotated>> },
     /// What comes behind `after` is not written.
@@ -80,7 +80,7 @@ pub(super) enum Rotated {
     None,
 }
 
-impl Order {
+impl WriterOrder {
     /// The record behind which it is carried out.
     const fn after(&self) -> u64 {
         match self {
@@ -106,12 +106,12 @@ const NAP: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_millis(100);
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Writer {
+impl AofWriter {
     pub(super) fn new(server: &'static Server, file: Option<File>) -> Self {
         Self {
             server,
             aof: Aof::of(server),
-            stream: Stream::default(),
+            stream: RecordStream::default(),
             file: file.map(Arc::new),
             syncer: None,
             orders: Vec::new(),
@@ -215,7 +215,7 @@ impl Writer {
 
     /// Up to which record the current file goes.
     fn boundary(&self) -> u64 {
-        self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, Order::after)
+        self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, WriterOrder::after)
     }
 
     /// Merges records into `pending`. Returns whether there may be more of them.
@@ -433,7 +433,7 @@ impl Writer {
     }
 
     fn settles(&self) -> bool {
-        self.orders.iter().any(|order| matches!(order, Order::Settle { .. }))
+        self.orders.iter().any(|order| matches!(order, WriterOrder::Settle { .. }))
     }
 
     /// Carries out the first order if its time has come; whether it did.
@@ -442,17 +442,17 @@ impl Writer {
         let after = first.after();
         // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or
         // ends the server.
-        let may_wait = matches!(first, Order::Rotate { .. }) && self.orders.len() == 1;
+        let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
         let gives_up = self.failed && !may_wait;
         if self.written < after && !gives_up {
             return false;
         }
         match self.orders.remove(0) {
-            Order::Rotate { done, .. } if self.written < after => {
+            WriterOrder::Rotate { done, .. } if self.written < after => {
                 let what = "the disk does not take what comes before";
                 drop(done.send(Err(io::Error::other(what))));
             }
-            Order::Rotate { done, .. } => {
+            WriterOrder::Rotate { done, .. } => {
                 self.sync_now();
                 let rotated = self.rotate();
                 if let Err(error) = &rotated {
@@ -461,8 +461,8 @@ impl Writer {
                 // Who rewrites waits for it.
                 drop(done.send(rotated));
             }
-            Order::Stop { after } => self.stop(after),
-            Order::Settle { done, .. } => {
+            WriterOrder::Stop { after } => self.stop(after),
+            WriterOrder::Settle { done, .. } => {
                 self.sync_now();
                 // Who gave up waiting does not mind.
                 done.send(()).ok();
@@ -474,7 +474,7 @@ impl Writer {
     /// Goes on in a new increment; on an error in the old one.
     fn rotate(&mut self) -> io::Result<Rotated> {
         let server = self.server;
-        let directory = Directory::of(&server.config);
+        let directory = AofDirectory::of(&server.config);
         directory.create()?;
         let rotated = if Aof::of(server).is_waiting_for_base() {
             let path = directory.temporary_increment();

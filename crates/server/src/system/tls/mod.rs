@@ -28,7 +28,7 @@ use crate::config::Config;
 #[derive(Default)]
 pub struct Tls {
     /// `None`: there is no port for it.
-    current: RwLock<Option<Arc<Current>>>,
+    current: RwLock<Option<Arc<CurrentTls>>>,
     /// Only one thread at a time replaces the configuration: the one that runs CONFIG SET, or the
     /// one that looks at the files.
     following: Mutex<()>,
@@ -43,7 +43,7 @@ pub struct Tls {
 }
 
 /// What new connections begin with.
-struct Current {
+struct CurrentTls {
     settings: Settings,
     config: Arc<ServerConfig>,
     facts: Facts,
@@ -67,7 +67,7 @@ impl Tls {
         let _one_at_a_time = self.following.lock();
         let settings = Settings::of(config);
         let (made, facts) = settings.make()?;
-        let current = Current { settings, config: Arc::new(made), facts };
+        let current = CurrentTls { settings, config: Arc::new(made), facts };
         *self.current.write() = Some(Arc::new(current));
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Tls {
         }
     }
 
-    fn current(&self) -> Option<Arc<Current>> {
+    fn current(&self) -> Option<Arc<CurrentTls>> {
         self.current.read().clone()
     }
 }

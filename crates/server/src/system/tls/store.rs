@@ -21,12 +21,12 @@ pub struct SessionStore {
 
 #[derive(Default)]
 struct Sessions {
-    by_id: HashMap<Vec<u8>, Kept>,
+    by_id: HashMap<Vec<u8>, KeptTls>,
     /// Ids in the order of time; those of sessions that are gone are passed over.
     order: VecDeque<Vec<u8>>,
 }
 
-struct Kept {
+struct KeptTls {
     session: Vec<u8>,
     since: Instant,
 }
@@ -40,7 +40,7 @@ impl SessionStore {
 
     fn put_at(&self, now: Instant, id: Vec<u8>, session: Vec<u8>) {
         let mut sessions = self.sessions.lock();
-        if sessions.by_id.insert(id.clone(), Kept { session, since: now }).is_none() {
+        if sessions.by_id.insert(id.clone(), KeptTls { session, since: now }).is_none() {
             sessions.order.push_back(id);
         }
         while let Some(oldest) = sessions.order.front() {

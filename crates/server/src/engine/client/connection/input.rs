@@ -3,13 +3,13 @@
 /// The bytes of a connection that wait to be parsed. What is taken from the front is passed over,
 /// and what remains moves up only when it is less than that: to take little of much costs little.
 #[derive(Default)]
-pub struct Input {
+pub struct ConnectionInput {
     bytes: Vec<u8>,
     /// Bytes at the front that were taken.
     taken: usize,
 }
 
-impl Input {
+impl ConnectionInput {
     pub const fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn what_is_taken_in_small_steps_leaves_the_rest() {
         let text: Vec<u8> = (0..10_000u32).map(|number| number as u8).collect();
-        let (mut input, mut at, mut moves) = (Input::default(), 0, 0);
+        let (mut input, mut at, mut moves) = (ConnectionInput::default(), 0, 0);
         input.push(&text);
         for step in (1..7).cycle() {
             let step = step.min(input.len());

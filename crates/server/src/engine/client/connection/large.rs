@@ -9,12 +9,12 @@ use super::Connection;
 /// The large arguments of the command that is arriving.
 #[derive(Default)]
 pub struct LargeArguments {
-    complete: Vec<Outside>,
+    complete: Vec<OutsideArgument>,
     arriving: Option<Arriving>,
 }
 
 /// An argument that is not among the input.
-pub struct Outside {
+pub struct OutsideArgument {
     /// Where in the input it belongs.
     pub position: usize,
     pub bytes: Arc<Vec<u8>>,
@@ -46,12 +46,12 @@ impl LargeArguments {
         self.arriving.is_some()
     }
 
-    pub fn complete(&self) -> &[Outside] {
+    pub fn complete(&self) -> &[OutsideArgument] {
         &self.complete
     }
 
     /// The complete ones, for a command that is complete as well.
-    pub fn take(&mut self) -> Vec<Outside> {
+    pub fn take(&mut self) -> Vec<OutsideArgument> {
         std::mem::take(&mut self.complete)
     }
 
@@ -87,7 +87,7 @@ impl LargeArguments {
         if let Some(mut arriving) = self.arriving.take_if(|it| it.bytes.len() == it.len) {
             arriving.bytes.shrink_to_fit();
             let (position, bytes) = (arriving.position, Arc::new(arriving.bytes));
-            self.complete.push(Outside { position, bytes });
+            self.complete.push(OutsideArgument { position, bytes });
         }
     }
 
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Puts large arguments back into the input: their command has to wait, and is parsed again.
-    pub fn put_back(&mut self, large: &[Outside]) {
+    pub fn put_back(&mut self, large: &[OutsideArgument]) {
         for outside in large.iter().rev() {
             let at = outside.position..outside.position;
             self.input.whole().splice(at, outside.bytes.iter().copied());

@@ -9,9 +9,9 @@ use std::os::fd::OwnedFd;
 use bobbin_io::Token;
 use bobbin_resp::Parser;
 
-use self::input::Input;
+use self::input::ConnectionInput;
 use self::large::LargeArguments;
-use self::output::{Arena, Output, Range};
+use self::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::Client;
 use crate::system::tls::TlsSession;
 
@@ -22,15 +22,15 @@ pub struct Connection {
     pub client: Client,
     pub parser: Parser,
     /// Bytes of commands that are incomplete or have to wait.
-    pub input: Input,
+    pub input: ConnectionInput,
     /// Arguments that are not in `input`.
     pub large: LargeArguments,
-    pub output: Output,
+    pub output: ConnectionOutput,
     pub reading: Reading,
     /// What stands between the socket and `input` and `output`, if anything does.
     pub tls: Option<Box<TlsSession>>,
     /// Where in the turn's arena its replies are.
-    pub replies: Option<Range>,
+    pub replies: Option<ReplyRange>,
     /// Listed among the connections that the turn has to look at before it ends.
     pub touched: bool,
     /// Listed among those whose commands wait until replies have been sent.
@@ -61,9 +61,9 @@ impl Connection {
             token,
             client,
             parser: Parser::default(),
-            input: Input::default(),
+            input: ConnectionInput::default(),
             large: LargeArguments::default(),
-            output: Output::default(),
+            output: ConnectionOutput::default(),
             reading: Reading::Data,
             tls: None,
             replies: None,
@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// Has it send these replies of the turn's behind what it has.
-    pub fn add_replies(&mut self, arena: &Arena, added: Range) {
+    pub fn add_replies(&mut self, arena: &Arena, added: ReplyRange) {
         match &mut self.replies {
             None => self.replies = Some(added),
             Some(range) if range.end == added.start => range.end = added.end,

@@ -32,15 +32,15 @@ pub struct Arena {
 
 /// Start and end of a connection's replies in the arena's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ReplyRange {
     pub start: usize,
     pub end: usize,
 }
 
 /// What could not be sent at once.
 #[derive(Default)]
-pub struct Output {
-    pieces: VecDeque<Piece>,
+pub struct ConnectionOutput {
+    pieces: VecDeque<OutputPiece>,
     /// How much of the first piece is sent.
     sent: usize,
     /// Bytes that are left to send.
@@ -61,7 +61,7 @@ pub struct Output {
     pub over_soft_since_ms: i64,
 }
 
-enum Piece {
+enum OutputPiece {
     Bytes(Vec<u8>),
     Shared(SharedSlice),
 }
@@ -71,11 +71,11 @@ pub enum Sending {
     #[default]
     Nothing,
     /// This range of the turn's arena.
-    Arena(Range),
+    Arena(ReplyRange),
     /// The pending bytes.
     Pending,
     /// This range of the turn's records.
-    Sealed(Range),
+    Sealed(ReplyRange),
 }
 
 impl Arena {
@@ -113,16 +113,16 @@ impl Arena {
     }
 
     /// Bytes of the replies in a range.
-    pub fn len_of(&self, range: Range) -> usize {
+    pub fn len_of(&self, range: ReplyRange) -> usize {
         range.end - range.start + self.parts_of(range).iter().map(|p| p.bytes.len()).sum::<usize>()
     }
 
     /// Bytes of the replies behind the first `start` bytes.
     pub fn len_since(&self, start: usize) -> usize {
-        self.len_of(Range { start, end: self.bytes.len() })
+        self.len_of(ReplyRange { start, end: self.bytes.len() })
     }
 
-    fn parts_of(&self, range: Range) -> &[Part] {
+    fn parts_of(&self, range: ReplyRange) -> &[Part] {
         if self.parts.is_empty() {
             return &[];
         }
@@ -132,7 +132,12 @@ impl Arena {
 
     /// Hands on the replies of a range, piece by piece, or the first `len_max` bytes of them;
     /// returns how many.
-    pub fn each_piece(&self, range: Range, len_max: usize, f: &mut impl FnMut(&[u8])) -> usize {
+    pub fn each_piece(
+        &self,
+        range: ReplyRange,
+        len_max: usize,
+        f: &mut impl FnMut(&[u8]),
+    ) -> usize {
         let (mut start, mut left) = (range.start, len_max);
         let mut hand_on = |bytes: &[u8]| {
             let bytes = &bytes[..bytes.len().min(left)];
@@ -157,7 +162,7 @@ impl Arena {
     /// The arena is not changed before the driver's next wait has returned.
     pub unsafe fn send(
         &self,
-        range: Range,
+        range: ReplyRange,
         driver: &mut impl Driver,
         token: Token,
         socket: BorrowedFd<'_>,
@@ -184,17 +189,17 @@ impl Arena {
     }
 }
 
-impl Output {
+impl ConnectionOutput {
     pub fn push(&mut self, bytes: &[u8]) {
         // Behind a value there are often only the few bytes that end its reply.
-        let more = matches!(self.pieces.back(), Some(Piece::Bytes(_)));
+        let more = matches!(self.pieces.back(), Some(OutputPiece::Bytes(_)));
         self.push_into(bytes, if more { BLOCK } else { FIRST_BLOCK });
     }
 
     /// Appends a copy of `bytes`. `room`: the least capacity of another block, if one is needed.
     fn push_into(&mut self, mut bytes: &[u8], room: usize) {
         self.len += bytes.len();
-        if let Some(Piece::Bytes(last)) = self.pieces.back_mut() {
+        if let Some(OutputPiece::Bytes(last)) = self.pieces.back_mut() {
             let fitting = bytes.len().min(last.capacity() - last.len());
             last.extend_from_slice(&bytes[..fitting]);
             bytes = &bytes[fitting..];
@@ -204,7 +209,7 @@ impl Output {
         }
         let mut block = Vec::with_capacity(bytes.len().max(room));
         block.extend_from_slice(bytes);
-        self.push_piece(Piece::Bytes(block));
+        self.push_piece(OutputPiece::Bytes(block));
     }
 
     /// Appends bytes that are given away. If they are many, they are not copied.
@@ -213,7 +218,7 @@ impl Output {
             self.push(&bytes);
         } else {
             self.len += bytes.len();
-            self.push_piece(Piece::Bytes(bytes));
+            self.push_piece(OutputPiece::Bytes(bytes));
         }
     }
 
@@ -222,12 +227,12 @@ impl Output {
         if arena.parts.is_empty() {
             self.push_owned(arena.bytes);
         } else {
-            self.push_replies(&arena, Range { start: 0, end: arena.bytes.len() }, 0);
+            self.push_replies(&arena, ReplyRange { start: 0, end: arena.bytes.len() }, 0);
         }
     }
 
     /// Appends replies that the arena will forget, without the first `sent` bytes of them.
-    pub fn push_replies(&mut self, arena: &Arena, range: Range, mut sent: usize) {
+    pub fn push_replies(&mut self, arena: &Arena, range: ReplyRange, mut sent: usize) {
         let mut start = range.start;
         for part in arena.parts_of(range) {
             // Nothing will be added to these.
@@ -239,13 +244,13 @@ impl Output {
                 debug_assert!(sent == 0 || self.pieces.is_empty(), "sent behind what waits");
                 self.sent = if self.pieces.is_empty() { sent } else { self.sent };
                 self.len += part.bytes.len() - std::mem::take(&mut sent);
-                self.push_piece(Piece::Shared(part.bytes.clone()));
+                self.push_piece(OutputPiece::Shared(part.bytes.clone()));
             }
         }
         self.push(unsent(&arena.bytes[start..range.end], &mut sent));
     }
 
-    fn push_piece(&mut self, piece: Piece) {
+    fn push_piece(&mut self, piece: OutputPiece) {
         self.memory += piece.memory();
         self.pieces.push_back(piece);
     }
@@ -362,7 +367,7 @@ fn unsent<'a>(bytes: &'a [u8], sent: &mut usize) -> &'a [u8] {
     &bytes[skipped..]
 }
 
-impl Piece {
+impl OutputPiece {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -448,8 +453,8 @@ mod tests {
         arena
     }
 
-    fn pending(output: &Output) -> String {
-        let bytes: Vec<u8> = output.pieces.iter().flat_map(Piece::bytes).copied().collect();
+    fn pending(output: &ConnectionOutput) -> String {
+        let bytes: Vec<u8> = output.pieces.iter().flat_map(OutputPiece::bytes).copied().collect();
         assert_eq!(bytes.len() - output.sent, output.len);
         String::from_utf8(bytes[output.sent..].to_vec()).unwrap()
     }
@@ -457,12 +462,12 @@ mod tests {
     #[test]
     fn replies_keep_their_order_wherever_the_socket_stopped() {
         let arena = arena("other$|!a|b$|c.|later", "XYZ");
-        let range = Range { start: 7, end: 13 };
+        let range = ReplyRange { start: 7, end: 13 };
         let whole = "aXYZb$XYZc.";
-        assert_eq!(arena.len_of(Range { end: 12, ..range }), whole.len());
+        assert_eq!(arena.len_of(ReplyRange { end: 12, ..range }), whole.len());
         for sent in 0..=whole.len() {
-            let mut output = Output::default();
-            output.push_replies(&arena, Range { start: 7, end: 12 }, sent);
+            let mut output = ConnectionOutput::default();
+            output.push_replies(&arena, ReplyRange { start: 7, end: 12 }, sent);
             assert_eq!(pending(&output), whole[sent..], "{sent} sent");
             output.push(b"more");
             let all = whole[sent..].to_owned() + "more";
@@ -489,7 +494,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_back_is_not_sent() {
-        let mut output = Output::default();
+        let mut output = ConnectionOutput::default();
         output.push(b"free");
         output.free();
         output.push(b"first");
@@ -511,7 +516,7 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_not_let_go_later() {
-        let mut output = Output::default();
+        let mut output = ConnectionOutput::default();
         output.push(b"kept back");
         let held = output.hold();
         output.clear();
@@ -527,15 +532,15 @@ mod tests {
     #[test]
     fn a_reference_takes_little_memory() {
         let arena = arena(&"$|!".repeat(1000), "XYZ");
-        let mut output = Output::default();
-        output.push_replies(&arena, Range { start: 0, end: arena.bytes.len() }, 0);
+        let mut output = ConnectionOutput::default();
+        output.push_replies(&arena, ReplyRange { start: 0, end: arena.bytes.len() }, 0);
         assert_eq!(output.len, 5000);
-        assert!(output.memory() < 1000 * (2 * size_of::<Piece>() + 8) + FIRST_BLOCK);
+        assert!(output.memory() < 1000 * (2 * size_of::<OutputPiece>() + 8) + FIRST_BLOCK);
     }
 
     #[test]
     fn memory_is_that_of_what_is_pending() {
-        let mut output = Output::default();
+        let mut output = ConnectionOutput::default();
         output.push(b"a");
         assert!(output.memory() >= FIRST_BLOCK && output.memory() < 2 * FIRST_BLOCK);
         for _ in 0..100 {

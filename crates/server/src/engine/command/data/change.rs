@@ -9,7 +9,7 @@ use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef
 
 use super::super::Failure;
 use super::{Data, Key};
-use crate::engine::pubsub::notify::{Classes, Event};
+use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
 use crate::engine::tracking::Notice;
 
 impl Data {
@@ -207,7 +207,7 @@ impl Data {
 
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        let event = Event { class, name, database: self.database, key: key.bytes.into() };
+        let event = KeyspaceEvent { class, name, database: self.database, key: key.bytes.into() };
         self.unit.notices.push(Notice::Event(event));
     }
 

@@ -5,8 +5,8 @@ use bobbin_store::OwnedEntry;
 use bobbin_store::shard::{FIELDS_MAX, Reaped};
 
 use super::Data;
-use super::holding::Held;
-use crate::engine::pubsub::notify::{Classes, Event};
+use super::holding::HeldShards;
+use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
 use crate::engine::tracking::Notice;
 
 /// A hash that lost fields as they had expired.
@@ -80,7 +80,7 @@ impl Data {
             }
             if self.event_classes.has(Classes::HASH) {
                 let (class, name) = (Classes::HASH, "hexpired");
-                self.unit.notices.push(Notice::Event(Event { class, name, database, key }));
+                self.unit.notices.push(Notice::Event(KeyspaceEvent { class, name, database, key }));
             }
         }
     }
@@ -97,7 +97,7 @@ impl Data {
                 false => (Classes::GENERIC, "del"),
             };
             if self.event_classes.has(class) {
-                let event = Event { class, name, database, key: entry.key().into() };
+                let event = KeyspaceEvent { class, name, database, key: entry.key().into() };
                 self.unit.notices.push(Notice::Event(event));
             }
             self.log_expired(database, entry.key());
@@ -110,7 +110,7 @@ impl Data {
             return;
         }
         // So that the events are published before the shard is unlocked.
-        let alone = matches!(self.unit.held, Held::None);
+        let alone = matches!(self.unit.held, HeldShards::None);
         if alone && !self.hold_one(index) {
             return;
         }

@@ -12,7 +12,7 @@ use super::Data;
 
 /// What a thread holds.
 #[derive(Default)]
-pub enum Held {
+pub enum HeldShards {
     #[default]
     None,
     One(ShardGuard<'static>),
@@ -75,7 +75,7 @@ impl Data {
     #[inline(always)]
     #[must_use]
     pub fn hold_one(&mut self, shard: usize) -> bool {
-        if let Held::One(guard) = &self.unit.held
+        if let HeldShards::One(guard) = &self.unit.held
             && guard.index() == shard
         {
             return true;
@@ -84,7 +84,7 @@ impl Data {
         match self.lock(shard) {
             Some(guard) => {
                 // Nothing was held, so nothing needs to be dropped.
-                std::mem::forget(std::mem::replace(&mut self.unit.held, Held::One(guard)));
+                std::mem::forget(std::mem::replace(&mut self.unit.held, HeldShards::One(guard)));
                 true
             }
             None => false,
@@ -124,18 +124,20 @@ impl Data {
             guards.push(guard);
         }
         self.recent = 0;
-        self.unit.held = Held::Many(guards);
+        self.unit.held = HeldShards::Many(guards);
         true
     }
 
     #[inline]
     pub fn holds(&self, shard: usize) -> bool {
         match &self.unit.held {
-            Held::None => false,
-            Held::One(guard) => guard.index() == shard,
-            Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
-            Held::Reserved(aside) => aside.has(shard),
-            Held::All(_) => true,
+            HeldShards::None => false,
+            HeldShards::One(guard) => guard.index() == shard,
+            HeldShards::Many(guards) => {
+                guards.binary_search_by_key(&shard, ShardGuard::index).is_ok()
+            }
+            HeldShards::Reserved(aside) => aside.has(shard),
+            HeldShards::All(_) => true,
         }
     }
 
@@ -153,11 +155,11 @@ impl Data {
     /// is free.
     pub fn hold_beyond(&mut self, shard: usize) -> bool {
         let is_above = match &self.unit.held {
-            Held::None => true,
-            Held::One(guard) => guard.index() < shard,
-            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
-            Held::Reserved(aside) => aside.last().is_none_or(|last| last < shard),
-            Held::All(_) => return true,
+            HeldShards::None => true,
+            HeldShards::One(guard) => guard.index() < shard,
+            HeldShards::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            HeldShards::Reserved(aside) => aside.last().is_none_or(|last| last < shard),
+            HeldShards::All(_) => return true,
         };
         if !is_above {
             return self.try_hold_also(shard);
@@ -168,22 +170,22 @@ impl Data {
     }
 
     fn hold_guard(&mut self, guard: ShardGuard<'static>) {
-        if let Held::Reserved(aside) = &mut self.unit.held {
+        if let HeldShards::Reserved(aside) = &mut self.unit.held {
             aside.add(guard);
             return;
         }
-        let mut guards = match std::mem::replace(&mut self.unit.held, Held::None) {
-            Held::None => Vec::new(),
-            Held::Reserved(..) | Held::All(_) => {
+        let mut guards = match std::mem::replace(&mut self.unit.held, HeldShards::None) {
+            HeldShards::None => Vec::new(),
+            HeldShards::Reserved(..) | HeldShards::All(_) => {
                 unreachable!("no shard is added one by one behind the gate or a reservation")
             }
-            Held::One(other) => vec![other],
-            Held::Many(guards) => guards,
+            HeldShards::One(other) => vec![other],
+            HeldShards::Many(guards) => guards,
         };
         let at = guards.partition_point(|other| other.index() < guard.index());
         guards.insert(at, guard);
         self.recent = 0;
-        self.unit.held = Held::Many(guards);
+        self.unit.held = HeldShards::Many(guards);
     }
 
     /// Prefetches the entries of keys whose shards are held.
@@ -226,7 +228,7 @@ impl Data {
             self.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
-            self.unit.held = Held::All(self.gate.take());
+            self.unit.held = HeldShards::All(self.gate.take());
             self.refresh();
         }
     }
@@ -235,7 +237,7 @@ impl Data {
     pub fn begin_cut(&mut self) -> Cut {
         self.hold_gate_anyway();
         match &mut self.unit.held {
-            Held::All(gate) => Cut::begin(self.keyspace, gate),
+            HeldShards::All(gate) => Cut::begin(self.keyspace, gate),
             _ => unreachable!("the gate is held"),
         }
     }
@@ -248,12 +250,12 @@ impl Data {
             self.publish_notices(None);
         }
         self.unit.check_end();
-        match std::mem::replace(&mut self.unit.held, Held::None) {
-            Held::None => {}
-            Held::One(guard) => drop(guard),
-            Held::Many(guards) => self.release_many(guards),
-            Held::Reserved(..) => unreachable!("what is reserved is set aside again"),
-            Held::All(gate) => self.release_gate(gate),
+        match std::mem::replace(&mut self.unit.held, HeldShards::None) {
+            HeldShards::None => {}
+            HeldShards::One(guard) => drop(guard),
+            HeldShards::Many(guards) => self.release_many(guards),
+            HeldShards::Reserved(..) => unreachable!("what is reserved is set aside again"),
+            HeldShards::All(gate) => self.release_gate(gate),
         }
         if !self.garbage.is_empty() {
             self.dispose();
@@ -266,7 +268,7 @@ impl Data {
     pub(super) fn set_aside(&mut self) -> Box<Aside> {
         self.unit.check_end();
         let held = std::mem::take(&mut self.unit.held);
-        if !matches!(held, Held::Reserved(_)) {
+        if !matches!(held, HeldShards::Reserved(_)) {
             self.gate.reserve(true);
         }
         let reserve = |guard: ShardGuard<'_>| {
@@ -275,15 +277,15 @@ impl Data {
             shard
         };
         let shards = match held {
-            Held::None => Some(Vec::new()),
-            Held::One(guard) => Some(vec![reserve(guard)]),
-            Held::Many(guards) => Some(guards.into_iter().map(reserve).collect()),
-            Held::All(mut gate) => {
+            HeldShards::None => Some(Vec::new()),
+            HeldShards::One(guard) => Some(vec![reserve(guard)]),
+            HeldShards::Many(guards) => Some(guards.into_iter().map(reserve).collect()),
+            HeldShards::All(mut gate) => {
                 self.keyspace.reserve_all(&mut gate);
                 self.release_gate(gate);
                 None
             }
-            Held::Reserved(mut aside) => {
+            HeldShards::Reserved(mut aside) => {
                 aside.entered.drain(..).for_each(ShardGuard::reserve);
                 self.release();
                 return aside;
@@ -298,7 +300,7 @@ impl Data {
     /// it is looked at first.
     pub(super) fn enter_aside(&mut self, aside: Box<Aside>) {
         self.release();
-        self.unit.held = Held::Reserved(aside);
+        self.unit.held = HeldShards::Reserved(aside);
     }
 
     /// Holds what was set aside, and no other, as it was before: with the gate, where that is every
@@ -310,11 +312,12 @@ impl Data {
                 let take_back = |&shard| self.keyspace.take_back(shard);
                 let guards: Vec<_> = shards.iter().map(take_back).collect();
                 self.recent = 0;
-                self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+                self.unit.held =
+                    if guards.is_empty() { HeldShards::None } else { HeldShards::Many(guards) };
             }
             None => {
                 self.hold_gate_anyway();
-                if let Held::All(gate) = &mut self.unit.held {
+                if let HeldShards::All(gate) = &mut self.unit.held {
                     self.keyspace.free_all(gate);
                 }
             }
@@ -331,9 +334,9 @@ impl Data {
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
         match &self.unit.held {
-            Held::All(_) => true,
-            Held::Reserved(aside) => aside.shards.is_none(),
-            Held::None | Held::One(_) | Held::Many(_) => false,
+            HeldShards::All(_) => true,
+            HeldShards::Reserved(aside) => aside.shards.is_none(),
+            HeldShards::None | HeldShards::One(_) | HeldShards::Many(_) => false,
         }
     }
 
@@ -386,11 +389,11 @@ impl Data {
     #[inline(always)]
     pub(super) fn shard(&mut self, index: usize) -> &mut Shard {
         match &mut self.unit.held {
-            Held::One(guard) => {
+            HeldShards::One(guard) => {
                 assert!(guard.index() == index, "shard {index} is not held");
                 guard
             }
-            Held::Many(guards) => {
+            HeldShards::Many(guards) => {
                 if guards[self.recent].index() != index {
                     let at = guards.binary_search_by_key(&index, ShardGuard::index);
                     self.recent = at.expect("every shard of the plan is held");
@@ -419,8 +422,10 @@ impl Data {
     /// As `visit`, and tells `f` whether another thread has the shard reserved.
     pub fn visit_with<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match &mut self.unit.held {
-            Held::None => self.keyspace.visit_with(index, f),
-            Held::Reserved(aside) if aside.last().is_none() => self.keyspace.visit_with(index, f),
+            HeldShards::None => self.keyspace.visit_with(index, f),
+            HeldShards::Reserved(aside) if aside.last().is_none() => {
+                self.keyspace.visit_with(index, f)
+            }
             _ => f(self.shard(index), false),
         }
     }
@@ -429,20 +434,20 @@ impl Data {
 /// A shard, if they may be all that are held. `recent`, `looked_at`: of [`Data`].
 #[inline(never)]
 fn shard_of_all<'h>(
-    held: &'h mut Held,
+    held: &'h mut HeldShards,
     keyspace: &'static Keyspace,
     recent: &mut usize,
     looked_at: &mut LookedAt,
     index: usize,
 ) -> &'h mut Shard {
     match held {
-        Held::Reserved(aside) => {
+        HeldShards::Reserved(aside) => {
             if aside.entered.get(*recent).is_none_or(|guard| guard.index() != index) {
                 *recent = aside.enter(keyspace, index);
             }
             &mut aside.entered[*recent]
         }
-        Held::All(gate) => {
+        HeldShards::All(gate) => {
             looked_at.note(index);
             keyspace.exclusive(gate, index)
         }

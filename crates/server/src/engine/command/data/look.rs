@@ -6,7 +6,7 @@ use bobbin_store::value::{Collection, StringRef};
 use bobbin_store::{AccessPolicy, EntryMut, EntryRef, Kind};
 
 use super::super::Failure;
-use super::holding::Held;
+use super::holding::HeldShards;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
@@ -165,7 +165,7 @@ impl Data {
     /// another thread adds at this moment may be missing.
     pub fn len(&mut self, index: usize, database: u32) -> usize {
         match self.unit.held {
-            Held::None if database == 0 => self.keyspace.len_hint(index),
+            HeldShards::None if database == 0 => self.keyspace.len_hint(index),
             _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
         }
     }

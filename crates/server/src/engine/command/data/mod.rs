@@ -29,7 +29,7 @@ use crate::engine::eviction::Evictor;
 use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
 use crate::engine::pubsub::notify::Classes;
-use crate::engine::script::{Lua, Paused};
+use crate::engine::script::{Lua, PausedScript};
 use crate::engine::server::Server;
 use crate::engine::tracking::Tracker;
 
@@ -77,7 +77,7 @@ pub struct Data {
     /// Where scripts run: the states that none uses.
     pub lua: Vec<Box<Lua>>,
     /// The command at hand: a script that pauses.
-    pub paused: Option<Box<Paused>>,
+    pub paused: Option<Box<PausedScript>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// Passes to the log what it must hold of what happens to keys.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::panic::Location;
 
 use super::Data;
-use super::holding::{Aside, Held};
+use super::holding::{Aside, HeldShards};
 use crate::engine::blocking;
 use crate::engine::client::Client;
 use crate::engine::log::Effects;
@@ -20,7 +20,7 @@ use crate::engine::tracking::Notice;
 /// unlocks them.
 #[derive(Default)]
 pub struct Unit {
-    pub(super) held: Held,
+    pub(super) held: HeldShards,
     pub(super) effects: Effects,
     /// What others hear of it at its end.
     pub notices: Vec<Notice>,

@@ -127,7 +127,7 @@ fn every_row_has_a_well_formed_syntax() {
         assert!(parse(row.syntax).is_some(), "{}: {}", row.name, row.syntax);
         let mut rest = arguments(row.syntax, row.keys.len());
         while let Some(argument) = rest.pop() {
-            let is_found = argument.kind != Kind::Key || argument.key_spec.is_some();
+            let is_found = argument.kind != ArgumentKind::Key || argument.key_spec.is_some();
             assert!(is_found, "{}: no key specification finds {argument:?}", row.name);
             rest.extend(argument.arguments);
         }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 pub struct Ranked {
     /// Where in `entries` a key is.
     slots: HashMap<Arc<[u8]>, usize>,
-    entries: Vec<Entry>,
+    entries: Vec<RankedEntry>,
     /// Slots, none with a smaller figure than the one at half its place.
     heap: Vec<usize>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct RankedEntry {
     key: Arc<[u8]>,
     figure: u64,
     /// Its place in the heap.
@@ -25,7 +25,7 @@ struct Entry {
 
 /// Where a key's entry is, until one is removed.
 #[derive(Clone, Copy)]
-pub struct Slot(usize);
+pub struct RankedSlot(usize);
 
 impl Ranked {
     /// Adds a key that is not there.
@@ -34,19 +34,19 @@ impl Ranked {
         let (slot, place) = (self.entries.len(), self.heap.len());
         let known = self.slots.insert(key.clone(), slot);
         assert!(known.is_none(), "{key:?} is there already");
-        self.entries.push(Entry { key, figure, place });
+        self.entries.push(RankedEntry { key, figure, place });
         self.heap.push(slot);
         self.rise(place);
     }
 
-    pub fn change(&mut self, Slot(slot): Slot, figure: u64) {
+    pub fn change(&mut self, RankedSlot(slot): RankedSlot, figure: u64) {
         let entry = &mut self.entries[slot];
         entry.figure = figure;
         let place = entry.place;
         self.settle(place);
     }
 
-    pub fn remove(&mut self, Slot(slot): Slot) {
+    pub fn remove(&mut self, RankedSlot(slot): RankedSlot) {
         let removed = self.entries.swap_remove(slot);
         self.slots.remove(&removed.key);
         if let Some(moved) = self.entries.get(slot) {
@@ -60,16 +60,16 @@ impl Ranked {
         }
     }
 
-    pub fn find(&self, key: &[u8]) -> Option<Slot> {
-        self.slots.get(key).map(|slot| Slot(*slot))
+    pub fn find(&self, key: &[u8]) -> Option<RankedSlot> {
+        self.slots.get(key).map(|slot| RankedSlot(*slot))
     }
 
     /// Where the smallest figure is; of equal ones, any.
-    pub fn smallest(&self) -> Option<Slot> {
-        self.heap.first().map(|slot| Slot(*slot))
+    pub fn smallest(&self) -> Option<RankedSlot> {
+        self.heap.first().map(|slot| RankedSlot(*slot))
     }
 
-    pub fn figure(&self, Slot(slot): Slot) -> u64 {
+    pub fn figure(&self, RankedSlot(slot): RankedSlot) -> u64 {
         self.entries[slot].figure
     }
 
