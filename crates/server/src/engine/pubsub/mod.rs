@@ -296,7 +296,7 @@ impl ChannelListeners {
         match self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id) {
             Ok(at) => self.0[at].clients += 1,
             Err(at) => {
-                self.0.insert(at, ChannelListener { worker: Arc::clone(worker), clients: 1 })
+                self.0.insert(at, ChannelListener { worker: Arc::clone(worker), clients: 1 });
             }
         }
     }
