@@ -5,9 +5,7 @@ use bobbin_resp::Reply;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Server;
-use crate::persistence::aof::Aof;
-use crate::persistence::aof::NO_LOG;
-use crate::persistence::aof::rewrite;
+use crate::persistence::aof::{Aof, NO_LOG, rewrite};
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     let rewrites = &Aof::of(call.server).rewrites;

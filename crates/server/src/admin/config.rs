@@ -13,11 +13,9 @@ use crate::system::{host, logging, title};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
-use crate::persistence::Persistence;
-use crate::persistence::aof;
 use crate::persistence::aof::rewrite;
-use crate::worker::watchdog;
-use crate::worker::{listen, pool};
+use crate::persistence::{Persistence, aof};
+use crate::worker::{listen, pool, watchdog};
 
 fn get(call: &mut Call<'_>) -> Outcome {
     let patterns = &call.args[2..];

@@ -5,11 +5,8 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
-use crate::persistence::NotBegun;
-use crate::persistence::Persistence;
 use crate::persistence::aof::rewrite;
-use crate::persistence::points;
-use crate::persistence::save;
+use crate::persistence::{NotBegun, Persistence, points, save};
 
 /// The client waits; the others go on, and what they do from here on is not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {

@@ -7,8 +7,7 @@ use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::engine::server::EndRequest;
-use crate::engine::server::VERSION;
+use crate::engine::server::{EndRequest, VERSION};
 
 fn time(call: &mut Call<'_>) -> Outcome {
     // For a transaction, and for a script, the time stands still.

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use super::Config;
 use super::check::*;
 use super::choice::*;
 use super::kind::OptionKind;
-use super::special;
 use super::table::{Effect, Flags, OptionRow, Support, dashed, kind, options, read, value_type};
+use super::{Config, special};
 use Support::{Dormant, Full, Neutral, NotYet, Partial};
 
 /// Workers at most.

@@ -1,8 +1,7 @@
 //! Options of several words: how their words become the one text that is kept and shown.
 
-use super::Classes;
 use super::kind::WRONG_ARITY;
-use super::memory;
+use super::{Classes, memory};
 
 /// Addresses at most, as Valkey has it.
 const BIND_MAX: usize = 16;

@@ -268,4 +268,7 @@ macro_rules! read {
     };
 }
 
-pub(super) use {kind, options, read, value_type};
+pub(super) use kind;
+pub(super) use options;
+pub(super) use read;
+pub(super) use value_type;

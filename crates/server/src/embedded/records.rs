@@ -9,12 +9,10 @@ use crate::admin::debug::digest;
 use crate::engine::command::Data;
 use crate::engine::log::RecordStream;
 use crate::engine::server::Server;
-use crate::persistence::Existing;
-use crate::persistence::Persistence;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::aof::{AofFault, AofReader};
-use crate::persistence::load;
 use crate::persistence::snapshot::{Body, Purpose};
+use crate::persistence::{Existing, Persistence, load};
 
 /// What the log's thread would write, record by record. There is one for a server.
 pub struct LogRecords {

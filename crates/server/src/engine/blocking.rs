@@ -18,13 +18,12 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
 use bobbin_sync::Mutex;
 
-use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
 use crate::engine::command::distinct::Distinct;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
-use crate::engine::tracking;
+use crate::engine::{acl, tracking};
 
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {

@@ -12,8 +12,7 @@ use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 use crate::base::clock::system_ms;
 use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
-use crate::engine::server::background;
-use crate::engine::server::{Server, VERSION};
+use crate::engine::server::{Server, VERSION, background};
 
 /// What a snapshot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

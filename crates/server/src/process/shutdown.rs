@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::command::Data;
 use crate::engine::server::{EndRequest, Server, Switch};
-use crate::persistence::Persistence;
-use crate::persistence::aof;
 use crate::persistence::aof::Aof;
-use crate::persistence::save;
+use crate::persistence::{Persistence, aof, save};
 
 /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the
 /// workers finish their turns and send what they have.

@@ -6,9 +6,8 @@ use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
 use crate::base::random::Random;
-use crate::persistence::aof;
 use crate::persistence::aof::Aof;
-use crate::persistence::load;
+use crate::persistence::{aof, load};
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {

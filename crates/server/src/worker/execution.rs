@@ -12,8 +12,7 @@ use crate::engine::command::{Data, Registered};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
-use crate::persistence::aof::Aof;
-use crate::persistence::aof::unkept;
+use crate::persistence::aof::{Aof, unkept};
 
 /// What a worker executes commands with.
 pub(crate) struct Executor<'a> {

@@ -4,10 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
-use crate::engine::client::ClientFlag;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::connection::output::Arena;
-use crate::engine::client::describe;
+use crate::engine::client::{ClientFlag, describe};
 use crate::engine::lazyfree;
 use crate::engine::server::{Server, WorkerHandle};
 

@@ -11,8 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Worker;
-use super::accept;
+use super::{Worker, accept};
 
 /// What a worker knows of its burden.
 #[derive(Default)]

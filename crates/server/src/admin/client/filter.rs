@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::config::ClientClass;
-use crate::engine::client::ClientInfo;
-use crate::engine::client::describe;
+use crate::engine::client::{ClientInfo, describe};
 use crate::engine::command::{Call, Failure};
 
 /// Conditions that a client has to fulfil, all of them.

@@ -19,11 +19,8 @@ use crate::engine::server::Switch;
 use crate::persistence::Existing;
 
 use crate::engine::command::help::help_of as help;
-use crate::persistence::Persistence;
-use crate::persistence::aof;
 use crate::persistence::aof::Aof;
-use crate::persistence::load;
-use crate::persistence::save;
+use crate::persistence::{Persistence, aof, load, save};
 
 fn debug(call: &mut Call<'_>) -> Outcome {
     check_debug_allowed(call.server, call.client)?;

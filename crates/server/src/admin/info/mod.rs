@@ -1,8 +1,8 @@
 //! What the server tells about itself: one table of sections and fields, from which INFO is written
 //! and other readers can be.
 //!
-//! A [`InfoField`] is one line whose name is fixed: its name, whether it counts up, its unit, what it
-//! means, and how it is read from a [`Snapshot`]. Sections whose lines depend on what there is
+//! A [`InfoField`] is one line whose name is fixed: its name, whether it counts up, its unit, what
+//! it means, and how it is read from a [`Snapshot`]. Sections whose lines depend on what there is
 //! (commands, databases, threads) write them themselves.
 
 mod clients;

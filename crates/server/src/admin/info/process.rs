@@ -10,8 +10,7 @@ use super::{
 use crate::config::OptionId;
 use crate::engine::server::{REDIS_VERSION, VERSION};
 use crate::persistence::Persistence;
-use crate::persistence::aof::Aof;
-use crate::persistence::aof::rewrite;
+use crate::persistence::aof::{Aof, rewrite};
 
 pub(super) const SERVER: Section = Section {
     name: "server",

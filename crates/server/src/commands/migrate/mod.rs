@@ -21,8 +21,7 @@ use crate::base::clock;
 use crate::commands::PinnedValue;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Classes, Data, Failure, Outcome};
-use crate::engine::server::Server;
-use crate::engine::server::background;
+use crate::engine::server::{Server, background};
 pub use connection::idle_connections;
 
 /// Where keys go, and how.

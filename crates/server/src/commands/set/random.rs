@@ -6,8 +6,7 @@ use bobbin_store::value::Set;
 use bobbin_store::value::set::Walk;
 
 use super::super::choice::{below, distinct_below};
-use super::super::elements::TOO_LOW;
-use super::super::elements::bulk;
+use super::super::elements::{TOO_LOW, bulk};
 use super::ended;
 use crate::base::random::Random;
 use crate::engine::command::slices::{

@@ -1,8 +1,8 @@
 //! The log: what every change of a key comes to, in one order for all threads.
 //!
 //! Commands append their effects to the lane of their thread ([`Recorder`]) while they hold their
-//! shards; [`RecordStream`] puts the lanes together and yields the bytes that a file or a replica gets.
-//! While nobody reads the log nothing of it is made. The order itself is `bobbin_store::log`.
+//! shards; [`RecordStream`] puts the lanes together and yields the bytes that a file or a replica
+//! gets. While nobody reads the log nothing of it is made. The order itself is `bobbin_store::log`.
 
 mod effects;
 mod stream;

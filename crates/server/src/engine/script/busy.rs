@@ -194,8 +194,8 @@ struct ScriptRun {
 }
 
 // SAFETY: only the thread that has the run follows its pointers. Those of the session to what
-// belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the others
-// lead to what the run itself owns, in boxes.
+// belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the
+// others lead to what the run itself owns, in boxes.
 unsafe impl Send for ScriptRun {}
 
 /// How long the script runs while others wait for its worker: as long as other jobs do.

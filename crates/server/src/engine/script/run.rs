@@ -141,8 +141,8 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
-        // SAFETY: the session lives until the script is over; if it pauses, `PausedScript::begin` names
-        // another place.
+        // SAFETY: the session lives until the script is over; if it pauses, `PausedScript::begin`
+        // names another place.
         let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())

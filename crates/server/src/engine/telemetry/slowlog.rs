@@ -1,7 +1,7 @@
 //! The command log: commands that were slow, or whose request or reply was large.
 //!
-//! On the path of a request there is one test against [`SlowlogLimits`], which a worker loads once for
-//! many commands. Only a command over a limit comes here, and only then is a lock taken.
+//! On the path of a request there is one test against [`SlowlogLimits`], which a worker loads once
+//! for many commands. Only a command over a limit comes here, and only then is a lock taken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -13,9 +13,8 @@ use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
-use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
-use crate::persistence::load;
+use crate::persistence::{Persistence, load};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;

@@ -39,8 +39,7 @@ use crate::base::files::File;
 use crate::config::AppendFsync;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
-use crate::engine::server::background;
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::{Server, Switch, background};
 use crate::persistence::Persistence;
 
 /// What is shared about the log on disk.

@@ -20,8 +20,7 @@ use super::syncer::{self, Syncer};
 use crate::base::files::{self, DATA_MODE, File};
 use crate::config::AppendFsync;
 use crate::engine::log::RecordStream;
-use crate::engine::server::Server;
-use crate::engine::server::exit_at_once;
+use crate::engine::server::{Server, exit_at_once};
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
 

@@ -1,7 +1,7 @@
 //! The keys of a worker's selected database, as a handler sees them: with their shards held.
 //!
-//! Handlers never lock. The plan has locked the shards of the command's keys before (`HeldShards`), and
-//! here every access finds its shard among them. That a key has expired is settled here too, so
+//! Handlers never lock. The plan has locked the shards of the command's keys before (`HeldShards`),
+//! and here every access finds its shard among them. That a key has expired is settled here too, so
 //! that no handler ever sees a dead key.
 
 mod change;
