@@ -71,7 +71,7 @@ pub fn purge() -> bool {
 /// others in between: as jemalloc does it by itself, many megabytes in one go, whoever is woken on
 /// that core waits for it. To be called when threads have come that have arenas of their own.
 pub fn give_back_in_steps() {
-    // Which arenas there are is among the figures. Without statistics there are none.
+    // Which arenas there are is among the figures. If they cannot be renewed, the last ones count.
     epoch::advance().ok();
     let count = control_integer(b"arenas.narenas", None).unwrap_or(0);
     for arena in 0..count {

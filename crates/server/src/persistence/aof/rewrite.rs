@@ -357,7 +357,7 @@ pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::
         Err(error) => {
             // The cut has to be walked all the same.
             cut.handle().abort();
-            // What it returns is only that it was aborted.
+            // The error above is the one that counts.
             drop(write_cut(server, &mut data, cut, &mut io::sink()));
             return Err(error);
         }
