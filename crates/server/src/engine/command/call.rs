@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
         bobbin_resp::parse_i64(self.args[index]).ok_or(Failure::NOT_AN_INTEGER)
     }
 
-    /// An argument as a word, for comparing: upper case.
+    /// Whether an argument is this word, in upper or lower case.
     pub fn word_is(&self, index: usize, word: &str) -> bool {
         self.args[index].eq_ignore_ascii_case(word.as_bytes())
     }
