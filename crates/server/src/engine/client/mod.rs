@@ -84,6 +84,8 @@ pub enum Replies {
 }
 
 /// What CLIENT LIST, KILL and INFO see of a client, from any thread. Its worker writes it.
+///
+/// It has many fields, as CLIENT LIST shows as many.
 pub struct ClientInfo {
     pub id: u64,
     pub socket: i32,

@@ -51,6 +51,8 @@ pub struct Values {
 }
 
 /// A command's row.
+///
+/// It has many fields, as everything that is known of a command stands here.
 pub struct Command {
     /// Lower case; of a subcommand the second word alone.
     pub name: &'static str,

@@ -48,6 +48,9 @@ pub const REDIS_VERSION: &str = "7.2.4";
 pub const HELLO_SERVER: &str = "redis";
 
 /// What all threads share. Lives as long as the process.
+///
+/// It has many fields, as each is a part of the process with a file of its own: here they only come
+/// together, behind one pointer.
 pub struct Server {
     pub config: Config,
     pub registry: Registry,
