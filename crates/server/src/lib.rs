@@ -12,6 +12,8 @@ pub mod commands;
 
 pub mod persistence;
 
+pub mod replication;
+
 pub mod worker;
 
 pub mod admin;

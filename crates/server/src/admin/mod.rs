@@ -19,7 +19,6 @@ pub(crate) mod metrics;
 mod module;
 pub(crate) mod monitor;
 mod persistence;
-mod replication;
 mod server;
 mod shutdown;
 mod slowlog;
@@ -41,7 +40,6 @@ pub const FAMILIES: &[&[Command]] = &[
     module::COMMANDS,
     monitor::COMMANDS,
     persistence::COMMANDS,
-    replication::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
 ];

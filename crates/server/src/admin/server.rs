@@ -1,12 +1,12 @@
-//! Commands about the process: TIME, WAIT, SHUTDOWN and the like.
+//! Commands about the process: TIME, SHUTDOWN and the like.
 
-use bobbin_resp::Reply;
+
 
 use super::shutdown::Shutdown;
 use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
-use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::server::{EndRequest, VERSION};
 
 fn time(call: &mut Call<'_>) -> Outcome {
@@ -51,26 +51,6 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// There are no replicas: a count above zero is never reached, and the client waits in vain.
-fn wait(call: &mut Call<'_>) -> Outcome {
-    let replicas = call.integer(1)?;
-    let deadline_ms = blocking::deadline_of_ms(call, 2)?;
-    if replicas <= 0 || call.in_transaction {
-        call.reply.integer(0);
-    } else {
-        blocking::block(call, WaitForReplicas, &[], deadline_ms);
-    }
-    Ok(())
-}
-
-struct WaitForReplicas;
-
-impl Wait for WaitForReplicas {
-    fn timed_out(&self, reply: &mut Reply<'_>) {
-        reply.integer(0);
-    }
-}
-
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
     let Shutdown::End { save, force } = shutdown else {
@@ -110,12 +90,6 @@ pub(super) const COMMANDS: &[Command] = &[
         .flags(Flags::READONLY.with(Flags::FAST))
         .doc("server", "5.0.0", "", "Draws something, and tells the version.")
         .syntax("[VERSION version:int]"),
-    Command::new("wait", 3, wait)
-        .flags(Flags::BLOCKING)
-        .categories(Categories::CONNECTION)
-        .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
-        .syntax("numreplicas:int timeout:int")
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Command::new("shutdown", -1, shutdown)
         .flags(ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY))
         .doc(

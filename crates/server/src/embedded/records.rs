@@ -7,7 +7,7 @@ use bobbin_store::Cut;
 
 use crate::admin::debug::digest;
 use crate::engine::command::Data;
-use crate::engine::log::RecordStream;
+use crate::engine::log::{RecordStream, StreamOutput};
 use crate::engine::server::Server;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::aof::{AofFault, AofReader};
@@ -42,7 +42,8 @@ impl LogRecords {
     /// The number of the next record, whose bytes are appended, if there is one.
     pub fn next(&mut self, out: &mut Vec<u8>) -> Option<u64> {
         self.stream.collect(&self.server.log);
-        self.stream.next(u64::MAX, out).then(|| self.stream.done())
+        let mut output = StreamOutput { file: Some(out), feed: None };
+        self.stream.next(u64::MAX, &mut output).then(|| self.stream.done())
     }
 
     /// What comes now belongs to another file.

@@ -9,9 +9,9 @@ pub mod start;
 
 pub use self::start::create;
 use crate::engine::command::Command;
-use crate::{admin, commands};
+use crate::{admin, commands, replication};
 
 /// The rows of all commands, family by family.
 pub fn families() -> Vec<&'static [Command]> {
-    [commands::FAMILIES, admin::FAMILIES].concat()
+    [commands::FAMILIES, &[replication::commands::COMMANDS], admin::FAMILIES].concat()
 }

@@ -107,7 +107,7 @@ fn hold_gate_to_save(server: &Server, data: &mut Data) -> bool {
 /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no
 /// base yet. Then the server may only end by force.
 fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
-    if server.log.is_on() && Aof::of(server).is_waiting_for_base() {
+    if Aof::of(server).is_on() && Aof::of(server).is_waiting_for_base() {
         if !request.force {
             log::warn!("Writing initial AOF, can't exit.");
             return false;

@@ -29,6 +29,7 @@ use crate::engine::telemetry::services::Services;
 use crate::persistence::aof::{self, Aof};
 use crate::persistence::{Persistence, load};
 use crate::process;
+use crate::replication::Replication;
 use crate::worker::watchdog::{self, Watchdog};
 use crate::worker::{accept, listen, pool};
 
@@ -70,11 +71,13 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         functions: Functions::new(Arc::clone(scripts.state_pool())),
         scripts,
         log: Default::default(),
+        feed: Default::default(),
         log_error: Default::default(),
         pressure: Default::default(),
         parts: ServerParts::default()
             .with(Persistence::new(system_ms()))
             .with(Aof::default())
+            .with(Replication::default())
             .with(Watchdog::default()),
         config,
         clock,

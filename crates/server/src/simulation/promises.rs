@@ -246,7 +246,7 @@ impl Play<'_> {
                 self.configure(&format!("appendfsync {policy}"))?;
             }
             95 if self.one_in(3) => {
-                let on = !self.stage.process.server.log.is_on();
+                let on = !Aof::of(self.stage.process.server).is_on();
                 self.configure(&format!("appendonly {}", if on { "yes" } else { "no" }))?;
             }
             96 => {
@@ -684,7 +684,7 @@ impl Play<'_> {
         aof::end_log_alone(server);
         self.counts.ends += 1;
         self.is_over = true;
-        let is_whole = server.log.is_on() && !Aof::of(server).is_waiting_for_base();
+        let is_whole = Aof::of(server).is_on() && !Aof::of(server).is_waiting_for_base();
         if is_whole && !self.lost && self.disk.faults().room.is_none() {
             self.promise(self.tokens.len(), CLIENTS, "the end");
             self.cells.promise_all();

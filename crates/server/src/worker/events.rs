@@ -59,6 +59,8 @@ impl Worker {
             }
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
+        } else if connection.client.feeder.is_some() {
+            touch(&mut self.touched, connection);
         }
     }
 

@@ -86,7 +86,8 @@ pub(crate) fn is_known(server: &Server, connection: &Connection) -> bool {
 /// Whether a connection has more output waiting than its class may.
 fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
     let limit = server.config.output_limit(describe::class(&connection.client.info));
-    let bytes = connection.output_memory() as u64;
+    let fed = connection.client.feeder.as_ref().map_or(0, |feeder| feeder.waiting_bytes());
+    let bytes = connection.output_memory() as u64 + fed;
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }
@@ -208,6 +209,7 @@ impl Worker {
                 self.slow.push(slot);
             }
         }
+        self.look_at_fed();
         for slot in std::mem::take(&mut self.arriving) {
             let Some(connection) = self.connections.at(slot) else { continue };
             if !connection.large.is_arriving() {
@@ -228,7 +230,10 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             let info = &connection.client.info;
             let idle_ms = now_ms - info.last_ms.load(Ordering::Relaxed);
-            let spared = ClientFlag::BLOCKED | ClientFlag::PUBSUB | ClientFlag::MONITOR;
+            let spared = ClientFlag::BLOCKED
+                | ClientFlag::PUBSUB
+                | ClientFlag::MONITOR
+                | ClientFlag::REPLICA;
             if idle_ms > timeout_ms && !info.has(spared) {
                 log::debug!("Closing idle client");
                 self.close(slot);

@@ -14,6 +14,7 @@ mod ending;
 mod events;
 pub(crate) mod execution;
 mod fanout;
+mod fed;
 mod jobs;
 pub(crate) mod limits;
 pub mod listen;
@@ -86,6 +87,8 @@ pub struct Worker {
     slow: Vec<u32>,
     /// Slots of connections with a large argument that arrives, or did lately.
     arriving: Vec<u32>,
+    /// Slots of connections that are fed.
+    fed: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     orphans: Orphans,
@@ -146,6 +149,7 @@ impl Worker {
             workspace: sealed::Workspace::default(),
             slow: Vec::new(),
             arriving: Vec::new(),
+            fed: Vec::new(),
             jobs: Vec::new(),
             orphans: Orphans::default(),
             is_parked: false,

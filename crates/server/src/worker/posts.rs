@@ -22,6 +22,7 @@ impl Worker {
             Post::Push { to, push } => self.push(to, push),
             Post::Message(message) => return self.fan_out(number, &message),
             Post::Unblock(info) => self.unblock(&info),
+            Post::Feed(info) => self.feed_client(&info),
             Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),

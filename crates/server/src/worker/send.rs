@@ -13,6 +13,10 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
             connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
+            if connection.client.feeder.is_some() && !self.feed(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
             if !connection.output.is_empty()
                 && let Some(range) = connection.replies.take()
             {

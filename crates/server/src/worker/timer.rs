@@ -11,6 +11,7 @@ use crate::engine::server::Switch;
 use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
 use crate::persistence::aof::rewrite;
+use crate::replication::Replication;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
@@ -55,6 +56,7 @@ impl Worker {
         Rates::tick(self.server, self.data.now_ms);
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
+        Replication::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {

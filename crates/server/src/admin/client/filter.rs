@@ -26,7 +26,7 @@ enum FilterField {
     /// Ascending: there may be as many as a command has words, and each client is looked for among
     /// them.
     Id(Vec<u64>),
-    /// None: no client of ours is of that type (primaries, replicas).
+    /// None: no client of ours is of that type (primaries).
     Type(Option<ClientClass>),
     Address(Box<[u8]>),
     LocalAddress(Box<[u8]>),
@@ -159,7 +159,8 @@ fn class(value: &[u8]) -> Result<Option<ClientClass>, Failure> {
     Ok(match &*value.to_ascii_lowercase() {
         b"normal" => Some(ClientClass::Normal),
         b"pubsub" => Some(ClientClass::Pubsub),
-        b"replica" | b"slave" | b"primary" | b"master" => None,
+        b"replica" | b"slave" => Some(ClientClass::Replica),
+        b"primary" | b"master" => None,
         _ => {
             let value = String::from_utf8_lossy(value);
             return Err(Failure::format(format!("ERR Unknown client type '{value}'")));

@@ -11,6 +11,7 @@ mod commands;
 mod keyspace;
 mod memory;
 mod process;
+mod replication;
 mod snapshot;
 mod stats;
 mod threads;
@@ -50,6 +51,8 @@ pub enum Lines {
     Written(InfoWriter),
     /// Fields, then lines that depend on what there is.
     Both(&'static [InfoField], InfoWriter),
+    /// Fields, lines that depend on what there is, and more fields.
+    Around(&'static [InfoField], InfoWriter, &'static [InfoField]),
 }
 
 /// Appends lines that depend on what there is.
@@ -103,7 +106,7 @@ pub static SECTIONS: &[Section] = &[
     memory::MEMORY,
     process::PERSISTENCE,
     stats::STATS,
-    process::REPLICATION,
+    replication::REPLICATION,
     process::CPU,
     process::MODULES,
     commands::COMMANDSTATS,
@@ -141,17 +144,36 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
 impl Section {
     fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
         line(text, format_args!("# {}", self.title));
-        let (fields, written) = match self.lines {
-            Lines::Fields(fields) => (fields, None),
-            Lines::Written(written) => (&[][..], Some(written)),
-            Lines::Both(fields, written) => (fields, Some(written)),
-        };
-        for field in fields {
-            line(text, format_args!("{}:{}", field.name, (field.value)(snapshot)));
-        }
+        let (before, written, after) = self.lines.parts();
+        write_fields(before, snapshot, text);
         if let Some(written) = written {
             written(snapshot, text);
         }
+        write_fields(after, snapshot, text);
+    }
+}
+
+impl Lines {
+    /// Fields, what is written behind them, and the fields behind that.
+    const fn parts(&self) -> (&'static [InfoField], Option<InfoWriter>, &'static [InfoField]) {
+        match *self {
+            Self::Fields(fields) => (fields, None, &[]),
+            Self::Written(written) => (&[], Some(written), &[]),
+            Self::Both(fields, written) => (fields, Some(written), &[]),
+            Self::Around(before, written, after) => (before, Some(written), after),
+        }
+    }
+
+    /// All lines with fixed names.
+    pub fn fields(&self) -> impl Iterator<Item = &'static InfoField> {
+        let (before, _, after) = self.parts();
+        before.iter().chain(after)
+    }
+}
+
+fn write_fields(fields: &[InfoField], snapshot: &Snapshot<'_>, text: &mut String) {
+    for field in fields {
+        line(text, format_args!("{}:{}", field.name, (field.value)(snapshot)));
     }
 }
 
@@ -265,9 +287,8 @@ mod tests {
         for section in SECTIONS {
             assert!(sections.insert(section.name), "{}", section.name);
             assert_eq!(section.name, section.name.to_lowercase());
-            if let Lines::Fields(rows) | Lines::Both(rows, _) = section.lines {
-                rows.iter().for_each(|row| assert!(fields.insert(row.name), "{}", row.name));
-            }
+            let mut names = section.lines.fields().map(|field| field.name);
+            names.for_each(|name| assert!(fields.insert(name), "{name}"));
         }
     }
 

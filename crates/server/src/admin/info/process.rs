@@ -135,7 +135,7 @@ pub(super) const PERSISTENCE: Section = Section {
                 |s| s.server.keyspace.kept_bytes().into(),
             ),
             gauge("aof_enabled", Number, "Whether the append-only file is on (1).", |s| {
-                s.server.log.is_on().into()
+                Aof::of(s.server).is_on().into()
             }),
             gauge("aof_rewrite_in_progress", Number, "Whether it is rewritten (1).", |s| {
                 rewrite::is_rewriting(s.server).into()
@@ -172,28 +172,6 @@ pub(super) const PERSISTENCE: Section = Section {
         ],
         persistence_extras,
     ),
-};
-
-pub(super) const REPLICATION: Section = Section {
-    name: "replication",
-    title: "Replication",
-    shown: SectionShown::Default,
-    lines: Lines::Fields(&[
-        label("role", |_| "master".into()),
-        zero("connected_slaves"),
-        zero("replicas_waiting_psync"),
-        label("master_failover_state", |_| "no-failover".into()),
-        label("master_replid", |s| s.server.run_id.as_str().into()),
-        label("master_replid2", |_| "0".repeat(40).into()),
-        counter("master_repl_offset", Number, "Always 0: there are no replicas.", |_| {
-            InfoValue::Unsigned(0)
-        }),
-        label("second_repl_offset", |_| InfoValue::Signed(-1)),
-        zero("repl_backlog_active"),
-        label("repl_backlog_size", |s| s.server.config.repl_backlog_size().into()),
-        zero("repl_backlog_first_byte_offset"),
-        zero("repl_backlog_histlen"),
-    ]),
 };
 
 pub(super) const CPU: Section = Section {
@@ -241,7 +219,7 @@ fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
 /// What there is to tell of the log while it is on.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     let (server, figures) = (snapshot.server, &Aof::of(snapshot.server).figures);
-    if !server.log.is_on() {
+    if !Aof::of(server).is_on() {
         return;
     }
     let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);

@@ -65,8 +65,7 @@ impl Exposition {
 fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let mut labels: Vec<(&str, String)> = Vec::new();
     for section in SECTIONS {
-        let (Lines::Fields(fields) | Lines::Both(fields, _)) = section.lines else { continue };
-        let told = fields.iter().filter(|field| IDENTITY.contains(&field.name));
+        let told = section.lines.fields().filter(|field| IDENTITY.contains(&field.name));
         labels.extend(told.map(|field| (field.name, (field.value)(snapshot).to_string())));
     }
     let labels: Vec<(&str, &str)> = labels.iter().map(|(name, text)| (*name, &**text)).collect();
@@ -76,8 +75,7 @@ fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 
 /// The numbers among INFO's fields.
 fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
-    let (Lines::Fields(fields) | Lines::Both(fields, _)) = lines else { return };
-    for field in *fields {
+    for field in lines.fields() {
         let (kind, Meaning { unit, help }) = match field.nature {
             Nature::Counter(meaning) => (MetricKind::Counter, meaning),
             Nature::Gauge(meaning) => (MetricKind::Gauge, meaning),
@@ -279,8 +277,7 @@ mod tests {
     fn every_number_of_info_has_a_name_of_its_own() {
         let mut names = std::collections::BTreeSet::new();
         for section in SECTIONS {
-            let (Lines::Fields(fields) | Lines::Both(fields, _)) = section.lines else { continue };
-            for field in fields {
+            for field in section.lines.fields() {
                 let (counter, Meaning { unit, help }) = match field.nature {
                     Nature::Counter(meaning) => (true, meaning),
                     Nature::Gauge(meaning) => (false, meaning),

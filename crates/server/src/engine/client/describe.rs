@@ -86,11 +86,18 @@ pub fn capabilities(info: &ClientInfo) -> &'static str {
 
 /// The class that CLIENT LIST TYPE and the output limits put a client in; who monitors is normal.
 pub fn class(info: &ClientInfo) -> ClientClass {
-    if info.has(ClientFlag::PUBSUB) { ClientClass::Pubsub } else { ClientClass::Normal }
+    if info.has(ClientFlag::REPLICA) {
+        ClientClass::Replica
+    } else if info.has(ClientFlag::PUBSUB) {
+        ClientClass::Pubsub
+    } else {
+        ClientClass::Normal
+    }
 }
 
 /// In the order in which they are shown.
-const FLAGS: [(u32, char); 11] = [
+const FLAGS: [(u32, char); 12] = [
+    (ClientFlag::REPLICA, 'S'),
     (ClientFlag::MONITOR, 'O'),
     (ClientFlag::PUBSUB, 'P'),
     (ClientFlag::MULTI, 'x'),

@@ -3,6 +3,7 @@
 pub mod connection;
 pub mod describe;
 pub mod eviction;
+pub mod feeder;
 pub mod name;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::engine::acl::Rights;
 use crate::engine::acl::user::User;
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
+use crate::engine::client::feeder::Feeder;
 use crate::engine::command::Registered;
 use crate::engine::command::job::{Account, Job};
 use crate::engine::command::transaction::{Transaction, WatchedKey};
@@ -71,6 +73,8 @@ pub struct Client {
     pub blocked: Option<Arc<Waiter>>,
     /// The number in the log of the last change that it made; 0: there is none.
     pub last_record: u64,
+    /// What it is sent beside replies: it is a replica, or is about to be one.
+    pub feeder: Option<Box<dyn Feeder>>,
 }
 
 /// CLIENT REPLY.
@@ -163,6 +167,7 @@ impl ClientFlag {
     pub const CAPA_REDIRECT: u32 = 1 << 9;
     pub const TRACKING: u32 = 1 << 10;
     pub const BROADCAST: u32 = 1 << 11;
+    pub const REPLICA: u32 = 1 << 12;
 }
 
 impl ClientInfo {
@@ -306,6 +311,7 @@ impl Client {
             has_waited: false,
             blocked: None,
             last_record: 0,
+            feeder: None,
         }
     }
 

@@ -2,10 +2,13 @@
 //!
 //! Commands append their effects to the lane of their thread ([`Recorder`]) while they hold their
 //! shards; [`RecordStream`] puts the lanes together and yields the bytes that a file or a replica
-//! gets. While nobody reads the log nothing of it is made. The order itself is `bobbin_store::log`.
+//! gets, and [`Feed`] keeps those for replicas. While nobody reads the log nothing of it is made. The
+//! order itself is `bobbin_store::log`.
 
 mod effects;
+pub mod feed;
 mod stream;
 
 pub use effects::{Effects, Recorder, append_command};
-pub use stream::{RecordStream, append_timestamp};
+pub use feed::Feed;
+pub use stream::{RecordStream, StreamOutput, append_timestamp};

@@ -4,6 +4,14 @@ use bobbin_store::log::{Log, Merger};
 
 use super::effects::{DATABASE_BYTES, LENGTH_BYTES, RecordKind, STAMP_BYTES, append_command};
 
+/// Where the bytes of records go. Both get the same, except for the remarks about time, which are
+/// the file's alone.
+#[derive(Default)]
+pub struct StreamOutput<'a> {
+    pub file: Option<&'a mut Vec<u8>>,
+    pub feed: Option<&'a mut Vec<u8>>,
+}
+
 /// The records of all threads, in the order of their numbers.
 #[derive(Default)]
 pub struct RecordStream {
@@ -21,7 +29,7 @@ impl RecordStream {
     }
 
     /// Appends the next record, if there is one with this number at most; whether there was.
-    pub fn next(&mut self, number_max: u64, out: &mut Vec<u8>) -> bool {
+    pub fn next(&mut self, number_max: u64, output: &mut StreamOutput<'_>) -> bool {
         if self.merger.done() >= number_max {
             return false;
         }
@@ -33,11 +41,20 @@ impl RecordStream {
             effects = rest;
             // Threads look at the clock at their own times; here it never goes back.
             let seconds = i64::from_le_bytes(*stamp);
-            if seconds > self.told_s {
+            if seconds > self.told_s
+                && let Some(file) = &mut output.file
+            {
                 self.told_s = seconds;
-                append_timestamp(out, seconds);
+                append_timestamp(file, seconds);
             }
         }
+        let (Some(out), feed) = (match output {
+            StreamOutput { file: Some(file), feed } => (Some(file), feed.as_mut()),
+            StreamOutput { file: None, feed } => (feed.as_mut(), None),
+        }) else {
+            return true;
+        };
+        let start = out.len();
         let grouped = kind & RecordKind::GROUP != 0;
         if grouped {
             append_command(out, &[b"MULTI"]);
@@ -52,6 +69,9 @@ impl RecordStream {
         }
         if grouped {
             append_command(out, &[b"EXEC"]);
+        }
+        if let Some(feed) = feed {
+            feed.extend_from_slice(&out[start..]);
         }
         true
     }
@@ -120,10 +140,12 @@ mod tests {
         one.record(&mut of_one, false);
         let (mut stream, mut out) = (RecordStream::default(), Vec::new());
         stream.collect(&log);
-        assert!(stream.next(2, &mut out) && stream.next(2, &mut out) && !stream.next(2, &mut out));
+        let mut output = StreamOutput { file: Some(&mut out), feed: None };
+        let mut next = |stream: &mut RecordStream, number| stream.next(number, &mut output);
+        assert!(next(&mut stream, 2) && next(&mut stream, 2) && !next(&mut stream, 2));
         assert_eq!(stream.done(), 2);
         stream.begin_anew();
-        while stream.next(u64::MAX, &mut out) {}
+        while next(&mut stream, u64::MAX) {}
         let words = String::from_utf8(out).unwrap();
         let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
         let expected = "SELECT 0 SET k v MULTI DEL k SELECT 9 INCR n EXEC SELECT 9 DEL a DEL b";
@@ -145,7 +167,7 @@ mod tests {
         stream.collect(&log);
         while stream.next(4, &mut out) {}
         stream.begin_anew();
-        while stream.next(u64::MAX, &mut out) {}
+        while next(&mut stream, u64::MAX) {}
         let words = String::from_utf8(out).unwrap();
         let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
         let expected = "SELECT 0 DEL a DEL a #TS:5 DEL b DEL b DEL c DEL c DEL d DEL d \

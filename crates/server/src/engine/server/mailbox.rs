@@ -30,6 +30,8 @@ pub enum Post {
     Revoked(Arc<[u64]>),
     /// A pause has ended: look again at the clients that it put off.
     Resume,
+    /// There may be more to feed this client with.
+    Feed(Arc<ClientInfo>),
     /// More of the log is on disk: look again at the replies that wait for it.
     Durable,
     /// The number of workers changed: give connections away that are more than a fair share, or all

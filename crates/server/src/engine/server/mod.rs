@@ -24,6 +24,7 @@ use crate::engine::client::Clients;
 use crate::engine::client::eviction::ClientMemory;
 use crate::engine::command::Registry;
 use crate::engine::command::data::Deletes;
+use crate::engine::log::Feed;
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
 use crate::engine::server::pause::Pause;
@@ -83,6 +84,8 @@ pub struct Server {
     pub functions: Functions,
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
+    /// The end of the log as bytes, for replicas.
+    pub feed: Feed,
     /// The error number of the last write or fsync of the log's file; 0: it succeeded.
     pub log_error: AtomicI32,
     pub pressure: Pressure,

@@ -62,6 +62,8 @@ pub struct Aof {
     durable: AtomicU64,
     /// The log was turned on, and has no base yet: what is there counts for nothing.
     waits_for_base: AtomicBool,
+    /// There is a log on disk.
+    is_on: AtomicBool,
     /// How often an `fsync` failed: what it was about may be lost although later ones succeed.
     gaps: AtomicU64,
     /// Those of them that the base makes good. While there are others nothing more counts as
@@ -129,6 +131,17 @@ impl Aof {
     pub fn kept(&self) -> Option<u64> {
         // In this order: the base comes to be there after what it holds is durable.
         (!self.is_waiting_for_base()).then(|| self.durable())
+    }
+
+    /// Whether the log is kept on disk.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Turns the log on disk on or off. The gate is held.
+    fn switch(&self, server: &Server, on: bool) {
+        self.is_on.store(on, Ordering::SeqCst);
+        follow_readers(server);
     }
 
     /// Whether replies have to wait for the disk.
@@ -216,7 +229,7 @@ pub fn start_log(server: &'static Server) -> Result<(), String> {
     let file = load::load_and_open(server)?;
     start_writer(server, Some(file))?;
     let gate = server.gate.take();
-    server.log.switch(true);
+    Aof::of(server).switch(server, true);
     follow_log_config(server);
     drop(gate);
     Ok(())
@@ -226,7 +239,7 @@ pub fn start_log(server: &'static Server) -> Result<(), String> {
 /// of a transaction, half of which no base should hold.
 pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Result<(), String> {
     let on = server.config.appendonly();
-    if on == server.log.is_on() {
+    if on == Aof::of(server).is_on() {
         return Ok(());
     }
     if on {
@@ -234,23 +247,23 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
             log::warn!("Can't create the files of the log: {error}");
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
-        if Aof::of(server).writer.get().is_none() {
-            start_writer(server, None)?;
-        }
+        need_writer(server)?;
         // The base of one that goes on lacks what happens from its cut until now.
         Aof::of(server).rewrites.cancel();
         Aof::of(server).waits_for_base.store(true, Ordering::SeqCst);
-        server.log.switch(true);
+        Aof::of(server).switch(server, true);
         if within || rewrite::cut_is_busy(server) {
             Aof::of(server).rewrites.schedule();
         } else {
             rewrite::begin_rewrite(server, data);
         }
     } else {
-        // Of what the transaction did so far the log needs no half.
-        data.forget_effects();
+        if !server.feed.is_on() {
+            // Of what the transaction did so far the log needs no half.
+            data.forget_effects();
+        }
         Aof::of(server).rewrites.cancel();
-        server.log.switch(false);
+        Aof::of(server).switch(server, false);
         Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
     }
     data.recorder.refresh();
@@ -260,7 +273,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
 
 /// Takes up what `appendfsync` says; the gate is held.
 pub fn follow_log_config(server: &Server) {
-    let holds = server.log.is_on() && server.config.appendfsync() == AppendFsync::Always;
+    let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
     let held = Aof::of(server).holds_replies.swap(holds, Ordering::SeqCst);
     if held && !holds {
         // There may be replies that were promised to wait, and with `no` nothing else would end
@@ -288,7 +301,7 @@ fn settle_log(server: &Server) -> Receiver<()> {
 /// Whether there is a log on disk, with all that it needs, and what is not there yet can be
 /// written.
 pub fn has_log_to_load(server: &Server) -> bool {
-    let waits = server.log.is_on() && Aof::of(server).needs_base();
+    let waits = Aof::of(server).is_on() && Aof::of(server).needs_base();
     let failed = server.log_error.load(Ordering::Relaxed) != 0;
     !waits
         && !failed
@@ -320,6 +333,40 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
         log::error!("Can't start a thread to load with: {error}. Exiting.");
         std::process::exit(1);
     }
+}
+
+/// Has the log made as long as somebody reads it: the disk or replicas. The gate is held.
+pub fn follow_readers(server: &Server) {
+    server.log.switch(Aof::of(server).is_on() || server.feed.is_on());
+}
+
+/// Has the feed read from here on; `begin` is told the offset, by the log's thread. The gate is
+/// held.
+pub fn splice_feed(
+    server: &'static Server,
+    begin: impl FnOnce(u64) + Send + 'static,
+) -> Result<(), String> {
+    need_writer(server)?;
+    let (after, then) = (server.log.last(), Box::new(begin));
+    Aof::of(server).order(server, WriterOrder::Feed { after, then, begins: true });
+    Ok(())
+}
+
+/// Calls `then` from the log's thread once the feed has a record, with the offset behind it.
+pub fn reach_in_feed(
+    server: &'static Server,
+    number: u64,
+    then: impl FnOnce(u64) + Send + 'static,
+) -> Result<(), String> {
+    need_writer(server)?;
+    let then = Box::new(then);
+    Aof::of(server).order(server, WriterOrder::Feed { after: number, then, begins: false });
+    Ok(())
+}
+
+/// Sees to it that there is a thread that reads the log.
+fn need_writer(server: &'static Server) -> Result<(), String> {
+    if Aof::of(server).writer.get().is_none() { start_writer(server, None) } else { Ok(()) }
 }
 
 fn start_writer(server: &'static Server, file: Option<File>) -> Result<(), String> {

@@ -187,7 +187,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     *rewrites.current.lock() =
         Some(CurrentRewrite { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
     let (done, rotated) = channel();
-    if server.log.is_on() {
+    if Aof::of(server).is_on() {
         Aof::of(server).order(server, WriterOrder::Rotate { after: server.log.last(), done });
     } else {
         // There is nothing to go on with: the base alone is written. The other end is below.
@@ -209,7 +209,7 @@ fn rewrite_failed(server: &Server) {
 /// A rewrite came to nothing. One that the log needs is tried again.
 fn try_rewrite_again(server: &Server) {
     let rewrites = &Aof::of(server).rewrites;
-    let is_needed = server.log.is_on() && Aof::of(server).needs_base();
+    let is_needed = Aof::of(server).is_on() && Aof::of(server).needs_base();
     if !rewrites.is_cancelled() {
         let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };

@@ -19,7 +19,7 @@ use super::AofDirectory;
 use super::syncer::{self, Syncer};
 use crate::base::files::{self, DATA_MODE, File};
 use crate::config::AppendFsync;
-use crate::engine::log::RecordStream;
+use crate::engine::log::{RecordStream, StreamOutput};
 use crate::engine::server::{Server, exit_at_once};
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
@@ -36,6 +36,8 @@ pub(super) struct AofWriter {
     orders: Vec<WriterOrder>,
     /// Merged and not written.
     pending: Vec<u8>,
+    /// Merged, and on its way to the feed.
+    feeding: Vec<u8>,
     /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
     /// noted.
     noted: usize,
@@ -61,6 +63,9 @@ pub(super) enum WriterOrder {
     Stop { after: u64 },
     /// Force everything up to a number to disk and say so.
     Settle { number: u64, done: Sender<()> },
+    /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there on,
+    /// and nothing before.
+    Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
 }
 
 /// Sleep for `nap`, then until there is something to do, at most for `timeout`.
@@ -83,14 +88,14 @@ impl WriterOrder {
     /// The record behind which it is carried out.
     const fn after(&self) -> u64 {
         match self {
-            Self::Rotate { after, .. } | Self::Stop { after } => *after,
+            Self::Rotate { after, .. } | Self::Stop { after } | Self::Feed { after, .. } => *after,
             Self::Settle { number, .. } => *number,
         }
     }
 
     /// Whether what comes behind that record goes elsewhere.
     const fn is_boundary(&self) -> bool {
-        !matches!(self, Self::Settle { .. })
+        !matches!(self, Self::Settle { .. } | Self::Feed { begins: false, .. })
     }
 }
 
@@ -115,6 +120,7 @@ impl AofWriter {
             syncer: None,
             orders: Vec::new(),
             pending: Vec::new(),
+            feeding: Vec::new(),
             noted: 0,
             merged: 0,
             written: 0,
@@ -175,6 +181,9 @@ impl AofWriter {
             self.write_collected();
             self.sync();
         }
+        if self.server.feed.is_on() {
+            self.server.publish_feed();
+        }
         if self.aof.durable() > unsynced {
             self.aof.note_step(clock, clock.since(started));
         }
@@ -219,16 +228,28 @@ impl AofWriter {
 
     /// Merges records into `pending`. Returns whether there may be more of them.
     fn merge(&mut self) -> bool {
-        let boundary = self.boundary();
-        if self.file.is_none() {
+        self.merge_up_to(self.boundary())
+    }
+
+    fn merge_up_to(&mut self, boundary: u64) -> bool {
+        let feed = &self.server.feed;
+        let (writes, feeds) = (self.file.is_some(), feed.is_on());
+        if !writes && !feeds {
             self.stream.skip(boundary);
             self.merged = self.stream.done();
             return false;
         }
-        while self.pending.len() < CHUNK_BYTES {
-            if !self.stream.next(boundary, &mut self.pending) {
+        while self.pending.len().max(self.feeding.len()) < CHUNK_BYTES {
+            let file = writes.then_some(&mut self.pending);
+            let feed = feeds.then_some(&mut self.feeding);
+            if !self.stream.next(boundary, &mut StreamOutput { file, feed }) {
                 break;
             }
+        }
+        if feeds {
+            feed.append(self.stream.done(), &self.feeding);
+            self.feeding.clear();
+            self.feeding.shrink_to(CHUNK_BYTES);
         }
         let more = self.stream.done() > self.merged;
         self.merged = self.stream.done();
@@ -443,7 +464,8 @@ impl AofWriter {
         // ends the server.
         let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
         let gives_up = self.failed && !may_wait;
-        if self.written < after && !gives_up {
+        let is_fed = matches!(first, WriterOrder::Feed { .. }) && self.merged >= after;
+        if self.written < after && !gives_up && !is_fed {
             return false;
         }
         match self.orders.remove(0) {
@@ -461,6 +483,12 @@ impl AofWriter {
                 drop(done.send(rotated));
             }
             WriterOrder::Stop { after } => self.stop(after),
+            WriterOrder::Feed { then, begins, .. } => {
+                if begins {
+                    self.stream.begin_anew();
+                }
+                then(self.server.feed.end_offset());
+            }
             WriterOrder::Settle { done, .. } => {
                 self.sync_now();
                 // Who gave up waiting does not mind.
@@ -515,8 +543,7 @@ impl AofWriter {
         let aof = self.aof;
         aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
         aof::note_log_outcome(self.server, &Ok(()));
-        self.stream.skip(after);
-        self.merged = self.stream.done();
+        while self.merge_up_to(after) {}
         self.written = self.merged;
         self.now_durable(self.written);
     }

@@ -222,6 +222,16 @@ impl ConnectionOutput {
         }
     }
 
+    /// Appends bytes that others have as well.
+    pub fn push_shared(&mut self, bytes: SharedSlice) {
+        if bytes.len() < FIRST_BLOCK {
+            self.push(&bytes);
+        } else {
+            self.len += bytes.len();
+            self.push_piece(OutputPiece::Shared(bytes));
+        }
+    }
+
     /// Appends the replies of an arena that is given away.
     pub fn push_arena(&mut self, arena: Arena) {
         if arena.parts.is_empty() {
@@ -295,6 +305,11 @@ impl ConnectionOutput {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes that are left to send.
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether there is something that may be sent.

@@ -1,0 +1,42 @@
+//! What sends a connection bytes that are no replies: the copy of all keys and the stream that a
+//! replica gets.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ClientInfo;
+use crate::engine::client::connection::output::ConnectionOutput;
+use crate::engine::server::Server;
+use crate::engine::server::mailbox::Post;
+
+/// What feeds a connection. Its worker asks it for more whenever the connection has sent most of
+/// what it had, somebody has woken it, and once a second.
+pub trait Feeder: Any + Send {
+    /// Appends about `bytes_max` bytes that may be sent now, if there are as many.
+    fn fill(&mut self, now_ms: i64, bytes_max: usize, output: &mut ConnectionOutput) -> Feeding;
+
+    /// Bytes that wait for the peer and are not in its output: they count to its output limit.
+    fn waiting_bytes(&self) -> u64;
+}
+
+/// How it goes on with a connection that is fed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Feeding {
+    GoesOn,
+    /// The connection ends at once.
+    Ends,
+}
+
+/// Has the client's worker ask its feeder for more.
+pub fn wake(server: &Server, client: &Arc<ClientInfo>) {
+    let mut worker = client.worker.load(Ordering::Acquire);
+    while !server.workers.post(worker, Post::Feed(Arc::clone(client))) {
+        // The worker has ended: its clients have gone to others before that, or the server ends.
+        let now = client.worker.load(Ordering::Acquire);
+        if now == worker {
+            return;
+        }
+        worker = now;
+    }
+}

@@ -1,0 +1,335 @@
+//! The log as one stream of bytes that replicas read: what was merged last, by offset.
+//!
+//! Offsets count all bytes since the stream began, as PSYNC and `master_repl_offset` do. The thread
+//! that merges the log appends; readers take slices of the same bytes, so many replicas cost one
+//! buffer. The backlog is the end of the stream: at least `backlog_max` bytes of it, if there were
+//! as many, and all that a reader still needs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bobbin_resp::SharedSlice;
+use bobbin_sync::Mutex;
+
+use super::append_command;
+use crate::engine::client::{ClientInfo, feeder};
+use crate::engine::server::Server;
+
+/// What is kept of the stream.
+#[derive(Default)]
+pub struct Feed {
+    state: Mutex<FeedState>,
+    is_on: AtomicBool,
+    /// The offset behind the last byte that readers may have.
+    published: AtomicU64,
+}
+
+#[derive(Default)]
+struct FeedState {
+    chunks: VecDeque<Chunk>,
+    /// The offset of the first byte that is kept.
+    start: u64,
+    /// The offset behind the last byte.
+    end: u64,
+    /// Records and where they end: the last record of each round of merging.
+    marks: VecDeque<Mark>,
+    readers: Vec<Arc<ReaderState>>,
+}
+
+/// What a reader and the feed know of each other.
+struct ReaderState {
+    /// The offset of the byte that it reads next.
+    at: AtomicU64,
+    /// The client that is told when there is more; `None`: the reader only keeps what follows.
+    client: Option<Arc<ClientInfo>>,
+    /// It was told, and has not looked since.
+    is_told: AtomicBool,
+}
+
+struct Chunk {
+    /// The offset of its first byte.
+    start: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    number: u64,
+    end: u64,
+}
+
+/// One who reads the stream. What it has not read is kept.
+pub struct FeedReader {
+    state: Arc<ReaderState>,
+}
+
+/// A chunk takes no more once it has this many bytes.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// The least that is allocated at once.
+const CHUNK_MIN: usize = 4 * 1024;
+/// For older records than these many rounds have, the oldest known offset stands.
+const MARKS_MAX: usize = 4096;
+
+impl Feed {
+    /// Whether anybody may want the stream.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Begins to keep the stream, from an offset on, with nothing before it. The gate is held.
+    pub fn begin(&self, offset: u64) {
+        let mut state = self.state.lock();
+        *state = FeedState { start: offset, end: offset, ..FeedState::default() };
+        self.published.store(offset, Ordering::SeqCst);
+        self.is_on.store(true, Ordering::SeqCst);
+    }
+
+    /// Forgets the stream; its offset stays. The gate is held.
+    pub fn end(&self) {
+        self.is_on.store(false, Ordering::SeqCst);
+        let mut state = self.state.lock();
+        *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
+    }
+
+    /// Appends the bytes of all records up to a number. They are not published.
+    pub fn append(&self, number: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let state = &mut *self.state.lock();
+        state.push(bytes);
+        if state.marks.len() == MARKS_MAX {
+            state.marks.pop_front();
+        }
+        state.marks.push_back(Mark { number, end: state.end });
+    }
+
+    /// Lets readers have all that was appended, and forgets what nobody needs. `tell` gets the
+    /// clients that wait for more.
+    pub fn publish(&self, backlog_max: u64, mut tell: impl FnMut(&Arc<ClientInfo>)) {
+        let mut state = self.state.lock();
+        let end = state.end;
+        if self.published.swap(end, Ordering::SeqCst) == end {
+            return;
+        }
+        state.trim(backlog_max);
+        let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
+        let waiting: Vec<_> = state.readers.iter().filter(waits).cloned().collect();
+        drop(state);
+        waiting.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
+    }
+
+    /// Appends a command that belongs to no record, such as a PING. It is published with what
+    /// comes next.
+    pub fn insert(&self, args: &[&[u8]]) {
+        let mut bytes = Vec::new();
+        append_command(&mut bytes, args);
+        self.state.lock().push(&bytes);
+    }
+
+    /// The offset behind the last byte that readers may have: `master_repl_offset`.
+    pub fn published(&self) -> u64 {
+        self.published.load(Ordering::SeqCst)
+    }
+
+    /// The offset behind the last byte, published or not.
+    pub fn end_offset(&self) -> u64 {
+        self.state.lock().end
+    }
+
+    /// The offset of the first byte that is kept.
+    pub fn start_offset(&self) -> u64 {
+        self.state.lock().start
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.state.lock().chunks.iter().map(|chunk| chunk.bytes.capacity()).sum()
+    }
+
+    /// The offset behind a record, or behind a later one; `None`: it was not merged yet.
+    pub fn offset_behind(&self, number: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let at = state.marks.partition_point(|mark| mark.number < number);
+        state.marks.get(at).map(|mark| mark.end)
+    }
+
+    /// A reader from an offset on; `None`: the byte there is not kept, or was never written.
+    /// `client`: who is told when there is more.
+    pub fn reader(&self, offset: u64, client: Option<Arc<ClientInfo>>) -> Option<FeedReader> {
+        let mut state = self.state.lock();
+        if !(state.start..=state.end).contains(&offset) || !self.is_on() {
+            return None;
+        }
+        let is_told = AtomicBool::new(false);
+        let reader = Arc::new(ReaderState { at: AtomicU64::new(offset), client, is_told });
+        state.readers.push(Arc::clone(&reader));
+        Some(FeedReader { state: reader })
+    }
+
+    /// Hands the bytes that follow to a reader, about `bytes_max` of them.
+    pub fn read(&self, reader: &FeedReader, bytes_max: u64, mut take: impl FnMut(SharedSlice)) {
+        // Before looking at what there is: who publishes later tells it again.
+        reader.state.is_told.store(false, Ordering::SeqCst);
+        let published = self.published();
+        let mut at = reader.offset();
+        if at >= published {
+            return;
+        }
+        let until = published.min(at + bytes_max);
+        let state = self.state.lock();
+        let first = state.chunks.partition_point(|chunk| chunk.end() <= at);
+        for chunk in state.chunks.range(first..) {
+            if at >= until {
+                break;
+            }
+            let end = chunk.end().min(published);
+            let range = (at - chunk.start) as usize..(end - chunk.start) as usize;
+            take(SharedSlice::new(Arc::clone(&chunk.bytes), range));
+            at = end;
+        }
+        reader.state.at.store(at, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Lets replicas have what the feed got.
+    pub fn publish_feed(&self) {
+        let backlog_max = self.config.repl_backlog_size();
+        self.feed.publish(backlog_max, |client| feeder::wake(self, client));
+    }
+}
+
+impl FeedState {
+    fn push(&mut self, bytes: &[u8]) {
+        self.end += bytes.len() as u64;
+        // What a reader has a slice of stays as it is.
+        if let Some(last) = self.chunks.back_mut()
+            && last.bytes.len() + bytes.len() <= CHUNK_BYTES
+            && let Some(whole) = Arc::get_mut(&mut last.bytes)
+        {
+            whole.extend_from_slice(bytes);
+            return;
+        }
+        let mut whole = Vec::with_capacity(bytes.len().max(CHUNK_MIN));
+        whole.extend_from_slice(bytes);
+        let start = self.end - bytes.len() as u64;
+        self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
+    }
+
+    fn trim(&mut self, backlog_max: u64) {
+        self.readers.retain(|reader| Arc::strong_count(reader) > 1);
+        let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
+        let backlog = self.end.saturating_sub(backlog_max);
+        let keep_from = needed.map_or(backlog, |needed| needed.min(backlog));
+        while self.chunks.front().is_some_and(|chunk| chunk.end() <= keep_from) {
+            self.chunks.pop_front();
+        }
+        self.start = self.chunks.front().map_or(self.end, |chunk| chunk.start);
+    }
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl FeedReader {
+    /// The offset of the byte that it reads next.
+    pub fn offset(&self) -> u64 {
+        self.state.at.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(feed: &Feed, reader: &FeedReader, bytes_max: u64) -> String {
+        let mut text = Vec::new();
+        feed.read(reader, bytes_max, |slice| text.extend_from_slice(&slice));
+        String::from_utf8(text).unwrap()
+    }
+
+    fn publish(feed: &Feed, backlog_max: u64) {
+        feed.publish(backlog_max, |_| {});
+    }
+
+    #[test]
+    fn readers_get_what_is_published_from_their_offset_on() {
+        let feed = Feed::default();
+        assert!(feed.reader(0, None).is_none(), "it is off");
+        feed.begin(10);
+        let early = feed.reader(10, None).unwrap();
+        feed.append(1, b"abc");
+        assert_eq!(read(&feed, &early, 100), "", "not published");
+        publish(&feed, 4);
+        feed.append(2, b"def");
+        assert_eq!(read(&feed, &early, 100), "abc");
+        publish(&feed, 4);
+        assert_eq!((feed.start_offset(), feed.published()), (10, 16), "a reader needs it");
+        let late = feed.reader(12, None).unwrap();
+        assert_eq!(read(&feed, &late, 100), "cdef");
+        assert_eq!(read(&feed, &early, 100), "def");
+        assert!(feed.reader(9, None).is_none() && feed.reader(17, None).is_none());
+    }
+
+    #[test]
+    fn the_backlog_is_kept_and_no_more_than_that() {
+        let feed = Feed::default();
+        feed.begin(0);
+        let line = [b'x'; 1000];
+        for number in 1..=1000 {
+            feed.append(number, &line);
+            publish(&feed, 200_000);
+            let kept = feed.published() - feed.start_offset();
+            assert!(kept >= 200_000.min(feed.published()) && kept <= 200_000 + CHUNK_BYTES as u64);
+        }
+        assert!(feed.reader(0, None).is_none());
+        let reader = feed.reader(feed.start_offset(), None).unwrap();
+        for number in 1001..=2000 {
+            feed.append(number, &line);
+            publish(&feed, 200_000);
+        }
+        assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
+        drop(reader);
+        feed.append(2001, &line);
+        publish(&feed, 200_000);
+        assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
+    }
+
+    #[test]
+    fn records_are_found_by_number_or_a_later_one() {
+        let feed = Feed::default();
+        feed.begin(0);
+        feed.append(3, b"abc");
+        feed.append(5, b"de");
+        let found = [1, 3, 4, 5, 6].map(|number| feed.offset_behind(number));
+        assert_eq!(found, [Some(3), Some(3), Some(5), Some(5), None]);
+        for number in 6..6 + MARKS_MAX as u64 {
+            feed.append(number, b"f");
+        }
+        assert_eq!(feed.offset_behind(1), Some(6), "older ones count as the oldest known");
+    }
+
+    #[test]
+    fn what_a_reader_holds_never_changes() {
+        let feed = Feed::default();
+        feed.begin(0);
+        let reader = feed.reader(0, None).unwrap();
+        let mut held = Vec::new();
+        for number in 0..100 {
+            feed.append(number, format!("{number:04}").as_bytes());
+            publish(&feed, 0);
+            if number % 3 == 0 {
+                feed.read(&reader, u64::MAX, |slice| held.push(slice));
+            }
+        }
+        let text: Vec<u8> = held.iter().flat_map(|slice| slice.to_vec()).collect();
+        let expected: String = (0..100).map(|number| format!("{number:04}")).collect();
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

@@ -1,0 +1,263 @@
+//! Commands of replicas and about them: PSYNC, REPLCONF, ROLE, WAIT and the like.
+
+use std::any::Any;
+use std::sync::atomic::Ordering;
+
+use bobbin_resp::Reply;
+
+use super::Replication;
+use super::replica::{Capability, ReplicaFeeder, ReplicaState};
+use crate::engine::blocking::{self, Wait};
+use crate::engine::client::{Client, ClientFlag};
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::server::Server;
+
+fn role(call: &mut Call<'_>) -> Outcome {
+    let replicas = Replication::of(call.server).replicas();
+    let online: Vec<_> =
+        replicas.iter().filter(|replica| replica.state() == ReplicaState::Online).collect();
+    call.reply.array(3);
+    call.reply.bulk(b"master");
+    call.reply.integer(call.server.feed.published() as i64);
+    call.reply.array(online.len());
+    for replica in online {
+        call.reply.array(3);
+        call.reply.bulk(replica.host().as_bytes());
+        call.reply.bulk_i64(i64::from(replica.port.load(Ordering::Relaxed)));
+        call.reply.bulk_i64(replica.acked() as i64);
+    }
+    Ok(())
+}
+
+/// What feeds the client, once it has spoken as a replica does.
+fn feeder<'a>(client: &'a mut Client, server: &'static Server, now_ms: i64) -> &'a mut ReplicaFeeder {
+    let info = &client.info;
+    let feeder =
+        client.feeder.get_or_insert_with(|| Box::new(ReplicaFeeder::new(server, info, now_ms)));
+    let feeder: &mut dyn Any = &mut **feeder;
+    feeder.downcast_mut().expect("only replicas are fed")
+}
+
+/// PSYNC id offset: a replica asks for the stream from a byte on, or else for everything.
+fn psync(call: &mut Call<'_>) -> Outcome {
+    if is_replica(call) {
+        return Ok(());
+    }
+    let (server, now_ms) = (call.server, call.data.now_ms);
+    let replication = Replication::of(server);
+    let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
+        return Err(Failure::NOT_AN_INTEGER);
+    };
+    let feeder = feeder(call.client, server, now_ms);
+    let asks_for_all = call.args[1] == b"?";
+    let stream = u64::try_from(first_byte - 1)
+        .ok()
+        .filter(|_| !asks_for_all)
+        .and_then(|offset| replication.reader(server, call.args[1], offset, &feeder.replica));
+    if let Some(stream) = stream {
+        log::info!("Partial resynchronization request from {} accepted", feeder.replica.host());
+        replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
+        let knows_id = feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::PSYNC2 != 0;
+        let answer =
+            if knows_id { format!("CONTINUE {}", replication.id()) } else { "CONTINUE".to_owned() };
+        feeder.go_on(stream, now_ms);
+        call.reply.simple(&answer);
+        return Ok(());
+    }
+    if !asks_for_all {
+        replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
+    }
+    full_sync(call, false)
+}
+
+/// SYNC: a replica of old asks for everything.
+fn sync(call: &mut Call<'_>) -> Outcome {
+    if is_replica(call) { Ok(()) } else { full_sync(call, true) }
+}
+
+fn is_replica(call: &Call<'_>) -> bool {
+    call.client.info.has(ClientFlag::REPLICA)
+}
+
+fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
+    let (server, now_ms) = (call.server, call.data.now_ms);
+    let feeder = feeder(call.client, server, now_ms);
+    if feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::EOF == 0 {
+        return Err("ERR a full synchronization needs REPLCONF capa eof".into());
+    }
+    log::info!("Full resync requested by replica {}", feeder.replica.host());
+    feeder.wait_for_copy(now_ms, is_plain);
+    Ok(())
+}
+
+/// REPLCONF option value [option value ...]: a replica tells of itself.
+fn replconf(call: &mut Call<'_>) -> Outcome {
+    if call.args.len().is_multiple_of(2) {
+        return Err(Failure::SYNTAX);
+    }
+    let (server, now_ms) = (call.server, call.data.now_ms);
+    let (args, is_replica) = (call.args, is_replica(call));
+    for pair in args[1..].chunks_exact(2) {
+        let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);
+        let replica = &feeder(call.client, server, now_ms).replica;
+        let number = || bobbin_resp::parse_i64(value).ok_or(Failure::NOT_AN_INTEGER);
+        match &*option {
+            b"listening-port" => replica.port.store(number()? as u32, Ordering::Relaxed),
+            b"ip-address" => {
+                if value.len() >= ADDRESS_MAX {
+                    let text = format!("ERR REPLCONF ip-address provided by replica instance is too long: {} bytes", value.len());
+                    return Err(Failure::format(text));
+                }
+                let text = String::from_utf8_lossy(value);
+                *replica.address.lock() = (!value.is_empty()).then(|| text.into());
+            }
+            b"capa" => {
+                let capability = match &*value.to_ascii_lowercase() {
+                    b"eof" => Capability::EOF,
+                    b"psync2" => Capability::PSYNC2,
+                    // What we do not know we do not send.
+                    _ => 0,
+                };
+                replica.capabilities.fetch_or(capability, Ordering::Relaxed);
+            }
+            b"version" => {}
+            b"ack" => {
+                // No reply to this one.
+                if !is_replica {
+                    return Ok(());
+                }
+                let offset = number().map_or(0, |offset| offset.max(0) as u64);
+                let on_disk = match args {
+                    [_, _, _, fack, offset] if fack.eq_ignore_ascii_case(b"fack") => {
+                        bobbin_resp::parse_i64(offset).map(|offset| offset.max(0) as u64)
+                    }
+                    _ => None,
+                };
+                replica.ack(offset, on_disk, now_ms);
+                Replication::of(server).answer_waits(server);
+                return Ok(());
+            }
+            b"getack" => return Ok(()),
+            _ => {
+                let option = String::from_utf8_lossy(pair[0]);
+                return Err(Failure::format(format!("ERR Unrecognized REPLCONF option: {option}")));
+            }
+        }
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// WAIT numreplicas timeout.
+fn wait(call: &mut Call<'_>) -> Outcome {
+    let replicas = call.integer(1)?;
+    let deadline_ms = blocking::deadline_of_ms(call, 2)?;
+    let (server, number) = (call.server, call.client.last_record);
+    let replication = Replication::of(server);
+    let count = replication.count_with(server, number);
+    if count as i64 >= replicas || call.in_transaction {
+        call.reply.integer(count as i64);
+        return Ok(());
+    }
+    let waiter = blocking::block(call, WaitForReplicas { server, number }, &[], deadline_ms);
+    replication.await_replicas(server, waiter, number, replicas as usize);
+    Ok(())
+}
+
+/// A client that waits until replicas have what it wrote.
+struct WaitForReplicas {
+    server: &'static Server,
+    number: u64,
+}
+
+impl Wait for WaitForReplicas {
+    fn timed_out(&self, reply: &mut Reply<'_>) {
+        let count = Replication::of(self.server).count_with(self.server, self.number);
+        reply.integer(count as i64);
+    }
+}
+
+/// Bytes of an address at most, as in Redis.
+const ADDRESS_MAX: usize = 255;
+
+fn replicaof(call: &mut Call<'_>) -> Outcome {
+    if call.word_is(1, "no") && call.word_is(2, "one") {
+        call.reply.ok();
+        return Ok(());
+    }
+    let port = bobbin_resp::parse_i64(call.args[2]);
+    if !port.is_some_and(|port| (0..=65535).contains(&port)) {
+        return Err("ERR Invalid master port".into());
+    }
+    Err("ERR replication is not supported by this version of Bobbin".into())
+}
+
+/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take
+/// over.
+fn failover(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() == 2 && call.word_is(1, "abort") {
+        return Err("ERR No failover in progress.".into());
+    }
+    let (mut has_target, mut has_timeout, mut is_forced) = (false, false, false);
+    let mut at = 1;
+    while at < call.args.len() {
+        let behind = call.args.len() - at - 1;
+        if !has_timeout && behind >= 1 && call.word_is(at, "timeout") {
+            if call.integer(at + 1)? <= 0 {
+                return Err("ERR FAILOVER timeout must be greater than 0".into());
+            }
+            has_timeout = true;
+            at += 2;
+        } else if !has_target && behind >= 2 && call.word_is(at, "to") {
+            call.integer(at + 2)?;
+            has_target = true;
+            at += 3;
+        } else if !is_forced && call.word_is(at, "force") {
+            is_forced = true;
+            at += 1;
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    Err("ERR FAILOVER requires connected replicas.".into())
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE);
+const SYNC: Flags =
+    Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING).with(Flags::NO_MULTI);
+
+pub const COMMANDS: &[Command] = &[
+    Command::new("role", 1, role)
+        .flags(Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE).with(Flags::FAST))
+        .categories(Categories::ADMIN.with(Categories::DANGEROUS))
+        .doc("server", "2.8.12", "O(1)", "Answers what part the server has in replication."),
+    Command::new("replicaof", 3, replicaof)
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
+        .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args"),
+    Command::new("slaveof", 3, replicaof)
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
+        .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args")
+        .deprecated("5.0.0", "`REPLICAOF`"),
+    Command::new("failover", -1, failover)
+        .flags(ADMIN)
+        .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
+        .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
+    Command::new("sync", 1, sync)
+        .flags(SYNC)
+        .doc("server", "1.0.0", "", "A replica asks for all data."),
+    Command::new("psync", -3, psync)
+        .flags(SYNC)
+        .doc("server", "2.8.0", "", "A replica asks for what it has missed.")
+        .syntax("replicationid offset:int"),
+    Command::new("replconf", -1, replconf)
+        .flags(ADMIN.with(Flags::LOADING).with(Flags::ALLOW_BUSY))
+        .doc("server", "3.0.0", "O(1)", "A replica tells of itself."),
+    Command::new("wait", 3, wait)
+        .flags(Flags::BLOCKING)
+        .categories(Categories::CONNECTION)
+        .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
+        .syntax("numreplicas:int timeout:int")
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+];

@@ -1,0 +1,266 @@
+//! Replication: what the server is to other servers.
+//!
+//! As a primary it gives each replica a copy of all keys as they were at one record of the log
+//! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). `commands`
+//! has what replicas and administrators say.
+
+pub mod commands;
+pub mod replica;
+pub mod transfer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use bobbin_sync::Mutex;
+
+use self::replica::{Replica, ReplicaState};
+use self::transfer::Transfer;
+use crate::base::random::random_bytes;
+use crate::engine::blocking::Waiter;
+use crate::engine::client::feeder;
+use crate::engine::command::Data;
+use crate::engine::log::feed::FeedReader;
+use crate::engine::server::{Server, Switch};
+use crate::persistence::aof::{self, rewrite};
+
+/// What is shared about replication.
+pub struct Replication {
+    /// Names the history of which the stream is a part: 40 hexadecimal digits.
+    id: Mutex<Arc<str>>,
+    replicas: Mutex<Vec<Arc<Replica>>>,
+    /// When to look at the clock again (Unix ms).
+    due_ms: AtomicI64,
+    /// When the stream gets the next PING (Unix ms).
+    ping_ms: AtomicI64,
+    /// When the last replica went (Unix ms).
+    alone_since_ms: AtomicI64,
+    /// Clients of WAIT.
+    waits: Mutex<Vec<ReplicaWait>>,
+    pub figures: ReplicationFigures,
+}
+
+/// What INFO tells.
+#[derive(Default)]
+pub struct ReplicationFigures {
+    pub full_syncs: AtomicU64,
+    pub partial_syncs: AtomicU64,
+    pub refused_partial_syncs: AtomicU64,
+}
+
+/// A client of WAIT: how many replicas must have which record.
+struct ReplicaWait {
+    waiter: Arc<Waiter>,
+    number: u64,
+    replicas: usize,
+}
+
+/// How often somebody looks at the clock.
+const LOOK_MS: i64 = 100;
+
+impl Default for Replication {
+    fn default() -> Self {
+        Self {
+            id: Mutex::new(new_id()),
+            replicas: Mutex::default(),
+            due_ms: AtomicI64::new(0),
+            ping_ms: AtomicI64::new(0),
+            alone_since_ms: AtomicI64::new(0),
+            waits: Mutex::default(),
+            figures: ReplicationFigures::default(),
+        }
+    }
+}
+
+/// A name for a new history.
+fn new_id() -> Arc<str> {
+    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+impl Replication {
+    pub fn of(server: &Server) -> &Self {
+        server.parts.get()
+    }
+
+    /// The name of the history.
+    pub fn id(&self) -> Arc<str> {
+        Arc::clone(&self.id.lock())
+    }
+
+    /// All replicas, also those that wait for their copy.
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.replicas.lock().clone()
+    }
+
+    fn add(&self, replica: &Arc<Replica>) {
+        self.replicas.lock().push(Arc::clone(replica));
+        self.due_ms.store(0, Ordering::Relaxed);
+    }
+
+    fn remove(&self, server: &Server, replica: &Arc<Replica>) {
+        let mut replicas = self.replicas.lock();
+        replicas.retain(|other| !Arc::ptr_eq(other, replica));
+        if replicas.is_empty() {
+            self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// How many replicas have everything up to a record.
+    pub fn count_with(&self, server: &Server, number: u64) -> usize {
+        if !server.feed.is_on() {
+            return 0;
+        }
+        let offset = if number == 0 { Some(0) } else { server.feed.offset_behind(number) };
+        let Some(offset) = offset else { return 0 };
+        let has = |replica: &&Arc<Replica>| {
+            replica.state() == ReplicaState::Online && replica.acked() >= offset
+        };
+        self.replicas.lock().iter().filter(has).count()
+    }
+
+    /// Answers a client of WAIT once as many replicas have a record.
+    pub fn await_replicas(
+        &self,
+        server: &'static Server,
+        waiter: Arc<Waiter>,
+        number: u64,
+        replicas: usize,
+    ) {
+        self.waits.lock().push(ReplicaWait { waiter, number, replicas });
+        // Behind the record, so that the answer tells of it.
+        let asks = aof::reach_in_feed(server, number, move |_| {
+            server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
+        });
+        if let Err(error) = asks {
+            log::warn!("Can't ask replicas how far they are: {error}");
+        }
+        self.answer_waits(server);
+    }
+
+    /// Answers the clients of WAIT that have waited long enough.
+    fn answer_waits(&self, server: &Server) {
+        let mut waits = self.waits.lock();
+        if waits.is_empty() {
+            return;
+        }
+        waits.retain(|wait| wait.waiter.is_waiting());
+        let mut over = Vec::new();
+        for wait in waits.extract_if(.., |w| self.count_with(server, w.number) >= w.replicas) {
+            over.push((self.count_with(server, wait.number), wait.waiter));
+        }
+        drop(waits);
+        for (count, waiter) in over {
+            waiter.answer(server, |reply| {
+                reply.integer(count as i64);
+                Ok(())
+            });
+        }
+    }
+
+    /// Does what is due by the clock. Called by every worker, now and then, with nothing held.
+    #[inline]
+    pub fn tick(server: &'static Server, data: &mut Data) {
+        let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
+        if data.now_ms >= due_ms {
+            Self::of(server).look(server, data, due_ms);
+        }
+    }
+
+    #[cold]
+    fn look(&self, server: &'static Server, data: &mut Data, due_ms: i64) {
+        let (order, now_ms) = (Ordering::Relaxed, data.now_ms);
+        if self.due_ms.compare_exchange(due_ms, now_ms + LOOK_MS, order, order).is_err() {
+            return;
+        }
+        let replicas = self.replicas();
+        if replicas.is_empty() {
+            self.forget_backlog(server, data);
+            return;
+        }
+        self.ping(server, now_ms);
+        let waiting: Vec<_> =
+            replicas.iter().filter(|r| r.state() == ReplicaState::Waiting).cloned().collect();
+        let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
+        if waiting.is_empty()
+            || server.switches.load() & busy != 0
+            || rewrite::cut_is_busy(server)
+            || !is_time(server, &waiting, now_ms)
+        {
+            return;
+        }
+        if data.hold_gate() {
+            if let Err(error) = self.begin_transfer(server, data, waiting) {
+                log::warn!("Can't begin a full synchronization: {error}");
+            }
+            data.release();
+        }
+    }
+
+    /// Has the stream tell replicas that the primary is alive.
+    fn ping(&self, server: &Server, now_ms: i64) {
+        if server.feed.is_on() && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
+            let period_ms = server.config.repl_ping_replica_period() * 1000;
+            self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
+            server.feed.insert(&[b"PING"]);
+            server.log.wake();
+        }
+    }
+
+    /// Without replicas the backlog is kept for `repl-backlog-ttl`.
+    fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
+        let ttl_ms = server.config.repl_backlog_ttl() * 1000;
+        let alone_ms = data.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
+        if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
+            return;
+        }
+        log::info!("Replication backlog freed after {} seconds without replicas", ttl_ms / 1000);
+        server.feed.end();
+        aof::follow_readers(server);
+        data.recorder.refresh();
+        data.release();
+        // What follows is not in the stream: it is another history.
+        *self.id.lock() = new_id();
+    }
+
+    /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
+    fn begin_transfer(
+        &self,
+        server: &'static Server,
+        data: &mut Data,
+        replicas: Vec<Arc<Replica>>,
+    ) -> Result<(), String> {
+        let beside = transfer::beside().map_err(|error| error.to_string())?;
+        if !server.feed.is_on() {
+            server.feed.begin(server.feed.published());
+            aof::follow_readers(server);
+            data.recorder.refresh();
+        }
+        let transfer = Arc::new(Transfer::new(server, &replicas));
+        let spliced = Arc::clone(&transfer);
+        aof::splice_feed(server, move |offset| spliced.begin(offset))?;
+        let cut = server.begin_cut(data, "full synchronization");
+        self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
+        log::info!("Starting full synchronization of {} replicas", replicas.len());
+        for replica in replicas {
+            replica.receive(&transfer);
+            feeder::wake(server, &replica.client);
+        }
+        beside.run(move || transfer.run(cut));
+        Ok(())
+    }
+
+    /// A reader of the stream from an offset of this history on.
+    fn reader(&self, server: &Server, id: &[u8], offset: u64, replica: &Replica) -> Option<FeedReader> {
+        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes());
+        is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
+    }
+}
+
+/// Whether no more replicas are awaited before the copy begins.
+fn is_time(server: &Server, waiting: &[Arc<Replica>], now_ms: i64) -> bool {
+    let config = &server.config;
+    let since_ms = waiting.iter().map(|replica| replica.since_ms()).min().unwrap_or(now_ms);
+    let delay_ms =
+        if config.repl_diskless_sync() { config.repl_diskless_sync_delay() * 1000 } else { 0 };
+    let enough = config.repl_diskless_sync_max_replicas() as usize;
+    now_ms - since_ms >= delay_ms || enough > 0 && waiting.len() >= enough
+}

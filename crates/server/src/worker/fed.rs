@@ -1,0 +1,63 @@
+//! Connections that are fed: replicas, which get more than replies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Worker, touch};
+use crate::engine::client::ClientInfo;
+use crate::engine::client::feeder::{self, Feeding};
+
+/// A feeder is asked for more as long as fewer bytes than this wait to be sent.
+const OUTPUT_MAX: usize = 256 * 1024;
+
+impl Worker {
+    /// Has a connection's feeder fill its output, behind its replies; whether the connection is
+    /// still there.
+    #[cold]
+    pub(super) fn feed(&mut self, slot: u32) -> bool {
+        if !self.fed.contains(&slot) {
+            self.fed.push(slot);
+        }
+        let Some(connection) = self.connections.at(slot) else { return false };
+        if let Some(range) = connection.replies.take() {
+            connection.output.push_replies(&self.arena, range, 0);
+        }
+        let Some(feeder) = &mut connection.client.feeder else { return true };
+        let room = OUTPUT_MAX.saturating_sub(connection.output.len());
+        if connection.closing || room == 0 {
+            return true;
+        }
+        match feeder.fill(self.data.now_ms, room, &mut connection.output) {
+            Feeding::GoesOn => true,
+            Feeding::Ends => {
+                self.close(slot);
+                false
+            }
+        }
+    }
+
+    /// There may be more for a client.
+    pub(super) fn feed_client(&mut self, client: &Arc<ClientInfo>) {
+        let token = *client.token.lock();
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == client.id => {
+                touch(&mut self.touched, connection);
+            }
+            _ if client.gone.load(Ordering::Acquire) => {}
+            // It has moved.
+            _ => feeder::wake(self.server, client),
+        }
+    }
+
+    /// Once a second: feeders look at the clock.
+    pub(super) fn look_at_fed(&mut self) {
+        let Self { fed, connections, touched, .. } = self;
+        fed.retain(|&slot| match connections.at(slot) {
+            Some(connection) if connection.client.feeder.is_some() => {
+                touch(touched, connection);
+                true
+            }
+            _ => false,
+        });
+    }
+}
