@@ -5,16 +5,14 @@ use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
 use crate::engine::command::job::{Job, Slice};
-use crate::engine::command::{
-    Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome,
-};
+use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
 use crate::engine::lazyfree;
 use crate::persistence::save;
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
     call.data.propagate(call.args);
-    let flushed = take_everything(call.data);
+    let flushed = call.data.flush_all();
     let server = call.server;
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
     save::abort_save(server);
@@ -26,20 +24,9 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Takes all keys of all databases out; the gate is held.
-fn take_everything(data: &mut Data) -> Vec<Database> {
-    let mut flushed = Vec::new();
-    for index in 0..SHARDS {
-        let databases = data.visit(index, |shard| shard.databases());
-        flushed.extend((0..databases).map(|database| data.flush(index, database)));
-    }
-    data.all_changed();
-    flushed
-}
-
 /// Deletes all keys of all databases; the gate is held.
 pub(super) fn flush_everything(call: &mut Call<'_>) {
-    drop(take_everything(call.data));
+    drop(call.data.flush_all());
 }
 
 fn flushdb(call: &mut Call<'_>) -> Outcome {

@@ -1,7 +1,5 @@
 //! Commands about the process: TIME, SHUTDOWN and the like.
 
-
-
 use super::shutdown::Shutdown;
 use crate::admin::lolwut;
 use crate::base::clock::system_us;

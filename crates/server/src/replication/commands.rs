@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bobbin_resp::Reply;
 
 use super::Replication;
+use super::link::LinkState;
 use super::replica::{Capability, ReplicaFeeder, ReplicaState};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
@@ -13,6 +14,20 @@ use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome}
 use crate::engine::server::Server;
 
 fn role(call: &mut Call<'_>) -> Outcome {
+    if let Some(link) = Replication::of(call.server).link() {
+        call.reply.array(5);
+        call.reply.bulk(b"slave");
+        call.reply.bulk(link.host.as_bytes());
+        call.reply.integer(i64::from(link.port));
+        call.reply.bulk(match link.state() {
+            LinkState::Connect => b"connect",
+            LinkState::Connecting => b"connecting",
+            LinkState::Sync => b"sync",
+            LinkState::Connected => b"connected",
+        });
+        call.reply.integer(call.server.feed.published() as i64);
+        return Ok(());
+    }
     let replicas = Replication::of(call.server).replicas();
     let online: Vec<_> =
         replicas.iter().filter(|replica| replica.state() == ReplicaState::Online).collect();
@@ -30,7 +45,11 @@ fn role(call: &mut Call<'_>) -> Outcome {
 }
 
 /// What feeds the client, once it has spoken as a replica does.
-fn feeder<'a>(client: &'a mut Client, server: &'static Server, now_ms: i64) -> &'a mut ReplicaFeeder {
+fn feeder<'a>(
+    client: &'a mut Client,
+    server: &'static Server,
+    now_ms: i64,
+) -> &'a mut ReplicaFeeder {
     let info = &client.info;
     let feeder =
         client.feeder.get_or_insert_with(|| Box::new(ReplicaFeeder::new(server, info, now_ms)));
@@ -57,7 +76,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     if let Some(stream) = stream {
         log::info!("Partial resynchronization request from {} accepted", feeder.replica.host());
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
-        let knows_id = feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::PSYNC2 != 0;
+        let knows_id =
+            feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::PSYNC2 != 0;
         let answer =
             if knows_id { format!("CONTINUE {}", replication.id()) } else { "CONTINUE".to_owned() };
         feeder.go_on(stream, now_ms);
@@ -105,7 +125,10 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             b"listening-port" => replica.port.store(number()? as u32, Ordering::Relaxed),
             b"ip-address" => {
                 if value.len() >= ADDRESS_MAX {
-                    let text = format!("ERR REPLCONF ip-address provided by replica instance is too long: {} bytes", value.len());
+                    let text = format!(
+                        "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                        value.len()
+                    );
                     return Err(Failure::format(text));
                 }
                 let text = String::from_utf8_lossy(value);
@@ -182,14 +205,29 @@ const ADDRESS_MAX: usize = 255;
 
 fn replicaof(call: &mut Call<'_>) -> Outcome {
     if call.word_is(1, "no") && call.word_is(2, "one") {
+        if Replication::of(call.server).link().is_some() {
+            Replication::of(call.server).lead(call.server);
+            log::info!("PRIMARY MODE enabled (user request)");
+        }
+        call.data.recorder.refresh();
         call.reply.ok();
         return Ok(());
     }
-    let port = bobbin_resp::parse_i64(call.args[2]);
-    if !port.is_some_and(|port| (0..=65535).contains(&port)) {
-        return Err("ERR Invalid master port".into());
+    let port = bobbin_resp::parse_i64(call.args[2]).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or("ERR Invalid master port")?;
+    let host = String::from_utf8_lossy(call.args[1]).into_owned();
+    let replication = Replication::of(call.server);
+    if replication.link().is_some_and(|link| link.host == host && link.port == port) {
+        call.reply.simple("OK Already connected to specified master");
+        return Ok(());
     }
-    Err("ERR replication is not supported by this version of Bobbin".into())
+    log::info!("REPLICAOF {host}:{port} enabled (user request)");
+    replication
+        .follow(call.server, host, port)
+        .map_err(|error| Failure::format(format!("ERR {error}")))?;
+    call.data.recorder.refresh();
+    call.reply.ok();
+    Ok(())
 }
 
 /// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take
@@ -232,11 +270,11 @@ pub const COMMANDS: &[Command] = &[
         .categories(Categories::ADMIN.with(Categories::DANGEROUS))
         .doc("server", "2.8.12", "O(1)", "Answers what part the server has in replication."),
     Command::new("replicaof", 3, replicaof)
-        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING).with(Flags::GATE))
         .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
         .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args"),
     Command::new("slaveof", 3, replicaof)
-        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING).with(Flags::GATE))
         .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
         .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args")
         .deprecated("5.0.0", "`REPLICAOF`"),
@@ -244,9 +282,12 @@ pub const COMMANDS: &[Command] = &[
         .flags(ADMIN)
         .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
         .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
-    Command::new("sync", 1, sync)
-        .flags(SYNC)
-        .doc("server", "1.0.0", "", "A replica asks for all data."),
+    Command::new("sync", 1, sync).flags(SYNC).doc(
+        "server",
+        "1.0.0",
+        "",
+        "A replica asks for all data.",
+    ),
     Command::new("psync", -3, psync)
         .flags(SYNC)
         .doc("server", "2.8.0", "", "A replica asks for what it has missed.")

@@ -1,23 +1,28 @@
 //! Replication: what the server is to other servers.
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
-//! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). `commands`
-//! has what replicas and administrators say.
+//! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
+//! replica it follows a primary (`link`, `handshake`). `commands` has what replicas and
+//! administrators say.
 
 pub mod commands;
+pub mod handshake;
+pub mod link;
 pub mod replica;
 pub mod transfer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 
 use bobbin_sync::Mutex;
 
+use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
 use crate::base::random::random_bytes;
 use crate::engine::blocking::Waiter;
-use crate::engine::client::feeder;
+use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::{Server, Switch};
@@ -27,7 +32,11 @@ use crate::persistence::aof::{self, rewrite};
 pub struct Replication {
     /// Names the history of which the stream is a part: 40 hexadecimal digits.
     id: Mutex<Arc<str>>,
+    /// The history that this one went on from, and the offset up to which they are one.
+    earlier: Mutex<Option<(Arc<str>, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
+    /// The connection to the primary; `None`: the server is one. Changes with the gate held.
+    link: Mutex<Option<Arc<Link>>>,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
     /// When the stream gets the next PING (Unix ms).
@@ -61,7 +70,9 @@ impl Default for Replication {
     fn default() -> Self {
         Self {
             id: Mutex::new(new_id()),
+            earlier: Mutex::default(),
             replicas: Mutex::default(),
+            link: Mutex::default(),
             due_ms: AtomicI64::new(0),
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
@@ -84,6 +95,81 @@ impl Replication {
     /// The name of the history.
     pub fn id(&self) -> Arc<str> {
         Arc::clone(&self.id.lock())
+    }
+
+    /// The history that this one went on from, and the offset up to which they are one.
+    pub fn earlier(&self) -> Option<(Arc<str>, u64)> {
+        self.earlier.lock().clone()
+    }
+
+    /// The connection to the primary; `None`: the server is one.
+    pub fn link(&self) -> Option<Arc<Link>> {
+        self.link.lock().clone()
+    }
+
+    /// What a replica may ask its primary to go on with: its history and the offset of the next
+    /// byte.
+    fn position(&self, server: &Server) -> Option<(String, u64)> {
+        server.feed.is_on().then(|| (self.id().to_string(), server.feed.published()))
+    }
+
+    /// What is here is from now on a part of this history alone. The gate is held.
+    fn take_history(&self, id: Arc<str>) {
+        *self.id.lock() = id;
+        *self.earlier.lock() = None;
+    }
+
+    /// The history goes on under another name from an offset on.
+    fn rename(&self, id: Arc<str>, offset: u64) {
+        let mut current = self.id.lock();
+        if *current != id {
+            let earlier = std::mem::replace(&mut *current, id);
+            *self.earlier.lock() = Some((earlier, offset));
+        }
+    }
+
+    /// Makes the server a replica of another one. The gate is held.
+    pub fn follow(&self, server: &'static Server, host: String, port: u16) -> Result<(), String> {
+        // The stream ends with the last record: only then is it known how far we are.
+        let (done, is_merged) = channel();
+        let end = move |_| {
+            server.feed.relay(true);
+            // The link's thread waits for it, if it is not over already.
+            done.send(()).ok();
+        };
+        let link = Link::start(server, host, port, is_merged)?;
+        aof::splice_feed(server, end)?;
+        if let Some(old) = self.link.lock().replace(link) {
+            old.end();
+        }
+        server.switches.set(Switch::LINK_DOWN, true);
+        server.switches.set(Switch::REPLICA, true);
+        self.dismiss(server);
+        Ok(())
+    }
+
+    /// Makes the server a primary. The gate is held.
+    pub fn lead(&self, server: &'static Server) {
+        let Some(link) = self.link.lock().take() else { return };
+        link.end();
+        self.rename(new_id(), server.feed.published());
+        server.switches.set(Switch::REPLICA, false);
+        server.switches.set(Switch::LINK_DOWN, false);
+        server.feed.relay(false);
+        aof::follow_readers(server);
+        if server.feed.is_on()
+            && let Err(error) = aof::splice_feed(server, |_| {})
+        {
+            log::warn!("Can't go on with the stream: {error}");
+        }
+        self.dismiss(server);
+    }
+
+    /// Has all replicas come again: the history may have another name.
+    fn dismiss(&self, server: &Server) {
+        for replica in self.replicas() {
+            client::kill(server, &replica.client);
+        }
     }
 
     /// All replicas, also those that wait for their copy.
@@ -172,11 +258,16 @@ impl Replication {
             return;
         }
         let replicas = self.replicas();
+        let is_primary = self.link().is_none();
         if replicas.is_empty() {
-            self.forget_backlog(server, data);
+            if is_primary {
+                self.forget_backlog(server, data);
+            }
             return;
         }
-        self.ping(server, now_ms);
+        if is_primary {
+            self.ping(server, now_ms);
+        }
         let waiting: Vec<_> =
             replicas.iter().filter(|r| r.state() == ReplicaState::Waiting).cloned().collect();
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
@@ -249,8 +340,20 @@ impl Replication {
     }
 
     /// A reader of the stream from an offset of this history on.
-    fn reader(&self, server: &Server, id: &[u8], offset: u64, replica: &Replica) -> Option<FeedReader> {
-        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes());
+    fn reader(
+        &self,
+        server: &Server,
+        id: &[u8],
+        offset: u64,
+        replica: &Replica,
+    ) -> Option<FeedReader> {
+        let is_earlier = || {
+            let earlier = self.earlier();
+            earlier.is_some_and(|(earlier, end)| {
+                id.eq_ignore_ascii_case(earlier.as_bytes()) && offset <= end
+            })
+        };
+        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes()) || is_earlier();
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

@@ -76,9 +76,15 @@ pub struct ReplicaFeeder {
 enum Source {
     Nothing,
     /// The copy, behind this many bytes of it; then the stream.
-    Copy { transfer: Arc<Transfer>, sent: u64, stream: FeedReader },
+    Copy {
+        transfer: Arc<Transfer>,
+        sent: u64,
+        stream: FeedReader,
+    },
     /// The whole copy was sent, and the replica has not said that it has it.
-    Loaded { stream: FeedReader },
+    Loaded {
+        stream: FeedReader,
+    },
     Stream(FeedReader),
 }
 

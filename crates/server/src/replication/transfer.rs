@@ -69,7 +69,8 @@ pub(super) fn beside() -> io::Result<Beside> {
 
 impl Transfer {
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
-        let reader = |replica: &Arc<Replica>| Reader { client: Arc::clone(&replica.client), taken: 0 };
+        let reader =
+            |replica: &Arc<Replica>| Reader { client: Arc::clone(&replica.client), taken: 0 };
         let state = State {
             chunks: VecDeque::new(),
             start: 0,
@@ -150,8 +151,7 @@ impl Transfer {
         let mut walker = snapshot::walker(server);
         let keys = AtomicU64::new(0);
         let mut sink = self.as_ref();
-        let written =
-            snapshot::write(server, &mut walker, cut, Purpose::File, &keys, &mut sink);
+        let written = snapshot::write(server, &mut walker, cut, Purpose::File, &keys, &mut sink);
         server.end_cut();
         match &written {
             Ok(()) => log::info!("All keys are on their way to the replicas"),

@@ -20,6 +20,7 @@ const EXPIRE_MS: i64 = 10;
 const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::CRON_PAUSED
     | Switch::LOADING
+    | Switch::REPLICA
     | Switch::LOG_FAILED
     | Switch::LOG_BEHIND;
 /// How often it wakes when there is nothing to do.
@@ -57,7 +58,7 @@ impl Worker {
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
         Replication::tick(self.server, &mut self.data);
-        if self.server.switches.load() & Switch::MAXMEMORY != 0
+        if self.server.switches.load() & (Switch::MAXMEMORY | Switch::REPLICA) == Switch::MAXMEMORY
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
             self.timer.expire_at_ms = self.data.now_ms;

@@ -38,7 +38,9 @@ pub(super) fn guard(
         client.postpone(true);
         return Ok(false);
     }
-    if switches & Switch::MAXMEMORY != 0 {
+    let evicts =
+        switches & Switch::REPLICA == 0 || !context.server.config.replica_ignore_maxmemory();
+    if switches & Switch::MAXMEMORY != 0 && evicts {
         let room = make_room(context, client, output);
         if command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM) {
             match room {
@@ -76,6 +78,9 @@ pub(super) fn may_run(
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
+    if switches & Switch::REPLICA != 0 {
+        may_run_on_replica(server, client, command)?;
+    }
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
@@ -83,6 +88,19 @@ pub(super) fn may_run(
         return Err(server.scripts.busy_failure());
     }
     Ok(!has_to_wait(server, data, client, command))
+}
+
+/// What a replica refuses.
+#[cold]
+fn may_run_on_replica(server: &Server, client: &Client, command: &Registered) -> Outcome {
+    let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+    if writes && server.is_read_only() {
+        return Err(Failure::READONLY);
+    }
+    if server.is_too_stale() && !command.has(Flags::STALE) {
+        return Err(Failure::MASTERDOWN);
+    }
+    Ok(())
 }
 
 /// Evicts keys if there are too many. That a copy of the client's own is gone comes before the

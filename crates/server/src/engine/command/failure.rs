@@ -35,6 +35,10 @@ impl Failure {
     );
 
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
+    pub const READONLY: Self = Self::new("READONLY You can't write against a read only replica.");
+    pub const MASTERDOWN: Self = Self::new(
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    );
     pub const SNAPSHOT_FAILED: Self = Self::new(
         "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
          Commands that may modify the data set are disabled, because this instance is configured to report errors \

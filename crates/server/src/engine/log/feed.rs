@@ -21,6 +21,8 @@ use crate::engine::server::Server;
 pub struct Feed {
     state: Mutex<FeedState>,
     is_on: AtomicBool,
+    /// The bytes are those of a primary, and not the log's.
+    is_relayed: AtomicBool,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
 }
@@ -76,6 +78,22 @@ impl Feed {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Whether the log is to be appended to it.
+    #[inline]
+    pub fn takes_log(&self) -> bool {
+        self.is_on() && !self.is_relayed.load(Ordering::SeqCst)
+    }
+
+    /// From now on the bytes are those of a primary, or the log's. The gate is held.
+    pub fn relay(&self, on: bool) {
+        self.is_relayed.store(on, Ordering::SeqCst);
+    }
+
+    /// Appends bytes of a primary.
+    pub fn append_relayed(&self, bytes: &[u8]) {
+        self.state.lock().push(bytes);
     }
 
     /// Begins to keep the stream, from an offset on, with nothing before it. The gate is held.

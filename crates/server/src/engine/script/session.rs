@@ -217,6 +217,9 @@ impl ScriptSession {
         if !command.has(Flags::WRITE) || self.data().loading {
             return Ok(());
         }
+        if self.server.is_read_only() {
+            return Err(Failure::READONLY);
+        }
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 

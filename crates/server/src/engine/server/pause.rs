@@ -35,9 +35,10 @@ impl Server {
     }
 
     /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while
-    /// clients are paused, nor while a script that must run alone is paused.
+    /// clients are paused, nor while a script that must run alone is paused, nor on a replica.
     pub fn may_expire(&self, now_ms: i64) -> bool {
-        self.switches.load() & Switch::BUSY == 0 && self.paused(now_ms).is_none()
+        let stands_still = Switch::BUSY | Switch::REPLICA;
+        self.switches.load() & stands_still == 0 && self.paused(now_ms).is_none()
     }
 
     /// Starts a pause, or extends the one that is on: the later end and the stricter kind win. The

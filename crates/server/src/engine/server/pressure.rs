@@ -125,6 +125,18 @@ impl Server {
         (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
     }
 
+    /// Whether clients may not write, as their primary alone does.
+    #[cold]
+    pub fn is_read_only(&self) -> bool {
+        self.switches.load() & Switch::REPLICA != 0 && self.config.replica_read_only()
+    }
+
+    /// Whether what there is may be read, although it may be old.
+    #[cold]
+    pub fn is_too_stale(&self) -> bool {
+        self.switches.load() & Switch::LINK_DOWN != 0 && !self.config.replica_serve_stale_data()
+    }
+
     /// What a write is refused with while the log cannot be written.
     #[cold]
     pub fn log_failure(&self) -> String {

@@ -45,6 +45,10 @@ impl Switch {
     pub const SIZED: u32 = 1 << 13;
     /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
     pub const SCRIPTS_UNBOUND: u32 = 1 << 14;
+    /// The server is a replica: its keys are its primary's.
+    pub const REPLICA: u32 = 1 << 15;
+    /// The server is a replica that has no connection to its primary.
+    pub const LINK_DOWN: u32 = 1 << 16;
     /// Writes are refused, as the disk does not take them.
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// What is looked at once a command has run.

@@ -258,7 +258,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
             rewrite::begin_rewrite(server, data);
         }
     } else {
-        if !server.feed.is_on() {
+        if !server.feed.takes_log() {
             // Of what the transaction did so far the log needs no half.
             data.forget_effects();
         }
@@ -337,7 +337,7 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
 
 /// Has the log made as long as somebody reads it: the disk or replicas. The gate is held.
 pub fn follow_readers(server: &Server) {
-    server.log.switch(Aof::of(server).is_on() || server.feed.is_on());
+    server.log.switch(Aof::of(server).is_on() || server.feed.takes_log());
 }
 
 /// Has the feed read from here on; `begin` is told the offset, by the log's thread. The gate is

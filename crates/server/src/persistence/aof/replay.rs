@@ -13,6 +13,7 @@ use crate::engine::command::Data;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
+use crate::engine::log::Recorder;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
 
@@ -74,9 +75,15 @@ impl Replay {
         }
     }
 
+    /// Looks at the clock and at what the configuration says now.
+    pub(crate) fn look_around(&mut self) {
+        self.data.refresh_time(self.server);
+        self.data.follow_config(self.server);
+    }
+
     /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes
     /// no sense. One that fails when it runs failed when it was logged, too.
-    fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+    pub(crate) fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
         let request = Request { command, args, wire: &[], first_hash };
@@ -121,6 +128,11 @@ impl Replay {
     /// Forgets the transaction that was begun.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
+    }
+
+    /// Has what is carried out from now on logged.
+    pub(crate) fn record(&mut self) {
+        self.data.recorder = Recorder::new(self.server.log.lane());
     }
 
     /// Begins another file: each selects its database itself.

@@ -181,7 +181,7 @@ impl AofWriter {
             self.write_collected();
             self.sync();
         }
-        if self.server.feed.is_on() {
+        if self.server.feed.takes_log() {
             self.server.publish_feed();
         }
         if self.aof.durable() > unsynced {
@@ -233,7 +233,7 @@ impl AofWriter {
 
     fn merge_up_to(&mut self, boundary: u64) -> bool {
         let feed = &self.server.feed;
-        let (writes, feeds) = (self.file.is_some(), feed.is_on());
+        let (writes, feeds) = (self.file.is_some(), feed.takes_log());
         if !writes && !feeds {
             self.stream.skip(boundary);
             self.merged = self.stream.done();

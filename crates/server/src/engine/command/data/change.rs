@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
-use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef};
+use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
 
 use super::super::Failure;
 use super::{Data, Key};
@@ -233,6 +233,17 @@ impl Data {
         for entry in self.garbage.drain(..) {
             crate::engine::lazyfree::free(entry);
         }
+    }
+
+    /// Takes all keys of all databases out; the gate is held.
+    pub fn flush_all(&mut self) -> Vec<Database> {
+        let mut flushed = Vec::new();
+        for index in 0..SHARDS {
+            let databases = self.visit(index, |shard| shard.databases());
+            flushed.extend((0..databases).map(|database| self.flush(index, database)));
+        }
+        self.all_changed();
+        flushed
     }
 
     /// A shard's part of a database, taken out with all its keys.

@@ -1,0 +1,498 @@
+//! A replica's connection to its primary: one thread that receives all keys, and then carries out
+//! the stream.
+//!
+//! The thread ends when the server gets another part. Whoever decides that holds the gate, so
+//! nothing of the old primary is carried out behind it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use bobbin_resp::{Limits, Parser, Step};
+use bobbin_sync::Mutex;
+
+use super::Replication;
+use super::handshake::{Handshake, Introduction, NextStep};
+use crate::base::cores::CoreWork;
+use crate::base::files::{self, DATA_MODE, disk};
+use crate::engine::lazyfree;
+use crate::engine::log::append_command;
+use crate::engine::server::{Server, Switch, background};
+use crate::persistence::aof::replay::Replay;
+use crate::persistence::{aof, load};
+
+/// The connection to a primary.
+pub struct Link {
+    pub host: String,
+    pub port: u16,
+    /// `LinkState`.
+    state: AtomicU8,
+    /// The server has another part now.
+    is_over: AtomicBool,
+    /// What is connected at the moment: so that the thread need not be waited for.
+    socket: Mutex<Option<TcpStream>>,
+    /// When something came last (Unix ms).
+    pub heard_ms: AtomicI64,
+    /// Since when the link is down (Unix ms).
+    pub down_since_ms: AtomicI64,
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum LinkState {
+    /// There is none.
+    Connect,
+    Connecting,
+    /// All keys are received.
+    Sync,
+    Connected,
+}
+
+/// What the thread has at hand while it is connected.
+struct Session<'a> {
+    server: &'static Server,
+    link: &'a Link,
+    replay: &'a mut Replay,
+    socket: TcpStream,
+    /// Bytes that came and are not used; `at` of them are.
+    input: Vec<u8>,
+    at: usize,
+    acked: Instant,
+}
+
+/// How long the thread waits before it tries again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a replica says how far it is.
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a read waits at most: then the thread looks at the clock.
+const READ_WAIT: Duration = Duration::from_millis(100);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes of a line of the handshake, at most.
+const LINE_MAX: usize = 64 * 1024;
+/// Bytes that mark the end of a copy whose length is not known.
+const MARK_BYTES: usize = 40;
+
+impl Link {
+    /// Starts the thread that follows this primary.
+    pub fn start(
+        server: &'static Server,
+        host: String,
+        port: u16,
+        is_merged: Receiver<()>,
+    ) -> Result<Arc<Self>, String> {
+        let link = Arc::new(Self {
+            host,
+            port,
+            state: AtomicU8::new(LinkState::Connect as u8),
+            is_over: AtomicBool::new(false),
+            socket: Mutex::new(None),
+            heard_ms: AtomicI64::new(0),
+            down_since_ms: AtomicI64::new(server.clock.now_ms()),
+        });
+        let run = Arc::clone(&link);
+        background::start("bobbin-replica", CoreWork::Background, move || {
+            run.run(server, &is_merged)
+        })
+        .map_err(|error| format!("Can't start a thread: {error}"))?;
+        Ok(link)
+    }
+
+    pub fn state(&self) -> LinkState {
+        match self.state.load(Ordering::SeqCst) {
+            0 => LinkState::Connect,
+            1 => LinkState::Connecting,
+            2 => LinkState::Sync,
+            _ => LinkState::Connected,
+        }
+    }
+
+    fn set_state(&self, server: &Server, state: LinkState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+        if !self.is_over() {
+            server.switches.set(Switch::LINK_DOWN, state != LinkState::Connected);
+        }
+    }
+
+    /// Nothing of this primary is carried out any more. The gate is held.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(socket) = &*self.socket.lock() {
+            // It may be closed already.
+            socket.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn run(&self, server: &'static Server, is_merged: &Receiver<()>) {
+        // What was changed before belongs to the stream. An error: the server ends.
+        if is_merged.recv().is_err() {
+            return;
+        }
+        let Ok(mut replay) = Replay::new(server) else {
+            log::warn!("Too many threads to follow a primary");
+            return;
+        };
+        replay.record();
+        replay.data.enter();
+        replay.data.hold_gate_anyway();
+        if !self.is_over() {
+            aof::follow_readers(server);
+        }
+        replay.data.release();
+        replay.data.leave();
+        while !self.is_over() {
+            if let Err(error) = self.follow(server, &mut replay)
+                && !self.is_over()
+            {
+                log::warn!("Connection with primary lost: {error}");
+            }
+            replay.abandon_transaction();
+            *self.socket.lock() = None;
+            if self.state() == LinkState::Connected {
+                self.down_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+            }
+            self.set_state(server, LinkState::Connect);
+            if !self.is_over() {
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+
+    fn follow(&self, server: &'static Server, replay: &mut Replay) -> io::Result<()> {
+        self.set_state(server, LinkState::Connecting);
+        log::info!("Connecting to PRIMARY {}:{}", self.host, self.port);
+        let timeout = Duration::from_secs(server.config.repl_timeout().max(1) as u64);
+        let socket = self.connect(timeout)?;
+        *self.socket.lock() = Some(socket.try_clone()?);
+        if self.is_over() {
+            return Ok(());
+        }
+        let session = Session {
+            server,
+            link: self,
+            replay,
+            socket,
+            input: Vec::new(),
+            at: 0,
+            acked: Instant::now(),
+        };
+        session.follow()
+    }
+
+    fn connect(&self, timeout: Duration) -> io::Result<TcpStream> {
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs()?;
+        let mut last = io::Error::other("the name has no address");
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, timeout) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(READ_WAIT))?;
+                    socket.set_write_timeout(Some(timeout))?;
+                    return Ok(socket);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Session<'_> {
+    fn follow(mut self) -> io::Result<()> {
+        let server = self.server;
+        let replication = Replication::of(server);
+        let (mut handshake, first) = Handshake::begin(introduction(server));
+        self.say(&first)?;
+        loop {
+            let line = self.line()?;
+            match handshake.answer(&line) {
+                NextStep::Say(words) => self.say(&words)?,
+                NextStep::Retry(why) | NextStep::Refused(why) => return Err(io::Error::other(why)),
+                NextStep::GoOn { id } => {
+                    log::info!("Successful partial resynchronization with primary.");
+                    if let Some(id) = id {
+                        replication.rename(id.into(), server.feed.published());
+                    }
+                    break;
+                }
+                NextStep::ReceiveAll { id, offset } => {
+                    log::info!("Full resync from primary: {id}:{offset}");
+                    self.link.set_state(server, LinkState::Sync);
+                    self.receive_all(&id, offset)?;
+                    break;
+                }
+            }
+        }
+        self.link.set_state(server, LinkState::Connected);
+        self.carry_out()
+    }
+
+    /// Receives all keys into a file, and takes them for those that are here.
+    fn receive_all(&mut self, id: &str, offset: u64) -> io::Result<()> {
+        let path = PathBuf::from(format!("temp-{}-sync.rdb", std::process::id()));
+        let received = self.receive_file(&path);
+        let loaded = received.and_then(|()| self.load(&path, id, offset));
+        if let Err(error) = disk::remove_file(&path) {
+            log::debug!("Can't remove {}: {error}", path.display());
+        }
+        loaded
+    }
+
+    fn receive_file(&mut self, path: &std::path::Path) -> io::Result<()> {
+        let header = loop {
+            let line = self.line()?;
+            // Empty lines say that the primary is alive.
+            if !line.is_empty() {
+                break line;
+            }
+        };
+        let Some(what) = header.strip_prefix(b"$") else {
+            let text = String::from_utf8_lossy(&header).into_owned();
+            return Err(io::Error::other(format!("no copy of the keys, but: {text}")));
+        };
+        let mut file = files::create_anew(path, DATA_MODE)?;
+        if let Some(mark) = what.strip_prefix(b"EOF:") {
+            let mark: [u8; MARK_BYTES] = mark
+                .try_into()
+                .map_err(|_| io::Error::other("the mark of the copy is too short"))?;
+            return self.receive_until(&mark, &mut file);
+        }
+        let length = std::str::from_utf8(what).ok().and_then(|text| text.parse::<u64>().ok());
+        let mut left = length.ok_or_else(|| io::Error::other("the copy has no length"))?;
+        while left > 0 {
+            self.fill()?;
+            let part = &self.input[self.at..];
+            let part = &part[..part.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+            file.write_all(part)?;
+            left -= part.len() as u64;
+            self.at += part.len();
+        }
+        Ok(())
+    }
+
+    /// Receives bytes up to a mark, behind which nothing comes before we answer.
+    fn receive_until(&mut self, mark: &[u8], file: &mut files::File) -> io::Result<()> {
+        loop {
+            let rest = &self.input[self.at..];
+            if rest.ends_with(mark) {
+                file.write_all(&rest[..rest.len() - mark.len()])?;
+                self.at = self.input.len();
+                return Ok(());
+            }
+            // The mark may have begun to arrive.
+            let sure = rest.len().saturating_sub(mark.len());
+            file.write_all(&rest[..sure])?;
+            self.at += sure;
+            self.fill_more()?;
+        }
+    }
+
+    /// Takes the keys of a file for those that are here; clients are told to wait.
+    fn load(&mut self, path: &std::path::Path, id: &str, offset: u64) -> io::Result<()> {
+        let server = self.server;
+        let file = disk::open(path)?;
+        let data = &mut self.replay.data;
+        data.enter();
+        data.hold_gate_anyway();
+        if self.link.is_over() {
+            data.release();
+            data.leave();
+            return Ok(());
+        }
+        load::begin_loading(server, &file);
+        let flushed = data.flush_all();
+        server.functions.flush();
+        server.feed.end();
+        data.release();
+        data.leave();
+        lazyfree::free_databases(flushed);
+        let loaded = load::load_beside(server, file);
+        let outcome = match loaded {
+            Ok(loaded) => {
+                load::log_loaded(server, loaded);
+                let data = &mut self.replay.data;
+                data.enter();
+                data.hold_gate_anyway();
+                if !self.link.is_over() {
+                    Replication::of(server).take_history(id.into());
+                    server.feed.begin(offset);
+                    server.feed.relay(true);
+                }
+                data.release();
+                data.leave();
+                self.replay.begin_file();
+                Ok(())
+            }
+            Err(error) => Err(io::Error::other(error)),
+        };
+        load::end_loading(server);
+        log::info!("PRIMARY <-> REPLICA sync: Finished");
+        outcome
+    }
+
+    /// Carries out the stream, for as long as there is one.
+    fn carry_out(&mut self) -> io::Result<()> {
+        let server = self.server;
+        let limits = Limits { multibulk_len_max: usize::MAX, ..Limits::new(usize::MAX) };
+        let mut parser = Parser::default();
+        // The stream begins here.
+        self.input.drain(..self.at);
+        self.at = 0;
+        // Bytes of whole units from the input's start on, all carried out.
+        let mut good = 0;
+        self.acknowledge()?;
+        loop {
+            self.replay.look_around();
+            let mut is_asked = false;
+            loop {
+                let mut args = Vec::new();
+                let mut position = self.at;
+                let step = parser.next(&self.input, &mut position, &limits, &mut args);
+                let step = step.map_err(|error| io::Error::other(format!("{error:?}")))?;
+                match step {
+                    Step::Incomplete { .. } => break,
+                    Step::Empty => {}
+                    Step::Complete => {
+                        if self.link.is_over() {
+                            return Ok(());
+                        }
+                        is_asked |= is_getack(&args);
+                        if !args[0].eq_ignore_ascii_case(b"REPLCONF")
+                            && let Err(complaint) = self.replay.run(&args)
+                        {
+                            let name = String::from_utf8_lossy(args[0]);
+                            log::warn!("The primary's {name} was refused here: {complaint}");
+                        }
+                    }
+                    _ => {
+                        return Err(io::Error::other(
+                            "the stream has something else than commands",
+                        ));
+                    }
+                }
+                self.at = position;
+                if !self.replay.is_in_transaction() {
+                    good = position;
+                }
+            }
+            server.feed.append_relayed(&self.input[..good]);
+            server.publish_feed();
+            self.input.drain(..good);
+            self.at -= good;
+            good = 0;
+            if is_asked || self.acked.elapsed() >= ACK_INTERVAL {
+                self.acknowledge()?;
+            }
+            self.fill_more()?;
+        }
+    }
+
+    /// Says how far the replica is.
+    fn acknowledge(&mut self) -> io::Result<()> {
+        self.acked = Instant::now();
+        let offset = self.server.feed.published().to_string();
+        self.say(&[b"REPLCONF".to_vec(), b"ACK".to_vec(), offset.into_bytes()])
+    }
+
+    fn say(&mut self, words: &[Vec<u8>]) -> io::Result<()> {
+        let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+        let mut bytes = Vec::new();
+        append_command(&mut bytes, &words);
+        self.socket.write_all(&bytes)
+    }
+
+    /// The next line, without its end.
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            let rest = &self.input[self.at..];
+            if let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+                let line = rest[..end].trim_ascii_end().to_vec();
+                self.at += end + 1;
+                return Ok(line);
+            }
+            if rest.len() > LINE_MAX {
+                return Err(io::Error::other("the primary's line is too long"));
+            }
+            self.fill_more()?;
+        }
+    }
+
+    /// Has at least one byte that is not used.
+    fn fill(&mut self) -> io::Result<()> {
+        if self.at == self.input.len() { self.fill_more() } else { Ok(()) }
+    }
+
+    /// Receives more bytes; an error if none come for `repl-timeout`.
+    fn fill_more(&mut self) -> io::Result<()> {
+        if self.at > 0 && self.at == self.input.len() {
+            self.input.clear();
+            self.at = 0;
+        }
+        let started = Instant::now();
+        loop {
+            if self.link.is_over() {
+                return Err(io::Error::other("the server has another primary"));
+            }
+            let len = self.input.len();
+            self.input.resize(len + READ_BYTES, 0);
+            let read = self.socket.read(&mut self.input[len..]);
+            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {
+                    self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let timeout_s = self.server.config.repl_timeout().max(1) as u64;
+                    if started.elapsed() > Duration::from_secs(timeout_s) {
+                        return Err(io::Error::other("Timeout: no data nor PING received"));
+                    }
+                    let connected = self.link.state() == LinkState::Connected;
+                    if connected && self.acked.elapsed() >= ACK_INTERVAL {
+                        self.acknowledge()?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn is_getack(args: &[&[u8]]) -> bool {
+    matches!(args, [name, word, ..]
+        if name.eq_ignore_ascii_case(b"REPLCONF") && word.eq_ignore_ascii_case(b"GETACK"))
+}
+
+/// What the server tells its primary of itself.
+fn introduction(server: &Server) -> Introduction {
+    let config = &server.config;
+    let (user, password) = (config.primaryuser(), config.primaryauth());
+    let mut credentials = Vec::new();
+    if !password.is_empty() {
+        if !user.is_empty() {
+            credentials.push(user.to_vec());
+        }
+        credentials.push(password.to_vec());
+    }
+    let port = match config.replica_announce_port() {
+        0 => config.port(),
+        port => port,
+    };
+    Introduction {
+        credentials,
+        port: port as u16,
+        address: config.replica_announce_ip().to_vec(),
+        position: Replication::of(server).position(server),
+    }
+}
