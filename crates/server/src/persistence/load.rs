@@ -142,6 +142,16 @@ pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loade
     }
 }
 
+/// Loads a file as `load_beside` does, but keeps keys whose time has come: what follows may have
+/// kept them alive, or says that they are dead.
+pub fn load_keeping_expired(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
+    let loading = &Persistence::of(server).loading;
+    loading.keeps_expired.store(true, Ordering::Relaxed);
+    let loaded = load_beside(server, file);
+    loading.keeps_expired.store(false, Ordering::Relaxed);
+    loaded
+}
+
 /// Loads a file in the calling thread, which holds the gate.
 pub fn load_held(
     server: &'static Server,
@@ -325,6 +335,10 @@ fn take_item(
 fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
     let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
     match &*name {
+        "repl-stream-db" => {
+            let database = value.parse().unwrap_or(0);
+            Persistence::of(server).loading.stream_database.store(database, Ordering::Relaxed);
+        }
         "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
         "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
         "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),

@@ -12,7 +12,7 @@ pub mod save;
 pub mod snapshot;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
@@ -62,6 +62,8 @@ pub struct FileLoading {
     pub started_s: AtomicI64,
     pub total_bytes: AtomicU64,
     pub loaded_bytes: AtomicU64,
+    /// The database that the stream behind the file is about.
+    pub stream_database: AtomicU32,
     /// What the file says that its server used.
     pub used_memory: AtomicU64,
     pub last_keys_loaded: AtomicU64,
@@ -93,6 +95,7 @@ impl Persistence {
                 started_s: AtomicI64::new(0),
                 total_bytes: AtomicU64::new(0),
                 loaded_bytes: AtomicU64::new(0),
+                stream_database: AtomicU32::new(0),
                 used_memory: AtomicU64::new(0),
                 last_keys_loaded: AtomicU64::new(0),
                 last_keys_expired: AtomicU64::new(0),

@@ -21,6 +21,9 @@ pub enum Purpose {
     File,
     /// The beginning of a log.
     LogBase,
+    /// What a replica begins with. What it reads then is about this database, unless the stream
+    /// says at once which one it is about.
+    Copy { database: Option<u32> },
 }
 
 /// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
@@ -172,6 +175,9 @@ impl Body {
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
         writer.aux("used-mem", crate::base::memory::used().to_string().as_bytes());
         writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
+        if let Purpose::Copy { database: Some(database) } = purpose {
+            writer.aux("repl-stream-db", database.to_string().as_bytes());
+        }
         for library in server.functions.all() {
             writer.function(&library.source);
         }

@@ -23,7 +23,7 @@ use crate::engine::lazyfree;
 use crate::engine::log::append_command;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::replay::Replay;
-use crate::persistence::{aof, load};
+use crate::persistence::{Persistence, aof, load};
 
 /// The connection to a primary.
 pub struct Link {
@@ -75,6 +75,8 @@ const READ_WAIT: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 64 * 1024;
 /// Bytes of a line of the handshake, at most.
 const LINE_MAX: usize = 64 * 1024;
+/// Commands that are carried out while nobody else gets the gate.
+const BATCH: usize = 64;
 /// Bytes that mark the end of a copy whose length is not known.
 const MARK_BYTES: usize = 40;
 
@@ -218,6 +220,8 @@ impl Session<'_> {
                 NextStep::Say(words) => self.say(&words)?,
                 NextStep::Retry(why) | NextStep::Refused(why) => return Err(io::Error::other(why)),
                 NextStep::GoOn { id } => {
+                    let database = replication.stream_database.load(Ordering::SeqCst);
+                    self.replay.select(database);
                     log::info!("Successful partial resynchronization with primary.");
                     if let Some(id) = id {
                         replication.rename(id.into(), server.feed.published());
@@ -315,7 +319,8 @@ impl Session<'_> {
         data.release();
         data.leave();
         lazyfree::free_databases(flushed);
-        let loaded = load::load_beside(server, file);
+        // Keys whose time has come die when the primary says so.
+        let loaded = load::load_keeping_expired(server, file);
         let outcome = match loaded {
             Ok(loaded) => {
                 load::log_loaded(server, loaded);
@@ -329,7 +334,10 @@ impl Session<'_> {
                 }
                 data.release();
                 data.leave();
-                self.replay.begin_file();
+                let database =
+                    Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
+                self.replay.select(database);
+                Replication::of(server).stream_database.store(database, Ordering::SeqCst);
                 Ok(())
             }
             Err(error) => Err(io::Error::other(error)),
@@ -341,59 +349,81 @@ impl Session<'_> {
 
     /// Carries out the stream, for as long as there is one.
     fn carry_out(&mut self) -> io::Result<()> {
-        let server = self.server;
         let limits = Limits { multibulk_len_max: usize::MAX, ..Limits::new(usize::MAX) };
         let mut parser = Parser::default();
         // The stream begins here.
         self.input.drain(..self.at);
         self.at = 0;
-        // Bytes of whole units from the input's start on, all carried out.
-        let mut good = 0;
         self.acknowledge()?;
         loop {
-            self.replay.look_around();
-            let mut is_asked = false;
-            loop {
-                let mut args = Vec::new();
-                let mut position = self.at;
-                let step = parser.next(&self.input, &mut position, &limits, &mut args);
-                let step = step.map_err(|error| io::Error::other(format!("{error:?}")))?;
-                match step {
-                    Step::Incomplete { .. } => break,
-                    Step::Empty => {}
-                    Step::Complete => {
-                        if self.link.is_over() {
-                            return Ok(());
-                        }
-                        is_asked |= is_getack(&args);
-                        if !args[0].eq_ignore_ascii_case(b"REPLCONF")
-                            && let Err(complaint) = self.replay.run(&args)
-                        {
-                            let name = String::from_utf8_lossy(args[0]);
-                            log::warn!("The primary's {name} was refused here: {complaint}");
-                        }
-                    }
-                    _ => {
-                        return Err(io::Error::other(
-                            "the stream has something else than commands",
-                        ));
-                    }
-                }
-                self.at = position;
-                if !self.replay.is_in_transaction() {
-                    good = position;
-                }
-            }
-            server.feed.append_relayed(&self.input[..good]);
-            server.publish_feed();
-            self.input.drain(..good);
-            self.at -= good;
-            good = 0;
+            let is_asked = self.carry_out_input(&mut parser, &limits)?;
             if is_asked || self.acked.elapsed() >= ACK_INTERVAL {
                 self.acknowledge()?;
             }
             self.fill_more()?;
         }
+    }
+
+    /// Carries out what has come of the stream; whether the primary asks how far we are.
+    fn carry_out_input(&mut self, parser: &mut Parser, limits: &Limits) -> io::Result<bool> {
+        let mut is_asked = false;
+        self.replay.look_around();
+        loop {
+            // While it has entered nobody sees what is carried out and not in the feed.
+            self.replay.data.enter();
+            let batch = self.carry_out_batch(parser, limits);
+            self.replay.data.leave();
+            let (more, asks) = batch?;
+            is_asked |= asks;
+            self.server.publish_feed();
+            if !more {
+                return Ok(is_asked);
+            }
+        }
+    }
+
+    /// Carries out some commands; whether there may be more, and whether the primary asks.
+    fn carry_out_batch(
+        &mut self,
+        parser: &mut Parser,
+        limits: &Limits,
+    ) -> io::Result<(bool, bool)> {
+        let (mut good, mut is_asked, mut more) = (0, false, true);
+        for _ in 0..BATCH {
+            let mut args = Vec::new();
+            let mut position = self.at;
+            let step = parser.next(&self.input, &mut position, limits, &mut args);
+            match step.map_err(|error| io::Error::other(format!("{error:?}")))? {
+                Step::Incomplete { .. } => {
+                    more = false;
+                    break;
+                }
+                Step::Empty => {}
+                Step::Complete => {
+                    if self.link.is_over() {
+                        return Err(io::Error::other("the server has another part"));
+                    }
+                    is_asked |= is_getack(&args);
+                    if !args[0].eq_ignore_ascii_case(b"REPLCONF")
+                        && let Err(complaint) = self.replay.run_entered(&args)
+                    {
+                        let name = String::from_utf8_lossy(args[0]);
+                        log::warn!("The primary's {name} was refused here: {complaint}");
+                    }
+                }
+                _ => return Err(io::Error::other("the stream has something else than commands")),
+            }
+            self.at = position;
+            if !self.replay.is_in_transaction() {
+                good = position;
+            }
+        }
+        let server = self.server;
+        Replication::of(server).stream_database.store(self.replay.database(), Ordering::SeqCst);
+        server.feed.append_relayed(&self.input[..good]);
+        self.input.drain(..good);
+        self.at -= good;
+        Ok((more, is_asked))
     }
 
     /// Says how far the replica is.

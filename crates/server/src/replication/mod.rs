@@ -12,7 +12,7 @@ pub mod replica;
 pub mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use bobbin_sync::Mutex;
@@ -37,6 +37,8 @@ pub struct Replication {
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
+    /// The database that the last command of a primary's stream was about.
+    stream_database: AtomicU32,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
     /// When the stream gets the next PING (Unix ms).
@@ -73,6 +75,7 @@ impl Default for Replication {
             earlier: Mutex::default(),
             replicas: Mutex::default(),
             link: Mutex::default(),
+            stream_database: AtomicU32::new(0),
             due_ms: AtomicI64::new(0),
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
@@ -322,12 +325,21 @@ impl Replication {
         let beside = transfer::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
+            let period_ms = server.config.repl_ping_replica_period() * 1000;
+            self.ping_ms.store(data.now_ms + period_ms, Ordering::Relaxed);
             aof::follow_readers(server);
             data.recorder.refresh();
         }
         let transfer = Arc::new(Transfer::new(server, &replicas));
-        let spliced = Arc::clone(&transfer);
-        aof::splice_feed(server, move |offset| spliced.begin(offset))?;
+        let database = if self.link().is_some() {
+            // All that is carried out is in the stream, and nothing else.
+            transfer.begin(server.feed.end_offset());
+            Some(self.stream_database.load(Ordering::SeqCst))
+        } else {
+            let spliced = Arc::clone(&transfer);
+            aof::splice_feed(server, move |offset| spliced.begin(offset))?;
+            None
+        };
         let cut = server.begin_cut(data, "full synchronization");
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         log::info!("Starting full synchronization of {} replicas", replicas.len());
@@ -335,7 +347,7 @@ impl Replication {
             replica.receive(&transfer);
             feeder::wake(server, &replica.client);
         }
-        beside.run(move || transfer.run(cut));
+        beside.run(move || transfer.run(cut, database));
         Ok(())
     }
 

@@ -28,6 +28,8 @@ pub struct Replica {
     pub capabilities: AtomicU32,
     /// The offset up to which it has the stream.
     acked: AtomicU64,
+    /// How often it said so.
+    acks: AtomicU64,
     /// The offset up to which it has the stream on disk.
     acked_on_disk: AtomicU64,
     /// When it last said how far it is (Unix ms).
@@ -81,9 +83,11 @@ enum Source {
         sent: u64,
         stream: FeedReader,
     },
-    /// The whole copy was sent, and the replica has not said that it has it.
+    /// The whole copy was sent, and the replica has not said that it has it: so often has it said
+    /// how far it is.
     Loaded {
         stream: FeedReader,
+        acks: u64,
     },
     Stream(FeedReader),
 }
@@ -98,6 +102,7 @@ impl Replica {
             version: AtomicU32::new(0),
             capabilities: AtomicU32::new(0),
             acked: AtomicU64::new(0),
+            acks: AtomicU64::new(0),
             acked_on_disk: AtomicU64::new(0),
             acked_ms: AtomicI64::new(now_ms),
             since_ms: AtomicI64::new(now_ms),
@@ -139,6 +144,7 @@ impl Replica {
             self.acked_on_disk.fetch_max(on_disk, Ordering::SeqCst);
         }
         self.acked_ms.store(now_ms, Ordering::Relaxed);
+        self.acks.fetch_add(1, Ordering::SeqCst);
     }
 
     /// It gets this copy.
@@ -237,14 +243,15 @@ impl Feeder for ReplicaFeeder {
                         output.push(transfer.mark());
                         self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
                         *self.replica.transfer.lock() = None;
-                        Source::Loaded { stream }
+                        let acks = self.replica.acks.load(Ordering::SeqCst);
+                        Source::Loaded { stream, acks }
                     }
                 }
             }
-            Source::Loaded { stream } if self.replica.acked() < stream.offset() => {
-                Source::Loaded { stream }
+            Source::Loaded { stream, acks } if self.replica.acks.load(Ordering::SeqCst) == acks => {
+                Source::Loaded { stream, acks }
             }
-            Source::Loaded { stream } => {
+            Source::Loaded { stream, .. } => {
                 log::info!("Synchronization with replica {} succeeded", self.replica.host());
                 self.replica.set_state(ReplicaState::Online);
                 self.server.feed.read(&stream, bytes_max as u64, |bytes| output.push_shared(bytes));
@@ -265,7 +272,9 @@ impl Feeder for ReplicaFeeder {
     fn waiting_bytes(&self) -> u64 {
         match &self.source {
             Source::Nothing => 0,
-            Source::Copy { stream, .. } | Source::Loaded { stream } | Source::Stream(stream) => {
+            Source::Copy { stream, .. }
+            | Source::Loaded { stream, .. }
+            | Source::Stream(stream) => {
                 self.server.feed.published().saturating_sub(stream.offset())
             }
         }

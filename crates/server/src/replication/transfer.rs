@@ -87,7 +87,9 @@ impl Transfer {
     pub(super) fn begin(&self, offset: u64) {
         let stream = self.server.feed.reader(offset, None);
         let mut state = self.state.lock();
-        state.outcome = stream.is_none().then_some(false);
+        if stream.is_none() {
+            state.outcome = Some(false);
+        }
         state.stream = stream;
         drop(state);
         self.wake_readers();
@@ -145,13 +147,14 @@ impl Transfer {
         self.room.notify_all();
     }
 
-    /// Walks the cut.
-    pub(super) fn run(self: Arc<Self>, cut: Cut) {
+    /// Walks the cut. `database`: what the stream is about, if it does not say that itself.
+    pub(super) fn run(self: Arc<Self>, cut: Cut, database: Option<u32>) {
         let server = self.server;
         let mut walker = snapshot::walker(server);
         let keys = AtomicU64::new(0);
         let mut sink = self.as_ref();
-        let written = snapshot::write(server, &mut walker, cut, Purpose::File, &keys, &mut sink);
+        let written =
+            snapshot::write(server, &mut walker, cut, Purpose::Copy { database }, &keys, &mut sink);
         server.end_cut();
         match &written {
             Ok(()) => log::info!("All keys are on their way to the replicas"),

@@ -51,8 +51,7 @@ pub enum Lines {
     Written(InfoWriter),
     /// Fields, then lines that depend on what there is.
     Both(&'static [InfoField], InfoWriter),
-    /// Fields, lines that depend on what there is, and more fields.
-    Around(&'static [InfoField], InfoWriter, &'static [InfoField]),
+    Several(&'static [Lines]),
 }
 
 /// Appends lines that depend on what there is.
@@ -144,30 +143,30 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
 impl Section {
     fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
         line(text, format_args!("# {}", self.title));
-        let (before, written, after) = self.lines.parts();
-        write_fields(before, snapshot, text);
-        if let Some(written) = written {
-            written(snapshot, text);
-        }
-        write_fields(after, snapshot, text);
+        self.lines.write(snapshot, text);
     }
 }
 
 impl Lines {
-    /// Fields, what is written behind them, and the fields behind that.
-    const fn parts(&self) -> (&'static [InfoField], Option<InfoWriter>, &'static [InfoField]) {
-        match *self {
-            Self::Fields(fields) => (fields, None, &[]),
-            Self::Written(written) => (&[], Some(written), &[]),
-            Self::Both(fields, written) => (fields, Some(written), &[]),
-            Self::Around(before, written, after) => (before, Some(written), after),
+    fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
+        match self {
+            Self::Fields(fields) => write_fields(fields, snapshot, text),
+            Self::Written(written) => written(snapshot, text),
+            Self::Both(fields, written) => {
+                write_fields(fields, snapshot, text);
+                written(snapshot, text);
+            }
+            Self::Several(parts) => parts.iter().for_each(|part| part.write(snapshot, text)),
         }
     }
 
     /// All lines with fixed names.
-    pub fn fields(&self) -> impl Iterator<Item = &'static InfoField> {
-        let (before, _, after) = self.parts();
-        before.iter().chain(after)
+    pub fn fields(&self) -> Vec<&'static InfoField> {
+        match self {
+            Self::Fields(fields) | Self::Both(fields, _) => fields.iter().collect(),
+            Self::Written(_) => Vec::new(),
+            Self::Several(parts) => parts.iter().flat_map(Self::fields).collect(),
+        }
     }
 }
 
@@ -287,7 +286,7 @@ mod tests {
         for section in SECTIONS {
             assert!(sections.insert(section.name), "{}", section.name);
             assert_eq!(section.name, section.name.to_lowercase());
-            let mut names = section.lines.fields().map(|field| field.name);
+            let names = section.lines.fields().into_iter().map(|field| field.name);
             names.for_each(|name| assert!(fields.insert(name), "{name}"));
         }
     }

@@ -6,31 +6,39 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::InfoUnit::{Bytes, Number};
 use super::{InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, line};
 use crate::replication::Replication;
+use crate::replication::link::LinkState;
 use crate::replication::replica::{Replica, ReplicaState};
 
 pub(super) const REPLICATION: Section = Section {
     name: "replication",
     title: "Replication",
     shown: SectionShown::Default,
-    lines: Lines::Around(
-        &[
-            label("role", |s| {
-                if Replication::of(s.server).link().is_some() { "slave" } else { "master" }.into()
-            }),
-            gauge("connected_slaves", Number, "Replicas.", |s| replicas(s).len().into()),
-        ],
-        each_replica,
-        &[
+    lines: Lines::Several(&[
+        Lines::Fields(&[label("role", |s| {
+            if Replication::of(s.server).link().is_some() { "slave" } else { "master" }.into()
+        })]),
+        Lines::Written(link),
+        Lines::Fields(&[gauge("connected_slaves", Number, "Replicas.", |s| {
+            replicas(s).len().into()
+        })]),
+        Lines::Written(each_replica),
+        Lines::Fields(&[
             gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
                 replicas(s).iter().filter(|r| r.state() == ReplicaState::Waiting).count().into()
             }),
             label("master_failover_state", |_| "no-failover".into()),
             label("master_replid", |s| (*Replication::of(s.server).id()).into()),
-            label("master_replid2", |_| "0".repeat(40).into()),
+            label("master_replid2", |s| match Replication::of(s.server).earlier() {
+                Some((id, _)) => (*id).into(),
+                None => "0".repeat(40).into(),
+            }),
             counter("master_repl_offset", Number, "Bytes of the replication stream.", |s| {
                 s.server.feed.published().into()
             }),
-            label("second_repl_offset", |_| InfoValue::Signed(-1)),
+            label("second_repl_offset", |s| {
+                let earlier = Replication::of(s.server).earlier();
+                InfoValue::Signed(earlier.map_or(-1, |(_, end)| end as i64 + 1))
+            }),
             gauge("repl_backlog_active", Number, "Whether there is a backlog (1).", |s| {
                 s.server.feed.is_on().into()
             }),
@@ -43,8 +51,8 @@ pub(super) const REPLICATION: Section = Section {
                 let feed = &s.server.feed;
                 feed.published().saturating_sub(feed.start_offset()).into()
             }),
-        ],
-    ),
+        ]),
+    ]),
 };
 
 fn replicas(snapshot: &Snapshot<'_>) -> Vec<Arc<Replica>> {
@@ -74,4 +82,32 @@ fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
             ),
         );
     }
+}
+
+/// What a replica tells of its primary and of itself.
+fn link(snapshot: &Snapshot<'_>, text: &mut String) {
+    let server = snapshot.server;
+    let Some(link) = Replication::of(server).link() else { return };
+    let (config, now_ms) = (&server.config, server.clock.now_ms());
+    let (is_up, is_syncing) =
+        (link.state() == LinkState::Connected, link.state() == LinkState::Sync);
+    let since_s = |ms: i64| (now_ms - ms).max(0) / 1000;
+    let offset = server.feed.published();
+    line(text, format_args!("master_host:{}", link.host));
+    line(text, format_args!("master_port:{}", link.port));
+    line(text, format_args!("master_link_status:{}", if is_up { "up" } else { "down" }));
+    let heard_s = if is_up { since_s(link.heard_ms.load(Relaxed)) } else { -1 };
+    line(text, format_args!("master_last_io_seconds_ago:{heard_s}"));
+    line(text, format_args!("master_sync_in_progress:{}", u8::from(is_syncing)));
+    line(text, format_args!("slave_read_repl_offset:{offset}"));
+    line(text, format_args!("slave_repl_offset:{offset}"));
+    line(text, format_args!("replicas_repl_buffer_size:0"));
+    line(text, format_args!("replicas_repl_buffer_peak:0"));
+    if !is_up {
+        let down_s = since_s(link.down_since_ms.load(Relaxed));
+        line(text, format_args!("master_link_down_since_seconds:{down_s}"));
+    }
+    line(text, format_args!("slave_priority:{}", config.replica_priority()));
+    line(text, format_args!("slave_read_only:{}", u8::from(config.replica_read_only())));
+    line(text, format_args!("replica_announced:{}", u8::from(config.replica_announced())));
 }

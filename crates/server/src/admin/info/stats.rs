@@ -1,11 +1,14 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
+use std::sync::atomic::Ordering;
+
 use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Number};
 use super::{InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, zero};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
 use crate::engine::pubsub::ChannelKind;
 use crate::engine::telemetry::rates::RateSample;
+use crate::replication::Replication;
 
 pub(super) const STATS: Section = Section {
     name: "stats",
@@ -66,9 +69,15 @@ const FIELDS: &[InfoField] = &[
     counter("rejected_connections", Number, "Connections that were not let in.", |s| {
         s.server.clients.rejected().into()
     }),
-    zero("sync_full"),
-    zero("sync_partial_ok"),
-    zero("sync_partial_err"),
+    counter("sync_full", Number, "Copies of all keys that replicas got.", |s| {
+        Replication::of(s.server).figures.full_syncs.load(Ordering::Relaxed).into()
+    }),
+    counter("sync_partial_ok", Number, "Replicas that went on where they were.", |s| {
+        Replication::of(s.server).figures.partial_syncs.load(Ordering::Relaxed).into()
+    }),
+    counter("sync_partial_err", Number, "Replicas that could not go on where they were.", |s| {
+        Replication::of(s.server).figures.refused_partial_syncs.load(Ordering::Relaxed).into()
+    }),
     counter("expired_keys", Number, "Keys that expired.", |s| s.totals().expired_keys.get().into()),
     counter("expired_fields", Number, "Fields of hashes that expired.", |s| {
         s.totals().expired_fields.get().into()

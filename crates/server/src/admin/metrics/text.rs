@@ -65,7 +65,8 @@ impl Exposition {
 fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let mut labels: Vec<(&str, String)> = Vec::new();
     for section in SECTIONS {
-        let told = section.lines.fields().filter(|field| IDENTITY.contains(&field.name));
+        let told =
+            section.lines.fields().into_iter().filter(|field| IDENTITY.contains(&field.name));
         labels.extend(told.map(|field| (field.name, (field.value)(snapshot).to_string())));
     }
     let labels: Vec<(&str, &str)> = labels.iter().map(|(name, text)| (*name, &**text)).collect();

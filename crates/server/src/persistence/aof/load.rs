@@ -14,7 +14,7 @@ use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
-use crate::persistence::{Persistence, load};
+use crate::persistence::load;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -208,11 +208,7 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
 /// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as
 /// well: what follows may have kept them alive.
 fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
-    let loading = &Persistence::of(server).loading;
-    loading.keeps_expired.store(true, Ordering::Relaxed);
-    let loaded = load::load_beside(server, file);
-    loading.keeps_expired.store(false, Ordering::Relaxed);
-    let loaded = loaded.map_err(|error| {
+    let loaded = load::load_keeping_expired(server, file).map_err(|error| {
         format!(
             "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted: {error}"
         )

@@ -83,11 +83,19 @@ impl Replay {
 
     /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes
     /// no sense. One that fails when it runs failed when it was logged, too.
-    pub(crate) fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+    fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+        self.data.enter();
+        let outcome = self.run_entered(args);
+        self.data.leave();
+        outcome
+    }
+
+    /// Carries a command out, as `run` does, while nobody else gets the gate: `data` has entered.
+    /// Nothing is held afterwards.
+    pub(crate) fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
         let request = Request { command, args, wire: &[], first_hash };
-        self.data.enter();
         let mut context = Context {
             server: self.server,
             data: &mut self.data,
@@ -106,7 +114,7 @@ impl Replay {
                 more: &mut || true,
             }) {}
         }
-        self.data.leave();
+        self.data.release();
         let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
         self.replies.clear();
         self.parts.clear();
@@ -138,5 +146,15 @@ impl Replay {
     /// Begins another file: each selects its database itself.
     pub(crate) const fn begin_file(&mut self) {
         self.client.database = 0;
+    }
+
+    /// The database that commands are about.
+    pub(crate) const fn database(&self) -> u32 {
+        self.client.database
+    }
+
+    /// The commands to come are about this database.
+    pub(crate) const fn select(&mut self, database: u32) {
+        self.client.database = database;
     }
 }

@@ -1,0 +1,320 @@
+//! Replication: what a replica has, what it is told, and what becomes of it when links and parts
+//! change. Between Bobbins, and with real Valkey and Redis servers where there are any.
+
+use std::time::Duration;
+
+use bobbin_testkit::random::Random;
+use bobbin_testkit::{Connection, Received, Reply, Server, until};
+
+/// Copies begin at once, and tests may look inside.
+const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+
+fn start(arguments: &[&str]) -> Server {
+    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+}
+
+fn follow(replica: &Server, primary: &Server) {
+    let port = primary.address().port();
+    let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
+    assert_eq!(reply, Reply::simple("OK"));
+}
+
+/// A field of INFO.
+fn info(server: &Server, field: &str) -> String {
+    let text = text(&server.connect().say("INFO everything"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
+}
+
+/// Waits until all these have all that the primary has.
+fn settle(primary: &Server, replicas: &[&Server]) {
+    until(|| {
+        let offset = info(primary, "master_repl_offset");
+        let has_it = |server: &&Server| {
+            info(server, "master_link_status") == "up"
+                && info(server, "master_repl_offset") == offset
+        };
+        replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset
+    });
+}
+
+fn digest(server: &Server) -> Reply {
+    server.connect().say("DEBUG DIGEST")
+}
+
+/// What has a deadline dies at the primary, which tells the others.
+fn end(primary: &Server, replicas: &[&Server]) {
+    std::thread::sleep(Duration::from_millis(300));
+    primary.connect().say("SET end 1");
+    settle(primary, replicas);
+}
+
+/// All have the same keys.
+fn same(servers: &[&Server]) {
+    let digests: Vec<_> = servers.iter().map(|server| text(&digest(server))).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:#?}");
+}
+
+/// A command of any kind, on a few keys.
+fn random_command(random: &mut Random) -> Vec<String> {
+    let key = |random: &mut Random, kind: &str| format!("{kind}:{}", random.below(20));
+    let kinds = ["s", "l", "h", "z", "x", "t"];
+    let any = {
+        let kind = kinds[random.below(kinds.len())];
+        key(random, kind)
+    };
+    let (s, l, h) = (key(random, "s"), key(random, "l"), key(random, "h"));
+    let (z, x, t, n) = (key(random, "z"), key(random, "x"), key(random, "t"), random.below(100));
+    let line = match random.below(24) {
+        0 => format!("SET {s} {n}"),
+        1 => format!("SET {s} {n} PX {}", 1 + random.below(50)),
+        2 => format!("APPEND {s} {n}"),
+        3 => format!("SETRANGE {s} {n} abc"),
+        4 => format!("RPUSH {l} a b {n}"),
+        5 => format!("LPOP {l} {}", 1 + n % 3),
+        6 => format!("LMOVE {l} {} LEFT RIGHT", key(random, "l")),
+        7 => format!("HSET {h} f{n} {n}"),
+        8 => format!("HDEL {h} f{n}"),
+        9 => format!("HPEXPIRE {h} {} FIELDS 1 f{n}", 1 + random.below(50)),
+        10 => format!("ZADD {z} {n} m{n}"),
+        11 => format!("ZPOPMIN {z}"),
+        12 => format!("XADD {x} MAXLEN 50 * f {n}"),
+        13 => format!("XTRIM {x} MAXLEN {n}"),
+        14 => format!("SADD {t} {n} a b c"),
+        15 => format!("SPOP {t} 2"),
+        16 => format!("SUNIONSTORE {t} {} {}", key(random, "t"), key(random, "t")),
+        17 => format!("PEXPIRE {any} {}", 1 + random.below(100)),
+        18 => format!("DEL {any}"),
+        19 => format!("COPY {s} {} REPLACE", key(random, "s")),
+        20 => format!("RENAME {s} {}", key(random, "s")),
+        21 => format!("PFADD p:{} {n}", n % 5),
+        22 => format!("SETBIT b:{} {n} 1", n % 5),
+        _ => format!("GETDEL {s}"),
+    };
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Sends commands of all kinds: alone, in transactions, by scripts.
+fn disturb(client: &mut Connection, seed: u64, count: usize) {
+    let random = &mut Random::new(seed);
+    for at in 0..count {
+        match random.below(20) {
+            0 => {
+                client.say("MULTI");
+                client.say(&format!("SELECT {}", random.below(3)));
+                for _ in 0..random.below(6) {
+                    client.call(&random_command(random)).expect("it answers");
+                }
+                client.say("EXEC");
+            }
+            1 => {
+                let script = "redis.call('INCR', KEYS[1]) redis.call('LPUSH', KEYS[2], ARGV[1])";
+                let at = at.to_string();
+                client.call(&["EVAL", script, "2", "n:1", "l:1", &at]).expect("it answers");
+            }
+            _ => {
+                client.call(&random_command(random)).expect("it answers");
+            }
+        }
+    }
+}
+
+/// Load on the primary while replicas come, one of them to another replica.
+fn all_have_the_same(primary: &Server, first: &Server, second: &Server) {
+    disturb(&mut primary.connect(), 1, 500);
+    std::thread::scope(|scope| {
+        for seed in 2..4 {
+            scope.spawn(move || disturb(&mut primary.connect(), seed, 3000));
+        }
+        follow(first, primary);
+        until(|| info(first, "master_link_status") == "up");
+        follow(second, first);
+    });
+    settle(primary, &[first, second]);
+    end(primary, &[first, second]);
+    same(&[primary, first, second]);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn replicas_and_theirs_have_what_the_primary_has() {
+    all_have_the_same(&start(&["--io-threads", "2"]), &start(&[]), &start(&[]));
+}
+
+/// So it is with logs on disk, and with real servers at both ends.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn real_servers_lead_and_follow() {
+    let logged = ["--appendonly", "yes"];
+    all_have_the_same(&Server::valkey(&ARGUMENTS), &start(&logged), &start(&[]));
+    all_have_the_same(&start(&logged), &Server::valkey(&ARGUMENTS), &start(&[]));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_link_that_broke_goes_on_where_it_was() {
+    let (primary, replica) = (start(&[]), start(&[]));
+    follow(&replica, &primary);
+    settle(&primary, &[&replica]);
+    for round in 1..4 {
+        assert_eq!(primary.connect().say("CLIENT KILL TYPE replica"), Reply::integer(1));
+        disturb(&mut primary.connect(), round, 200);
+        settle(&primary, &[&replica]);
+        assert_eq!(info(&primary, "sync_partial_ok"), round.to_string());
+    }
+    assert_eq!(info(&primary, "sync_full"), "1");
+    end(&primary, &[&replica]);
+    same(&[&primary, &replica]);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_old_primary_follows_the_new_one_without_a_copy() {
+    let (old, new, third) = (start(&[]), start(&[]), start(&[]));
+    follow(&new, &old);
+    follow(&third, &old);
+    disturb(&mut old.connect(), 1, 500);
+    settle(&old, &[&new, &third]);
+    assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    assert_eq!(info(&new, "role"), "master");
+    follow(&old, &new);
+    follow(&third, &new);
+    disturb(&mut new.connect(), 2, 500);
+    end(&new, &[&old, &third]);
+    assert_eq!(info(&new, "sync_full"), "0");
+    assert_eq!(info(&new, "sync_partial_ok"), "2");
+    same(&[&new, &old, &third]);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_reads_and_does_not_write() {
+    let (primary, replica) = (start(&[]), start(&[]));
+    primary.connect().say("SET key value");
+    primary.connect().say("SET short value PX 1");
+    primary.connect().say("DEBUG SET-ACTIVE-EXPIRE 0");
+    follow(&replica, &primary);
+    settle(&primary, &[&replica]);
+    let mut client = replica.connect();
+    assert_eq!(client.say("GET key"), Reply::bulk("value"));
+    let refused = Reply::error("READONLY You can't write against a read only replica.");
+    for line in ["SET key other", "DEL short", "EXPIRE key 10", "FLUSHALL", "XADD s * a b"] {
+        assert_eq!(client.say(line), refused, "{line}");
+    }
+    let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
+    let reply = client.call(&script).expect("it answers");
+    assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    // It is there until the primary says otherwise, and nobody sees it.
+    primary.connect().say("SET passing value PX 50");
+    settle(&primary, &[&replica]);
+    std::thread::sleep(Duration::from_millis(60));
+    assert!(client.say("GET passing").is_null());
+    assert_eq!(client.say("CONFIG SET replica-read-only no"), Reply::simple("OK"));
+    assert_eq!(client.say("SET own value"), Reply::simple("OK"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn wait_counts_replicas_that_have_the_write() {
+    let primary = start(&[]);
+    let replicas = [start(&[]), start(&[])];
+    let mut client = primary.connect();
+    assert_eq!(client.say("WAIT 0 0"), Reply::integer(0));
+    client.say("SET a 1");
+    assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
+    replicas.iter().for_each(|replica| follow(replica, &primary));
+    settle(&primary, &[&replicas[0], &replicas[1]]);
+    for round in 0..20 {
+        client.say(&format!("SET a {round}"));
+        assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
+        for replica in &replicas {
+            assert_eq!(replica.connect().say("GET a"), Reply::bulk(round.to_string()));
+        }
+    }
+    replicas[0].signal("STOP");
+    client.say("SET a last");
+    assert_eq!(client.say("WAIT 2 50"), Reply::integer(1));
+    replicas[0].signal("CONT");
+    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
+}
+
+/// What goes over the wire, as a client of ours that speaks as a replica does sees it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_stream_holds_each_unit_as_it_was() {
+    let primary = start(&["--repl-ping-replica-period", "1000"]);
+    let mut client = primary.connect();
+    client.say("SET before 1");
+    let mut replica = primary.connect();
+    for line in ["REPLCONF listening-port 1234", "REPLCONF capa eof capa psync2"] {
+        assert_eq!(replica.say(line), Reply::simple("OK"));
+    }
+    replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
+    let mut bytes = Vec::new();
+    receive(&mut replica, &mut bytes, |bytes| bytes.len() > 200);
+    let end = bytes.iter().position(|&byte| byte == b'\n').expect("a line") + 1;
+    let line = String::from_utf8(bytes.drain(..end).collect()).expect("it is text");
+    let words: Vec<_> = line.trim().split(' ').map(str::to_owned).collect();
+    assert_eq!((words[0].as_str(), words[1].len()), ("+FULLRESYNC", 40));
+    let header = String::from_utf8_lossy(&bytes[..5]).into_owned();
+    assert_eq!(header, "$EOF:");
+    let mark = bytes[5..45].to_vec();
+    receive(&mut replica, &mut bytes, |bytes| bytes.len() > 47 + 40 && bytes.ends_with(&mark));
+    assert!(bytes[47..].starts_with(b"REDIS0011"));
+    for line in ["SET a 1", "MULTI", "INCR a", "SELECT 2", "SET b 2", "EXEC", "GET b", "INCR n"] {
+        client.say(line);
+    }
+    // Nothing comes before the replica has said that it has the copy.
+    let Ok(Received::Nothing) = replica.receive_within(Duration::from_millis(200)) else {
+        panic!("the stream came too early")
+    };
+    let (offset, mut stream) = (words[2].parse::<u64>().expect("a number"), Vec::new());
+    replica.send(&["REPLCONF", "ACK", &words[2]]).expect("it is sent");
+    let expected = "SELECT 0 SET a 1 MULTI INCR a SELECT 2 SET b 2 EXEC INCR n";
+    receive(&mut replica, &mut stream, |stream| words_of(stream) == expected);
+    let end = offset + stream.len() as u64;
+    assert_eq!(info(&primary, "master_repl_offset"), end.to_string());
+    // From any byte on.
+    drop(replica);
+    let mut replica = primary.connect();
+    replica.say("REPLCONF capa eof capa psync2");
+    let wanted = (offset + 24).to_string();
+    replica.send(&["PSYNC", words[1].as_str(), wanted.as_str()]).expect("it is sent");
+    let mut expected = format!("+CONTINUE {}\r\n", words[1]).into_bytes();
+    expected.extend_from_slice(&stream[23..]);
+    let mut rest = Vec::new();
+    receive(&mut replica, &mut rest, |rest| rest.len() >= expected.len());
+    assert_eq!(rest, expected);
+    // Not from a byte that there is not, nor of another history.
+    for (id, offset) in [(words[1].clone(), end + 2), ("f".repeat(40), end)] {
+        let mut replica = primary.connect();
+        replica.say("REPLCONF capa eof");
+        replica.send(&["PSYNC", id.as_str(), offset.to_string().as_str()]).expect("it is sent");
+        let line = text(&replica.receive().expect("it answers"));
+        assert!(line.starts_with("FULLRESYNC"), "{line}");
+    }
+}
+
+/// Receives raw bytes until there is enough.
+fn receive(client: &mut Connection, bytes: &mut Vec<u8>, enough: impl Fn(&[u8]) -> bool) {
+    use std::io::Read;
+    let stream = client.stream();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has a time limit");
+    let mut block = [0; 4096];
+    while !enough(bytes) {
+        let count = stream.read(&mut block).expect("more comes");
+        assert!(count > 0, "the primary has gone: {}", String::from_utf8_lossy(bytes));
+        bytes.extend_from_slice(&block[..count]);
+    }
+}
+
+/// The words of commands.
+fn words_of(commands: &[u8]) -> String {
+    let text = String::from_utf8_lossy(commands);
+    let words = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$']));
+    words.collect::<Vec<_>>().join(" ")
+}
