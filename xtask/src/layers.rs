@@ -18,13 +18,14 @@ use syn::{Attribute, Item, ItemImpl, ItemUse, Macro, Meta, Type, UseTree};
 use crate::shell::Outcome;
 
 /// The layers of the server, each of which uses only those before it.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 11] = [
     "base",
     "config",
     "system",
     "engine",
     "commands",
     "persistence",
+    "replication",
     "worker",
     "admin",
     "process",

@@ -6,6 +6,7 @@ use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Server;
 use crate::persistence::aof::{Aof, NO_LOG, rewrite};
+use crate::replication::Replication;
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     let rewrites = &Aof::of(call.server).rewrites;
@@ -28,8 +29,15 @@ fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// WAITAOF numlocal numreplicas timeout. There are no replicas: for those it waits in vain.
+/// WAITAOF numlocal numreplicas timeout.
 fn waitaof(call: &mut Call<'_>) -> Outcome {
+    if Replication::of(call.server).link().is_some() {
+        return Err(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to \
+             replicas are just local and are not propagated."
+                .into(),
+        );
+    }
     let local = call.integer(1)?;
     if !(0..=1).contains(&local) {
         return Err("ERR value is out of range, value must between 0 and 1".into());

@@ -143,7 +143,22 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 };
                 replica.capabilities.fetch_or(capability, Ordering::Relaxed);
             }
-            b"version" => {}
+            b"version" => {
+                let version = parse_version(value).ok_or_else(|| {
+                    let value = String::from_utf8_lossy(value);
+                    Failure::format(format!("ERR Unrecognized version format: {value}"))
+                })?;
+                replica.version.store(version, Ordering::Relaxed);
+            }
+            b"rdb-only" => {
+                if !matches!(number()?, 0 | 1) {
+                    return Err("ERR value is out of range, value must between 0 and 1".into());
+                }
+                return Err("ERR Bobbin gives no copy without the stream that follows it".into());
+            }
+            b"rdb-filter-only" => {
+                return Err("ERR Bobbin gives no copy of a part of the data set".into());
+            }
             b"ack" => {
                 // No reply to this one.
                 if !is_replica {
@@ -171,8 +186,24 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// A version of three numbers as one: `0x00MMmmpp`.
+fn parse_version(text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut numbers = text.split('.').map(|number| number.parse::<u8>().ok());
+    let version = u32::from_be_bytes([0, numbers.next()??, numbers.next()??, numbers.next()??]);
+    numbers.next().is_none().then_some(version)
+}
+
 /// WAIT numreplicas timeout.
 fn wait(call: &mut Call<'_>) -> Outcome {
+    if Replication::of(call.server).link().is_some() {
+        return Err(
+            "ERR WAIT cannot be used with replica instances. Please also note that if a replica is \
+             configured to be writable (which is not the default) writes to replicas are just local \
+             and are not propagated."
+                .into(),
+        );
+    }
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
     let (server, number) = (call.server, call.client.last_record);
@@ -233,6 +264,9 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
 /// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take
 /// over.
 fn failover(call: &mut Call<'_>) -> Outcome {
+    if Replication::of(call.server).link().is_some() {
+        return Err("ERR FAILOVER is not valid when server is a replica.".into());
+    }
     if call.args.len() == 2 && call.word_is(1, "abort") {
         return Err("ERR No failover in progress.".into());
     }

@@ -122,7 +122,7 @@ impl Transfer {
         if state.outcome == Some(false) {
             return TransferState::Failed;
         }
-        let (mut at, until) = (state.start, *sent + bytes_max as u64);
+        let (mut at, until) = (state.start, sent.saturating_add(bytes_max as u64));
         for chunk in &state.chunks {
             let end = at + chunk.len() as u64;
             if end > *sent && *sent < until {

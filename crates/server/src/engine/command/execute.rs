@@ -79,7 +79,7 @@ fn admit(
         check_in_transaction(context.server, client, command)?;
     }
     if client.only_listens() && !command.has(Flags::LISTENERS) {
-        return Err(only_listens(command));
+        return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
     if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
@@ -301,7 +301,10 @@ fn unknown(args: &[&[u8]]) -> Failure {
 }
 
 #[cold]
-fn only_listens(command: &Registered) -> Failure {
+fn only_listens(server: &Server, command: &Registered) -> Failure {
+    if command.has(Flags::WRITE) && server.is_read_only() {
+        return Failure::READONLY;
+    }
     let name = &command.full_name;
     Failure::format(format!(
         "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \

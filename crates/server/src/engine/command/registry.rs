@@ -279,6 +279,7 @@ mod tests {
         ("what every command may depend on", &["config|resetstat", "config|set", "debug"]),
         ("what no command may be in the midst of", &["client|pause", "client|unpause"]),
         ("what every worker tells of from then on", &["client|tracking", "monitor"]),
+        ("whose keys there are", &["replicaof", "slaveof"]),
         (
             "the functions of all workers",
             &["function|delete", "function|flush", "function|load", "function|restore"],

@@ -196,7 +196,7 @@ impl Feed {
         if at >= published {
             return;
         }
-        let until = published.min(at + bytes_max);
+        let until = published.min(at.saturating_add(bytes_max));
         let state = self.state.lock();
         let first = state.chunks.partition_point(|chunk| chunk.end() <= at);
         for chunk in state.chunks.range(first..) {

@@ -163,15 +163,20 @@ mod tests {
             recorder.add(&mut effects, 0, &[b"DEL", name]);
             recorder.record(&mut effects, name == b"e");
         }
-        let (mut stream, mut out) = (RecordStream::default(), Vec::new());
+        let (mut stream, mut out, mut feed) = (RecordStream::default(), Vec::new(), Vec::new());
         stream.collect(&log);
-        while stream.next(4, &mut out) {}
+        let mut output = StreamOutput { file: Some(&mut out), feed: Some(&mut feed) };
+        while stream.next(4, &mut output) {}
         stream.begin_anew();
-        while next(&mut stream, u64::MAX) {}
+        while stream.next(u64::MAX, &mut output) {}
         let words = String::from_utf8(out).unwrap();
         let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
         let expected = "SELECT 0 DEL a DEL a #TS:5 DEL b DEL b DEL c DEL c DEL d DEL d \
                         #TS:6 MULTI SELECT 0 DEL e DEL e EXEC";
         assert_eq!(words.join(" "), expected);
+        let words = String::from_utf8(feed).unwrap();
+        let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        let plain = expected.replace("#TS:5 ", "").replace("#TS:6 ", "");
+        assert_eq!(words.join(" "), plain, "replicas are not told the time");
     }
 }

@@ -63,8 +63,8 @@ pub(super) enum WriterOrder {
     Stop { after: u64 },
     /// Force everything up to a number to disk and say so.
     Settle { number: u64, done: Sender<()> },
-    /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there on,
-    /// and nothing before.
+    /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there
+    /// on, and nothing before.
     Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
 }
 
