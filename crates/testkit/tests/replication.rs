@@ -242,6 +242,81 @@ fn wait_counts_replicas_that_have_the_write() {
     assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
 }
 
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn waitaof_counts_disks() {
+    let logged = ["--appendonly", "yes", "--appendfsync", "always"];
+    let (primary, replica, without) = (start(&logged), start(&logged), start(&[]));
+    follow(&replica, &primary);
+    follow(&without, &primary);
+    settle(&primary, &[&replica, &without]);
+    let mut client = primary.connect();
+    let found =
+        |local, replicas| Reply::array(vec![Reply::integer(local), Reply::integer(replicas)]);
+    for round in 0..5 {
+        client.say(&format!("SET a {round}"));
+        assert_eq!(client.say("WAITAOF 1 1 10000"), found(1, 1));
+        assert_eq!(client.say("WAITAOF 0 2 50"), found(1, 1), "one has no disk");
+    }
+    let refused = "ERR WAITAOF cannot be used with replica instances. Please also note that writes to \
+                   replicas are just local and are not propagated.";
+    assert_eq!(replica.connect().say("WAITAOF 0 0 0"), Reply::error(refused));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn writes_need_as_many_replicas_as_are_asked_for() {
+    let primary = start(&["--min-replicas-to-write", "1"]);
+    let mut client = primary.connect();
+    let refused = Reply::error("NOREPLICAS Not enough good replicas to write.");
+    until(|| client.say("SET a 1") == refused);
+    assert_eq!(client.say("GET a").is_null(), true);
+    let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
+    assert!(text(&script.expect("it answers")).starts_with("NOREPLICAS"));
+    let replica = start(&[]);
+    follow(&replica, &primary);
+    until(|| client.say("SET a 1") == Reply::simple("OK"));
+    assert_eq!(info(&primary, "min_slaves_good_slaves"), "1");
+    drop(replica);
+    until(|| client.say("SET a 1") == refused);
+    assert_eq!(client.say("CONFIG SET min-replicas-to-write 0"), Reply::simple("OK"));
+    until(|| client.say("SET a 1") == Reply::simple("OK"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn those_who_listen_at_a_replica_hear_what_is_published() {
+    let primary = start(&["--appendonly", "yes"]);
+    let port = primary.address().port().to_string();
+    let replica = start(&["--replicaof", "127.0.0.1", &port]);
+    settle(&primary, &[&replica]);
+    let named =
+        Reply::array(vec![Reply::bulk("replicaof"), Reply::bulk(format!("127.0.0.1 {port}"))]);
+    assert_eq!(replica.connect().say("CONFIG GET replicaof"), named);
+    let mut listener = replica.connect();
+    listener.say("SUBSCRIBE news");
+    let mut blocked = replica.connect();
+    blocked.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]).expect("it is sent");
+    until(|| info(&replica, "blocked_clients") == "1");
+    let mut client = primary.connect();
+    for line in ["PUBLISH news 1", "MULTI", "SET a 1", "PUBLISH news 2", "EXEC"] {
+        client.say(line);
+    }
+    client.say("XADD stream 1-1 field value");
+    for expected in ["1", "2"] {
+        let message = listener.receive().expect("it hears");
+        let items = ["message", "news", expected].map(Reply::bulk);
+        assert_eq!(message, Reply::array(items.to_vec()));
+    }
+    assert!(!blocked.receive().expect("it is served").is_null());
+    // Messages are nothing for the disk.
+    client.say("CONFIG SET appendonly no");
+    let folder = primary.folder().join("appendonlydir");
+    let files = std::fs::read_dir(folder).expect("there is a log").flatten();
+    let log: Vec<u8> = files.flat_map(|file| std::fs::read(file.path()).expect("a file")).collect();
+    assert!(!log.windows(7).any(|word| word == b"PUBLISH"));
+}
+
 /// What goes over the wire, as a client of ours that speaks as a replica does sees it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -153,6 +153,9 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
         };
         call.wait_for_listeners();
     }
+    if call.server.feed.takes_log() {
+        call.data.propagate_to_replicas(call.args);
+    }
     call.reply.integer(clients as i64);
     Ok(())
 }

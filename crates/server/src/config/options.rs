@@ -399,57 +399,57 @@ options! {
 
     section "replication" {
         /// Host and port of the primary to follow.
-        replicaof = words("", special::replica_of) => NotYet(REPLICATION), aliases "slaveof", flags IMMUTABLE;
+        replicaof = words("", special::replica_of) => Full, aliases "slaveof", flags IMMUTABLE;
         /// User to log in as at the primary.
-        primaryuser = text("") => Dormant(REPLICATION), aliases "masteruser", flags SENSITIVE;
+        primaryuser = text("") => Full, aliases "masteruser", flags SENSITIVE;
         /// Password at the primary.
-        primaryauth = text("") => Dormant(REPLICATION), aliases "masterauth", flags SENSITIVE;
+        primaryauth = text("") => Full, aliases "masterauth", flags SENSITIVE;
         /// Answer reads while the primary is away.
-        replica_serve_stale_data = yes_no(true) => Dormant(REPLICATION), aliases "slave-serve-stale-data";
+        replica_serve_stale_data = yes_no(true) => Full, aliases "slave-serve-stale-data";
         /// Refuse writes as a replica.
-        replica_read_only = yes_no(true) => Dormant(REPLICATION), aliases "slave-read-only";
+        replica_read_only = yes_no(true) => Full, aliases "slave-read-only";
         /// Send the first copy without a file.
-        repl_diskless_sync = yes_no(true) => Dormant(REPLICATION);
+        repl_diskless_sync = yes_no(true) => Full;
         /// Seconds to wait for more replicas before the first copy.
-        repl_diskless_sync_delay = integer(0, INT_MAX, 5) => Dormant(REPLICATION);
+        repl_diskless_sync_delay = integer(0, INT_MAX, 5) => Full;
         /// Replicas that end that wait; 0 for no number.
-        repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Dormant(REPLICATION);
+        repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Full;
         /// How a replica loads the first copy without a file.
         repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Dormant(REPLICATION), flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
         dual_channel_replication_enabled = yes_no(false) => Dormant(REPLICATION);
         /// Seconds between a primary's pings.
-        repl_ping_replica_period = integer(1, INT_MAX, 10) => Dormant(REPLICATION), aliases "repl-ping-slave-period";
+        repl_ping_replica_period = integer(1, INT_MAX, 10) => Full, aliases "repl-ping-slave-period";
         /// Seconds of silence after which the other side counts as gone.
-        repl_timeout = integer(1, INT_MAX, 60) => Dormant(REPLICATION);
+        repl_timeout = integer(1, INT_MAX, 60) => Full;
         /// Gather small packets to replicas.
         repl_disable_tcp_nodelay = yes_no(false) => Dormant(REPLICATION);
         /// Use MultiPath TCP towards the primary.
         repl_mptcp = yes_no(false) => Dormant(REPLICATION), flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
-        repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Dormant(REPLICATION);
+        repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full;
         /// Seconds after which they are dropped without replicas.
-        repl_backlog_ttl = integer(0, LONG_MAX, 3600) => Dormant(REPLICATION);
+        repl_backlog_ttl = integer(0, LONG_MAX, 3600) => Full;
         /// Rank of this replica when a primary is chosen; 0 for never.
-        replica_priority = integer(0, INT_MAX, 100) => Dormant(REPLICATION), aliases "slave-priority";
+        replica_priority = integer(0, INT_MAX, 100) => Full, aliases "slave-priority";
         /// What to do with a command that fails on a replica.
         propagation_error_behavior = choice(PropagationError, Ignore) => Dormant(REPLICATION);
         /// Go on as a replica when the disk fails.
         replica_ignore_disk_write_errors = yes_no(false) => Dormant(REPLICATION);
         /// Leave eviction to the primary.
-        replica_ignore_maxmemory = yes_no(true) => Dormant(REPLICATION), aliases "slave-ignore-maxmemory";
+        replica_ignore_maxmemory = yes_no(true) => Full, aliases "slave-ignore-maxmemory";
         /// Free the old data in the background before the first copy.
         replica_lazy_flush = yes_no(true) => Dormant(REPLICATION), aliases "slave-lazy-flush";
         /// Be listed by Sentinel.
-        replica_announced = yes_no(true) => Dormant(REPLICATION);
+        replica_announced = yes_no(true) => Full;
         /// Address to be listed with.
-        replica_announce_ip = text("") => Dormant(REPLICATION), aliases "slave-announce-ip";
+        replica_announce_ip = text("") => Full, aliases "slave-announce-ip";
         /// Port to be listed with.
-        replica_announce_port = integer(0, 65535, 0) => Dormant(REPLICATION), aliases "slave-announce-port";
+        replica_announce_port = integer(0, 65535, 0) => Full, aliases "slave-announce-port";
         /// Replicas without which writes are refused.
-        min_replicas_to_write = integer(0, INT_MAX, 0) => NotYet(REPLICATION), aliases "min-slaves-to-write";
+        min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write";
         /// Seconds such a replica may lag.
-        min_replicas_max_lag = integer(0, INT_MAX, 10) => Dormant(REPLICATION), aliases "min-slaves-max-lag";
+        min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag";
     }
 
     section "cluster" {

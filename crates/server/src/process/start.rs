@@ -118,6 +118,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
         return Ok(());
     }
     load::end_loading(server);
+    Replication::begin(server)?;
     let acceptor = server.acceptor.lock();
     let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();
     let is_tcp =

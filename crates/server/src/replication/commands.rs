@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 
-use super::Replication;
 use super::link::LinkState;
 use super::replica::{Capability, ReplicaFeeder, ReplicaState};
+use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Server;
+use crate::persistence::aof::{Aof, NO_LOG};
 
 fn role(call: &mut Call<'_>) -> Outcome {
     if let Some(link) = Replication::of(call.server).link() {
@@ -207,27 +208,65 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
     let (server, number) = (call.server, call.client.last_record);
-    let replication = Replication::of(server);
-    let count = replication.count_with(server, number);
-    if count as i64 >= replicas || call.in_transaction {
-        call.reply.integer(count as i64);
-        return Ok(());
-    }
-    let waiter = blocking::block(call, WaitForReplicas { server, number }, &[], deadline_ms);
-    replication.await_replicas(server, waiter, number, replicas as usize);
+    let wanted = Wanted { number, replicas: usize::try_from(replicas).unwrap_or(0), disk: None };
+    wait_for(call, server, wanted, deadline_ms);
     Ok(())
 }
 
-/// A client that waits until replicas have what it wrote.
+/// WAITAOF numlocal numreplicas timeout.
+fn waitaof(call: &mut Call<'_>) -> Outcome {
+    if Replication::of(call.server).link().is_some() {
+        return Err(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to \
+                    replicas are just local and are not propagated."
+                .into(),
+        );
+    }
+    let local = call.integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err("ERR value is out of range, value must between 0 and 1".into());
+    }
+    let replicas = call.integer(2)?;
+    let Ok(replicas) = usize::try_from(replicas) else {
+        return Err("ERR value is out of range, must be positive".into());
+    };
+    let deadline_ms = blocking::deadline_of_ms(call, 3)?;
+    let (server, number) = (call.server, call.client.last_record);
+    if local > 0 && !server.config.appendonly() {
+        return Err(NO_LOG);
+    }
+    wait_for(call, server, Wanted { number, replicas, disk: Some(local > 0) }, deadline_ms);
+    Ok(())
+}
+
+/// Answers at once if there is what is wanted, or blocks the client.
+fn wait_for(
+    call: &mut Call<'_>,
+    server: &'static Server,
+    wanted: Wanted,
+    deadline_ms: Option<i64>,
+) {
+    if call.in_transaction || wanted.is_there(server) {
+        wanted.append(server, &mut call.reply);
+        return;
+    }
+    let waiter = blocking::block(call, WaitForReplicas { server, wanted }, &[], deadline_ms);
+    if wanted.replicas == 0 {
+        Aof::of(server).await_record(server, wanted.number, waiter);
+    } else {
+        Replication::of(server).await_replicas(server, waiter, wanted);
+    }
+}
+
+/// A client that waits until others, or the disk, have what it wrote.
 struct WaitForReplicas {
     server: &'static Server,
-    number: u64,
+    wanted: Wanted,
 }
 
 impl Wait for WaitForReplicas {
     fn timed_out(&self, reply: &mut Reply<'_>) {
-        let count = Replication::of(self.server).count_with(self.server, self.number);
-        reply.integer(count as i64);
+        self.wanted.append(self.server, reply);
     }
 }
 
@@ -334,5 +373,11 @@ pub const COMMANDS: &[Command] = &[
         .categories(Categories::CONNECTION)
         .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
         .syntax("numreplicas:int timeout:int")
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    Command::new("waitaof", 4, waitaof)
+        .flags(Flags::BLOCKING)
+        .categories(Categories::CONNECTION)
+        .doc("generic", "7.2.0", "O(1)", "Waits until the writes before it are on disk.")
+        .syntax("numlocal:int numreplicas:int timeout:int")
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
 ];

@@ -4,6 +4,7 @@
 //! The thread ends when the server gets another part. Whoever decides that holds the gate, so
 //! nothing of the old primary is carried out behind it.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use crate::base::files::{self, DATA_MODE, disk};
 use crate::engine::lazyfree;
 use crate::engine::log::append_command;
 use crate::engine::server::{Server, Switch, background};
+use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::{Persistence, aof, load};
 
@@ -63,6 +65,9 @@ struct Session<'a> {
     input: Vec<u8>,
     at: usize,
     acked: Instant,
+    /// Records of our own log, and up to which offset they have the stream: those that are not
+    /// known to be on disk, and the last that is.
+    logged: VecDeque<(u64, u64)>,
 }
 
 /// How long the thread waits before it tries again.
@@ -77,6 +82,8 @@ const READ_BYTES: usize = 64 * 1024;
 const LINE_MAX: usize = 64 * 1024;
 /// Commands that are carried out while nobody else gets the gate.
 const BATCH: usize = 64;
+/// Marks of our own log that are kept.
+const LOGGED_MAX: usize = 1024;
 /// Bytes that mark the end of a copy whose length is not known.
 const MARK_BYTES: usize = 40;
 
@@ -139,11 +146,10 @@ impl Link {
         if is_merged.recv().is_err() {
             return;
         }
-        let Ok(mut replay) = Replay::new(server) else {
-            log::warn!("Too many threads to follow a primary");
-            return;
+        let mut replay = match Replay::following(server) {
+            Ok(replay) => replay,
+            Err(error) => return log::warn!("Can't follow a primary: {error}"),
         };
-        replay.record();
         replay.data.enter();
         replay.data.hold_gate_anyway();
         if !self.is_over() {
@@ -186,6 +192,7 @@ impl Link {
             input: Vec::new(),
             at: 0,
             acked: Instant::now(),
+            logged: VecDeque::new(),
         };
         session.follow()
     }
@@ -421,6 +428,14 @@ impl Session<'_> {
         let server = self.server;
         Replication::of(server).stream_database.store(self.replay.database(), Ordering::SeqCst);
         server.feed.append_relayed(&self.input[..good]);
+        if Aof::of(server).is_on() {
+            let mark = (server.log.last(), server.feed.end_offset());
+            if self.logged.len() == LOGGED_MAX {
+                // What is on disk is told a little later, then.
+                self.logged.pop_back();
+            }
+            self.logged.push_back(mark);
+        }
         self.input.drain(..good);
         self.at -= good;
         Ok((more, is_asked))
@@ -430,7 +445,25 @@ impl Session<'_> {
     fn acknowledge(&mut self) -> io::Result<()> {
         self.acked = Instant::now();
         let offset = self.server.feed.published().to_string();
-        self.say(&[b"REPLCONF".to_vec(), b"ACK".to_vec(), offset.into_bytes()])
+        let mut words = vec![b"REPLCONF".to_vec(), b"ACK".to_vec(), offset.into_bytes()];
+        if let Some(offset) = self.on_disk() {
+            words.extend([b"FACK".to_vec(), offset.to_string().into_bytes()]);
+        }
+        self.say(&words)
+    }
+
+    /// The offset up to which the stream is on our disk, if it goes there.
+    fn on_disk(&mut self) -> Option<u64> {
+        let aof = Aof::of(self.server);
+        if !aof.is_on() {
+            self.logged.clear();
+            return None;
+        }
+        let kept = aof.kept()?;
+        while self.logged.get(1).is_some_and(|(number, _)| *number <= kept) {
+            self.logged.pop_front();
+        }
+        self.logged.front().filter(|(number, _)| *number <= kept).map(|(_, offset)| *offset)
     }
 
     fn say(&mut self, words: &[Vec<u8>]) -> io::Result<()> {

@@ -15,18 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
+use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
 use crate::base::random::random_bytes;
+use crate::config::OptionId;
 use crate::engine::blocking::Waiter;
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
-use crate::engine::server::{Server, Switch};
-use crate::persistence::aof::{self, rewrite};
+use crate::engine::server::{Server, Switch, background};
+use crate::persistence::aof::{self, Aof, rewrite};
 
 /// What is shared about replication.
 pub struct Replication {
@@ -58,11 +60,51 @@ pub struct ReplicationFigures {
     pub refused_partial_syncs: AtomicU64,
 }
 
-/// A client of WAIT: how many replicas must have which record.
+/// A client that waits for replicas.
 struct ReplicaWait {
     waiter: Arc<Waiter>,
-    number: u64,
-    replicas: usize,
+    wanted: Wanted,
+}
+
+/// What WAIT or WAITAOF asks for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// The last record of the client.
+    pub number: u64,
+    /// How many replicas must have it.
+    pub replicas: usize,
+    /// They must have it on disk, and so must we if this says so.
+    pub disk: Option<bool>,
+}
+
+impl Wanted {
+    /// Whether it is there.
+    pub fn is_there(&self, server: &Server) -> bool {
+        let here = self.disk != Some(true) || self.is_on_disk(server);
+        here && self.count(server) >= self.replicas
+    }
+
+    fn is_on_disk(&self, server: &Server) -> bool {
+        let kept = server.config.appendonly().then(|| Aof::of(server).kept()).flatten();
+        kept.is_some_and(|kept| kept >= self.number)
+    }
+
+    fn count(&self, server: &Server) -> usize {
+        let replication = Replication::of(server);
+        match self.disk {
+            None => replication.count_with(server, self.number),
+            Some(_) => replication.count_with_on_disk(server, self.number),
+        }
+    }
+
+    /// Answers with what there is now.
+    pub fn append(&self, server: &Server, reply: &mut Reply<'_>) {
+        if self.disk.is_some() {
+            reply.array(2);
+            reply.integer(i64::from(self.is_on_disk(server)));
+        }
+        reply.integer(self.count(server) as i64);
+    }
 }
 
 /// How often somebody looks at the clock.
@@ -135,6 +177,7 @@ impl Replication {
     pub fn follow(&self, server: &'static Server, host: String, port: u16) -> Result<(), String> {
         // The stream ends with the last record: only then is it known how far we are.
         let (done, is_merged) = channel();
+        let named = format!("{host} {port}");
         let end = move |_| {
             server.feed.relay(true);
             // The link's thread waits for it, if it is not over already.
@@ -145,16 +188,34 @@ impl Replication {
         if let Some(old) = self.link.lock().replace(link) {
             old.end();
         }
+        server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
         self.dismiss(server);
         Ok(())
     }
 
+    /// Follows the primary that the configuration names, if there is one. Nothing is held.
+    pub fn begin(server: &'static Server) -> Result<(), String> {
+        let words = server.config.words_of(OptionId::replicaof);
+        let [host, port] = &words[..] else { return Ok(()) };
+        let port = port.parse().map_err(|_| "replicaof names no port")?;
+        let mut data = background::data(server).ok_or("too many threads, or open files")?;
+        data.enter();
+        data.hold_gate_anyway();
+        let outcome = Self::of(server).follow(server, host.clone(), port);
+        data.release();
+        data.leave();
+        outcome
+    }
+
     /// Makes the server a primary. The gate is held.
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
+        if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
+            log::warn!("Can't note that there is no primary any more: {error}");
+        }
         self.rename(new_id(), server.feed.published());
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
@@ -180,6 +241,26 @@ impl Replication {
         self.replicas.lock().clone()
     }
 
+    /// How many replicas are near enough for `min-replicas-to-write`.
+    pub fn good(&self, server: &Server) -> usize {
+        let (now_ms, lag_ms) = (server.clock.now_ms(), server.config.min_replicas_max_lag() * 1000);
+        let is_good = |replica: &&Arc<Replica>| {
+            replica.state() == ReplicaState::Online && now_ms - replica.acked_ms() <= lag_ms
+        };
+        self.replicas.lock().iter().filter(is_good).count()
+    }
+
+    /// Refuses writes as long as there are too few replicas for `min-replicas-to-write`.
+    pub(super) fn follow_count(&self, server: &Server) {
+        let config = &server.config;
+        let wanted = config.min_replicas_to_write() as usize;
+        let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
+        let too_few = counts && self.good(server) < wanted;
+        if too_few != (server.switches.load() & Switch::FEW_REPLICAS != 0) {
+            server.switches.set(Switch::FEW_REPLICAS, too_few);
+        }
+    }
+
     fn add(&self, replica: &Arc<Replica>) {
         self.replicas.lock().push(Arc::clone(replica));
         self.due_ms.store(0, Ordering::Relaxed);
@@ -195,28 +276,31 @@ impl Replication {
 
     /// How many replicas have everything up to a record.
     pub fn count_with(&self, server: &Server, number: u64) -> usize {
+        self.count(server, number, Replica::acked)
+    }
+
+    /// How many replicas have everything up to a record on disk.
+    pub fn count_with_on_disk(&self, server: &Server, number: u64) -> usize {
+        self.count(server, number, Replica::acked_on_disk)
+    }
+
+    fn count(&self, server: &Server, number: u64, offset_of: fn(&Replica) -> u64) -> usize {
         if !server.feed.is_on() {
             return 0;
         }
         let offset = if number == 0 { Some(0) } else { server.feed.offset_behind(number) };
         let Some(offset) = offset else { return 0 };
         let has = |replica: &&Arc<Replica>| {
-            replica.state() == ReplicaState::Online && replica.acked() >= offset
+            replica.state() == ReplicaState::Online && offset_of(replica) >= offset
         };
         self.replicas.lock().iter().filter(has).count()
     }
 
-    /// Answers a client of WAIT once as many replicas have a record.
-    pub fn await_replicas(
-        &self,
-        server: &'static Server,
-        waiter: Arc<Waiter>,
-        number: u64,
-        replicas: usize,
-    ) {
-        self.waits.lock().push(ReplicaWait { waiter, number, replicas });
+    /// Answers a client once as many replicas have a record.
+    pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
+        self.waits.lock().push(ReplicaWait { waiter, wanted });
         // Behind the record, so that the answer tells of it.
-        let asks = aof::reach_in_feed(server, number, move |_| {
+        let asks = aof::reach_in_feed(server, wanted.number, move |_| {
             server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
         });
         if let Err(error) = asks {
@@ -225,21 +309,18 @@ impl Replication {
         self.answer_waits(server);
     }
 
-    /// Answers the clients of WAIT that have waited long enough.
+    /// Answers the clients of WAIT and WAITAOF that have waited long enough.
     fn answer_waits(&self, server: &Server) {
         let mut waits = self.waits.lock();
         if waits.is_empty() {
             return;
         }
         waits.retain(|wait| wait.waiter.is_waiting());
-        let mut over = Vec::new();
-        for wait in waits.extract_if(.., |w| self.count_with(server, w.number) >= w.replicas) {
-            over.push((self.count_with(server, wait.number), wait.waiter));
-        }
+        let over: Vec<_> = waits.extract_if(.., |wait| wait.wanted.is_there(server)).collect();
         drop(waits);
-        for (count, waiter) in over {
+        for ReplicaWait { waiter, wanted } in over {
             waiter.answer(server, |reply| {
-                reply.integer(count as i64);
+                wanted.append(server, reply);
                 Ok(())
             });
         }
@@ -261,6 +342,8 @@ impl Replication {
             return;
         }
         let replicas = self.replicas();
+        self.follow_count(server);
+        self.answer_waits(server);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary {

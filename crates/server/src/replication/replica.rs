@@ -128,6 +128,11 @@ impl Replica {
         self.acked.load(Ordering::SeqCst)
     }
 
+    /// The offset up to which it has the stream on disk.
+    pub fn acked_on_disk(&self) -> u64 {
+        self.acked_on_disk.load(Ordering::SeqCst)
+    }
+
     /// When it last said how far it is (Unix ms).
     pub fn acked_ms(&self) -> i64 {
         self.acked_ms.load(Ordering::Relaxed)

@@ -21,6 +21,7 @@ pub(super) const REPLICATION: Section = Section {
         Lines::Fields(&[gauge("connected_slaves", Number, "Replicas.", |s| {
             replicas(s).len().into()
         })]),
+        Lines::Written(good_replicas),
         Lines::Written(each_replica),
         Lines::Fields(&[
             gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
@@ -57,6 +58,15 @@ pub(super) const REPLICATION: Section = Section {
 
 fn replicas(snapshot: &Snapshot<'_>) -> Vec<Arc<Replica>> {
     Replication::of(snapshot.server).replicas()
+}
+
+/// How many replicas count for `min-replicas-to-write`, where that is set.
+fn good_replicas(snapshot: &Snapshot<'_>, text: &mut String) {
+    let config = &snapshot.server.config;
+    if config.min_replicas_to_write() > 0 && config.min_replicas_max_lag() > 0 {
+        let good = Replication::of(snapshot.server).good(snapshot.server);
+        line(text, format_args!("min_slaves_good_slaves:{good}"));
+    }
 }
 
 /// A line for each replica.

@@ -59,6 +59,9 @@ pub(super) fn guard(
     {
         return Err(failure);
     }
+    if switches & Switch::FEW_REPLICAS != 0 && writes {
+        return Err(Failure::NOREPLICAS);
+    }
     Ok(true)
 }
 

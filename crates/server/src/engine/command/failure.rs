@@ -35,6 +35,7 @@ impl Failure {
     );
 
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
+    pub const NOREPLICAS: Self = Self::new("NOREPLICAS Not enough good replicas to write.");
     pub const READONLY: Self = Self::new("READONLY You can't write against a read only replica.");
     pub const MASTERDOWN: Self = Self::new(
         "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",

@@ -42,6 +42,10 @@ impl RecordKind {
     pub(super) const STAMPED: u8 = 1 << 7;
 }
 
+/// Added to an effect's database: only replicas get it, as it changes nothing here, and it is about
+/// no database.
+pub(super) const FOR_REPLICAS: u32 = 1 << 31;
+
 /// Bytes of a stamp.
 pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 
@@ -144,6 +148,11 @@ impl Recorder {
         let len = command_len(args);
         effects.bytes.extend_from_slice(&effect_header(database, len));
         append_sized(&mut effects.bytes, args, len);
+    }
+
+    /// Adds an effect that only replicas get: a message.
+    pub fn add_for_replicas(&self, effects: &mut Effects, args: &[&[u8]]) {
+        self.add(effects, FOR_REPLICAS, args);
     }
 
     /// Makes a record of an effect that is a unit by itself, and returns its number; `None`: it is

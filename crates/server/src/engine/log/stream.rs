@@ -2,7 +2,9 @@
 
 use bobbin_store::log::{Log, Merger};
 
-use super::effects::{DATABASE_BYTES, LENGTH_BYTES, RecordKind, STAMP_BYTES, append_command};
+use super::effects::{
+    DATABASE_BYTES, FOR_REPLICAS, LENGTH_BYTES, RecordKind, STAMP_BYTES, append_command,
+};
 
 /// Where the bytes of records go. Both get the same, except for the remarks about time, which are
 /// the file's alone.
@@ -48,30 +50,45 @@ impl RecordStream {
                 append_timestamp(file, seconds);
             }
         }
-        let (Some(out), feed) = (match output {
-            StreamOutput { file: Some(file), feed } => (Some(file), feed.as_mut()),
-            StreamOutput { file: None, feed } => (feed.as_mut(), None),
+        let (Some(out), mut feed, is_file) = (match output {
+            StreamOutput { file: Some(file), feed } => (Some(file), feed.as_mut(), true),
+            StreamOutput { file: None, feed } => (feed.as_mut(), None, false),
         }) else {
             return true;
         };
         let start = out.len();
+        // What the feed has of it.
+        let (mut fed, mut is_empty) = (start, true);
         let grouped = kind & RecordKind::GROUP != 0;
         if grouped {
             append_command(out, &[b"MULTI"]);
         }
         while let Some((database, command, rest)) = split(effects) {
-            if self.selected != Some(database) {
+            effects = rest;
+            if database & FOR_REPLICAS != 0 && is_file {
+                if let Some(feed) = &mut feed {
+                    feed.extend_from_slice(&out[fed..]);
+                    feed.extend_from_slice(command);
+                }
+                fed = out.len();
+                continue;
+            }
+            is_empty = false;
+            if database & FOR_REPLICAS == 0 && self.selected != Some(database) {
                 self.selected = Some(database);
                 append_select(out, database);
             }
             out.extend_from_slice(command);
-            effects = rest;
         }
         if grouped {
             append_command(out, &[b"EXEC"]);
         }
         if let Some(feed) = feed {
-            feed.extend_from_slice(&out[start..]);
+            feed.extend_from_slice(&out[fed..]);
+        }
+        if is_empty {
+            // Nothing of it is for the file.
+            out.truncate(start);
         }
         true
     }
@@ -150,6 +167,35 @@ mod tests {
         let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
         let expected = "SELECT 0 SET k v MULTI DEL k SELECT 9 INCR n EXEC SELECT 9 DEL a DEL b";
         assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn messages_are_for_replicas_alone() {
+        let log = Log::default();
+        log.switch(true);
+        let (mut recorder, mut effects) = (Recorder::new(log.lane()), Effects::default());
+        recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"1"]);
+        recorder.record(&mut effects, true);
+        recorder.add(&mut effects, 3, &[b"DEL", b"a"]);
+        recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"2"]);
+        recorder.add(&mut effects, 3, &[b"DEL", b"b"]);
+        recorder.record(&mut effects, true);
+        recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"3"]);
+        recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"4"]);
+        recorder.record(&mut effects, true);
+        let words = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            let words: Vec<_> = text.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+            words.join(" ")
+        };
+        let (mut stream, mut out, mut feed) = (RecordStream::default(), Vec::new(), Vec::new());
+        stream.collect(&log);
+        let mut output = StreamOutput { file: Some(&mut out), feed: Some(&mut feed) };
+        while stream.next(u64::MAX, &mut output) {}
+        assert_eq!(words(out), "MULTI SELECT 3 DEL a DEL b EXEC");
+        let expected = "PUBLISH c 1 MULTI SELECT 3 DEL a PUBLISH c 2 DEL b EXEC \
+                        MULTI PUBLISH c 3 PUBLISH c 4 EXEC";
+        assert_eq!(words(feed), expected);
     }
 
     #[test]

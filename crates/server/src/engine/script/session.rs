@@ -220,6 +220,9 @@ impl ScriptSession {
         if self.server.is_read_only() {
             return Err(Failure::READONLY);
         }
+        if self.server.switches.load() & Switch::FEW_REPLICAS != 0 {
+            return Err(Failure::NOREPLICAS);
+        }
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 

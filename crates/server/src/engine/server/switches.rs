@@ -49,6 +49,8 @@ impl Switch {
     pub const REPLICA: u32 = 1 << 15;
     /// The server is a replica that has no connection to its primary.
     pub const LINK_DOWN: u32 = 1 << 16;
+    /// Writes are refused, as too few replicas have them.
+    pub const FEW_REPLICAS: u32 = 1 << 17;
     /// Writes are refused, as the disk does not take them.
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// What is looked at once a command has run.

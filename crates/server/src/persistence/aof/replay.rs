@@ -13,8 +13,7 @@ use crate::engine::command::Data;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
-use crate::engine::log::Recorder;
-use crate::engine::server::Server;
+use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
@@ -31,19 +30,28 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn new(server: &'static Server) -> Result<Self, String> {
         let seed = server.clock.now_ms() as u64;
-        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        let data = Data::new(&server.keyspace, &server.gate, seed);
+        Ok(Self::with(server, data.ok_or("too many threads")?))
+    }
+
+    /// For the commands of a primary: what they change is logged, and those who listen are told.
+    pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
+        Ok(Self::with(server, background::data(server).ok_or("too many threads, or open files")?))
+    }
+
+    fn with(server: &'static Server, mut data: Data) -> Self {
         data.now_ms = server.clock.advance();
         data.clock = server.access_clock(data.now_ms);
         data.loading = true;
         let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.now_ms);
-        Ok(Self {
+        Self {
             server,
             data,
             stats: WorkerStats::new(server.registry.all().len()),
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
-        })
+        }
     }
 
     /// Carries out what is read, to its end or to where it is no log any more: up to where it is
@@ -136,11 +144,6 @@ impl Replay {
     /// Forgets the transaction that was begun.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
-    }
-
-    /// Has what is carried out from now on logged.
-    pub(crate) fn record(&mut self) {
-        self.data.recorder = Recorder::new(self.server.log.lane());
     }
 
     /// Begins another file: each selects its database itself.

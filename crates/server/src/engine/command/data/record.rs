@@ -16,6 +16,15 @@ impl Data {
         self.log(args);
     }
 
+    /// What replicas get instead of the command as it came, and the log on disk does not.
+    pub fn propagate_to_replicas(&mut self, args: &[&[u8]]) {
+        self.unit.effects.be_explicit();
+        if self.recorder.is_on() {
+            self.unit.note_logged();
+            self.recorder.add_for_replicas(&mut self.unit.effects, args);
+        }
+    }
+
     /// Logs that the command let a key expire at once.
     pub fn propagate_expired(&mut self, key: Key<'_>) {
         let command = self.deletes.expired;
