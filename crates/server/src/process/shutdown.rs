@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::engine::command::Data;
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{EndRequest, Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, save};
@@ -69,7 +70,7 @@ pub(crate) fn prepare_end(server: &'static Server, request: &EndRequest) -> bool
     let may_end = saved.is_ok() || request.force;
     if may_end {
         // What is acknowledged from here on would be in no file.
-        server.pause_clients(i64::MAX, true, data.now_ms);
+        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.now_ms);
     }
     data.leave();
     if saved.is_err() {

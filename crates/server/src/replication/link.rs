@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bobbin_resp::{Limits, Parser, Step};
 use bobbin_sync::Mutex;
 
-use super::Replication;
+use super::{FailoverPhase, Replication};
 use super::handshake::{Handshake, Introduction, NextStep};
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, disk};
@@ -225,7 +225,12 @@ impl Session<'_> {
             let line = self.line()?;
             match handshake.answer(&line) {
                 NextStep::Say(words) => self.say(&words)?,
-                NextStep::Retry(why) | NextStep::Refused(why) => return Err(io::Error::other(why)),
+                NextStep::Retry(why) | NextStep::Refused(why) => {
+                    if handshake.asked_for_stream() {
+                        replication.target_answered(server, &mut self.replay.data, false);
+                    }
+                    return Err(io::Error::other(why));
+                }
                 NextStep::GoOn { id } => {
                     let database = replication.stream_database.load(Ordering::SeqCst);
                     self.replay.select(database);
@@ -233,10 +238,12 @@ impl Session<'_> {
                     if let Some(id) = id {
                         replication.rename(id.into(), server.feed.published());
                     }
+                    replication.target_answered(server, &mut self.replay.data, true);
                     break;
                 }
                 NextStep::ReceiveAll { id, offset } => {
                     log::info!("Full resync from primary: {id}:{offset}");
+                    replication.target_answered(server, &mut self.replay.data, true);
                     self.link.set_state(server, LinkState::Sync);
                     self.receive_all(&id, offset)?;
                     break;
@@ -557,5 +564,6 @@ fn introduction(server: &Server) -> Introduction {
         port: port as u16,
         address: config.replica_announce_ip().to_vec(),
         position: Replication::of(server).position(server),
+        hands_over: Replication::of(server).failover_phase() == FailoverPhase::InProgress,
     }
 }

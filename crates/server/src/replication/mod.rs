@@ -6,6 +6,8 @@
 //! administrators say.
 
 pub mod commands;
+mod failover;
+mod handover;
 pub mod handshake;
 pub mod link;
 pub mod replica;
@@ -18,15 +20,18 @@ use std::sync::mpsc::channel;
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
+use self::failover::Failover;
+pub use self::failover::FailoverPhase;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
 use crate::base::random::random_bytes;
 use crate::config::OptionId;
-use crate::engine::blocking::Waiter;
+use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::{self, Aof, rewrite};
 
@@ -49,6 +54,9 @@ pub struct Replication {
     alone_since_ms: AtomicI64,
     /// Clients of WAIT.
     waits: Mutex<Vec<ReplicaWait>>,
+    failover: Mutex<Failover>,
+    /// All records up to this one are in the stream.
+    fed: AtomicU64,
     pub figures: ReplicationFigures,
 }
 
@@ -122,6 +130,8 @@ impl Default for Replication {
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
+            failover: Mutex::default(),
+            fed: AtomicU64::new(0),
             figures: ReplicationFigures::default(),
         }
     }
@@ -179,6 +189,7 @@ impl Replication {
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
         let end = move |_| {
+            server.publish_feed();
             server.feed.relay(true);
             // The link's thread waits for it, if it is not over already.
             done.send(()).ok();
@@ -191,6 +202,7 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        blocking::dismiss_all(server);
         self.dismiss(server);
         Ok(())
     }
@@ -213,6 +225,8 @@ impl Replication {
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
+        // What was carried out counts, though the link's thread has not come to publish it.
+        server.publish_feed();
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
@@ -263,7 +277,17 @@ impl Replication {
 
     fn add(&self, replica: &Arc<Replica>) {
         self.replicas.lock().push(Arc::clone(replica));
+        self.look_soon();
+    }
+
+    /// Has a worker look at what is to be done as soon as it looks at the clock.
+    fn look_soon(&self) {
         self.due_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether replicas catch up with a stream to which nothing is added meanwhile.
+    fn stream_stands_still(&self, server: &Server) -> bool {
+        server.is_paused_for(PauseReason::Failover) || server.is_paused_for(PauseReason::Shutdown)
     }
 
     fn remove(&self, server: &Server, replica: &Arc<Replica>) {
@@ -299,12 +323,10 @@ impl Replication {
     /// Answers a client once as many replicas have a record.
     pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
         self.waits.lock().push(ReplicaWait { waiter, wanted });
-        // Behind the record, so that the answer tells of it.
-        let asks = aof::reach_in_feed(server, wanted.number, move |_| {
-            server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
-        });
-        if let Err(error) = asks {
-            log::warn!("Can't ask replicas how far they are: {error}");
+        // Behind the record, so that the answer tells of it. While replicas catch up the stream
+        // stands still; they tell how far they are all the same.
+        if !self.stream_stands_still(server) {
+            self.ask_replicas(server, wanted.number);
         }
         self.answer_waits(server);
     }
@@ -344,6 +366,7 @@ impl Replication {
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);
+        self.look_at_failover(server, data);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary {
@@ -374,7 +397,9 @@ impl Replication {
 
     /// Has the stream tell replicas that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
-        if server.feed.is_on() && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
+        if server.feed.is_on()
+            && !self.stream_stands_still(server)
+            && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);

@@ -27,7 +27,9 @@ pub(super) const REPLICATION: Section = Section {
             gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
                 replicas(s).iter().filter(|r| r.state() == ReplicaState::Waiting).count().into()
             }),
-            label("master_failover_state", |_| "no-failover".into()),
+            label("master_failover_state", |s| {
+                Replication::of(s.server).failover_phase().name().into()
+            }),
             label("master_replid", |s| (*Replication::of(s.server).id()).into()),
             label("master_replid2", |s| match Replication::of(s.server).earlier() {
                 Some((id, _)) => (*id).into(),
