@@ -105,7 +105,7 @@ impl Worker {
             WaiterEnd::Not => return false,
             WaiterEnd::Answered(failed) => (failed, false),
             WaiterEnd::Dismissed => {
-                connection.client.close();
+                connection.closing = true;
                 (true, false)
             }
             WaiterEnd::Refused => (true, true),
