@@ -75,7 +75,15 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     let replication = Replication::of(server);
     let timeout_ms = server.config.shutdown_timeout() * 1000;
     let have_all = || replication.all_have(server) == Some(true);
-    if request.now || timeout_ms == 0 || replication.replicas().is_empty() || have_all() {
+    if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
+        return GraceEnd::Over;
+    }
+    // Where nobody writes the log's thread soon tells where the stream ends.
+    let deadline = Instant::now() + MERGE_LIMIT;
+    while replication.settled_end(server).is_none() && Instant::now() < deadline {
+        std::thread::sleep(MERGE_POLL);
+    }
+    if have_all() {
         return GraceEnd::Over;
     }
     let gate = server.gate.take();
@@ -201,6 +209,10 @@ fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
 /// How long a script that has written is waited for.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(10);
 const SCRIPT_POLL: Duration = Duration::from_millis(2);
+
+/// How long the log's thread is waited for before replicas are asked how far they are.
+const MERGE_LIMIT: Duration = Duration::from_millis(100);
+const MERGE_POLL: Duration = Duration::from_millis(1);
 
 /// How long a rewrite that was given up is waited for; the disk may hang.
 const REWRITE_LIMIT: Duration = Duration::from_secs(2);

@@ -117,6 +117,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     } else if !load::load_at_start(server)? {
         return Ok(());
     }
+    Replication::resume(server)?;
     load::end_loading(server);
     Replication::begin(server)?;
     let acceptor = server.acceptor.lock();

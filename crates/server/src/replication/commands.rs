@@ -86,7 +86,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         let knows_id =
             feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::PSYNC2 != 0;
         let answer =
-            if knows_id { format!("CONTINUE {}", replication.id()) } else { "CONTINUE".to_owned() };
+            if knows_id { format!("CONTINUE {}", server.feed.id()) } else { "CONTINUE".to_owned() };
         feeder.go_on(stream, now_ms);
         call.reply.simple(&answer);
         return Ok(());
@@ -109,7 +109,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     if replication.link().is_none() {
         return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());
     }
-    if !id.eq_ignore_ascii_case(&replication.id()) {
+    if !id.eq_ignore_ascii_case(call.server.feed.id().as_str()) {
         return Err("ERR PSYNC FAILOVER replid must match my replid.".into());
     }
     replication.lead(call.server);

@@ -198,3 +198,174 @@ impl Current {
 const NEEDS_BOTH: Failure = Failure::new(
     "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    fn at(port: u16) -> Target {
+        Target { host: "here".into(), port }
+    }
+
+    fn replica(port: u16, acked: u64) -> ReplicaPosition {
+        ReplicaPosition { address: at(port), is_online: true, acked }
+    }
+
+    fn begun(request: FailoverRequest) -> Failover {
+        let mut failover = Failover::default();
+        failover.begin(request, 1000, false, &[replica(1, 0), replica(2, 0)]).expect("it begins");
+        failover
+    }
+
+    #[test]
+    fn the_replica_that_has_everything_takes_over() {
+        let mut failover = begun(FailoverRequest::default());
+        assert_eq!(failover.phase(), FailoverPhase::WaitingForSync);
+        let late = [replica(1, 9), replica(2, 8)];
+        assert_eq!(failover.look(1001, Some(10), &late), FailoverStep::Wait);
+        let ready = [replica(1, 9), replica(2, 10)];
+        assert_eq!(failover.look(1002, None, &ready), FailoverStep::Wait, "no end is known");
+        let copies = [ReplicaPosition { is_online: false, ..replica(2, 10) }];
+        assert_eq!(failover.look(1002, Some(10), &copies), FailoverStep::Wait);
+        assert_eq!(failover.look(1003, Some(10), &ready), FailoverStep::HandOver(at(2)));
+        assert_eq!(failover.look(1004, Some(10), &ready), FailoverStep::Wait, "once");
+        assert_eq!(failover.phase(), FailoverPhase::InProgress);
+        assert_eq!(failover.answered(true), FailoverStep::Done);
+        assert_eq!(failover.phase(), FailoverPhase::None);
+    }
+
+    #[test]
+    fn only_the_target_that_was_named_takes_over() {
+        let request = FailoverRequest { target: Some(at(1)), ..FailoverRequest::default() };
+        let mut failover = begun(request);
+        assert_eq!(failover.look(1001, Some(10), &[replica(2, 10)]), FailoverStep::Wait);
+        let ready = [replica(2, 10), replica(1, 10)];
+        assert_eq!(failover.look(1002, Some(10), &ready), FailoverStep::HandOver(at(1)));
+        let step = FailoverStep::GiveUp { leads_again: true };
+        assert_eq!(failover.answered(false), step);
+        assert_eq!(failover.answered(true), FailoverStep::Wait, "it was over");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up_or_forced() {
+        let request = FailoverRequest {
+            target: Some(at(1)),
+            is_forced: false,
+            timeout_ms: Some(50),
+        };
+        let mut failover = begun(request.clone());
+        assert_eq!(failover.look(1049, Some(10), &[]), FailoverStep::Wait);
+        let step = FailoverStep::GiveUp { leads_again: false };
+        assert_eq!(failover.look(1050, None, &[replica(1, 10)]), step);
+        let mut failover = begun(FailoverRequest { is_forced: true, ..request });
+        assert_eq!(failover.look(1050, None, &[]), FailoverStep::Wait, "no end is known");
+        assert_eq!(failover.look(1051, Some(10), &[]), FailoverStep::HandOver(at(1)));
+        let step = FailoverStep::GiveUp { leads_again: true };
+        assert_eq!(failover.abort(BY_HAND), Some(step));
+        assert_eq!(failover.abort(BY_HAND), None);
+    }
+
+    /// The server as it follows the steps, while all sorts of things happen.
+    #[derive(Default)]
+    struct Model {
+        failover: Failover,
+        /// A write is possible only while this is false.
+        is_paused: bool,
+        is_replica: bool,
+        /// Where the stream ends.
+        end: u64,
+        request: FailoverRequest,
+        deadline_ms: Option<i64>,
+    }
+
+    impl Model {
+        fn take(&mut self, step: FailoverStep, now_ms: i64, replicas: &[ReplicaPosition]) {
+            match step {
+                FailoverStep::Wait => {}
+                FailoverStep::HandOver(target) => {
+                    assert!(self.is_paused && !self.is_replica);
+                    assert!(self.request.target.as_ref().is_none_or(|meant| *meant == target));
+                    let has_all = |replica: &ReplicaPosition| {
+                        replica.address == target && replica.acked == self.end
+                    };
+                    let is_late = self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+                    assert!(replicas.iter().any(has_all) || self.request.is_forced && is_late);
+                    self.is_replica = true;
+                }
+                FailoverStep::GiveUp { leads_again } => {
+                    assert_eq!(leads_again, self.is_replica);
+                    (self.is_replica, self.is_paused) = (false, false);
+                }
+                FailoverStep::Done => {
+                    assert!(self.is_replica);
+                    self.is_paused = false;
+                }
+            }
+            let is_none = self.failover.phase() == FailoverPhase::None;
+            assert_eq!(is_none, !self.is_paused, "a pause outlives the failover, or ends before");
+        }
+    }
+
+    #[test]
+    fn whatever_happens_writes_pause_exactly_as_long_as_it_goes_on() {
+        for seed in 1..2000 {
+            let mut random = Random::new(seed);
+            let mut below = |bound: usize| random.below(bound as u32) as usize;
+            let (mut model, mut now_ms) = (Model::default(), 1000);
+            let mut replicas: Vec<ReplicaPosition> = Vec::new();
+            for _ in 0..200 {
+                now_ms += below(20) as i64;
+                let step = match below(12) {
+                    0 => {
+                        replicas.push(replica(below(3) as u16, 0));
+                        FailoverStep::Wait
+                    }
+                    1 if !replicas.is_empty() => {
+                        replicas.remove(below(replicas.len()));
+                        FailoverStep::Wait
+                    }
+                    2 | 3 if !model.is_paused && !model.is_replica => {
+                        model.end += 1;
+                        FailoverStep::Wait
+                    }
+                    4..=6 if !replicas.is_empty() => {
+                        let at = below(replicas.len());
+                        replicas[at].acked = (replicas[at].acked + 2).min(model.end);
+                        FailoverStep::Wait
+                    }
+                    7 => {
+                        let is_aimed = below(2) == 0;
+                        let request = FailoverRequest {
+                            target: is_aimed.then(|| at(below(3) as u16)),
+                            is_forced: below(2) == 0,
+                            timeout_ms: (below(2) == 0).then(|| below(60) as i64),
+                        };
+                        let was = model.failover.phase();
+                        let (failover, is_replica) = (&mut model.failover, model.is_replica);
+                        let begun = failover.begin(request.clone(), now_ms, is_replica, &replicas);
+                        if begun.is_ok() {
+                            assert_eq!(was, FailoverPhase::None);
+                            model.is_paused = true;
+                            model.deadline_ms = request.timeout_ms.map(|ms| now_ms + ms);
+                            model.request = request;
+                        }
+                        FailoverStep::Wait
+                    }
+                    8 => model.failover.abort(BY_HAND).unwrap_or(FailoverStep::Wait),
+                    9 => model.failover.answered(below(2) == 0),
+                    10 if model.is_replica && !model.is_paused => {
+                        // REPLICAOF NO ONE.
+                        model.is_replica = false;
+                        FailoverStep::Wait
+                    }
+                    _ => {
+                        let end = (below(4) != 0).then_some(model.end);
+                        model.failover.look(now_ms, end, &replicas)
+                    }
+                };
+                model.take(step, now_ms, &replicas);
+            }
+        }
+    }
+}

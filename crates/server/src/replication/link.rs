@@ -22,6 +22,7 @@ use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, disk};
 use crate::engine::lazyfree;
 use crate::engine::log::append_command;
+use crate::engine::log::feed::HistoryId;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;
@@ -232,11 +233,10 @@ impl Session<'_> {
                     return Err(io::Error::other(why));
                 }
                 NextStep::GoOn { id } => {
-                    let database = replication.stream_database.load(Ordering::SeqCst);
-                    self.replay.select(database);
+                    self.replay.select(server.feed.relayed_database());
                     log::info!("Successful partial resynchronization with primary.");
-                    if let Some(id) = id {
-                        replication.rename(id.into(), server.feed.published());
+                    if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
+                        replication.rename(server, id, server.feed.published());
                     }
                     replication.target_answered(server, &mut self.replay.data, true);
                     break;
@@ -342,7 +342,8 @@ impl Session<'_> {
                 data.enter();
                 data.hold_gate_anyway();
                 if !self.link.is_over() {
-                    Replication::of(server).take_history(id.into());
+                    let id = HistoryId::parse(id.as_bytes()).unwrap_or_default();
+                    Replication::of(server).take_history(server, id);
                     server.feed.begin(offset);
                     server.feed.relay(true);
                 }
@@ -351,7 +352,7 @@ impl Session<'_> {
                 let database =
                     Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
                 self.replay.select(database);
-                Replication::of(server).stream_database.store(database, Ordering::SeqCst);
+                server.feed.set_relayed_database(database);
                 Ok(())
             }
             Err(error) => Err(io::Error::other(error)),
@@ -433,7 +434,7 @@ impl Session<'_> {
             }
         }
         let server = self.server;
-        Replication::of(server).stream_database.store(self.replay.database(), Ordering::SeqCst);
+        server.feed.set_relayed_database(self.replay.database());
         server.feed.append_relayed(&self.input[..good]);
         if Aof::of(server).is_on() {
             let mark = (server.log.last(), server.feed.end_offset());

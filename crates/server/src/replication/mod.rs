@@ -14,7 +14,7 @@ pub mod replica;
 pub mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use bobbin_resp::Reply;
@@ -25,27 +25,24 @@ pub use self::failover::FailoverPhase;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
-use crate::base::random::random_bytes;
 use crate::config::OptionId;
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
+use crate::engine::log::feed::{FeedReader, HistoryId};
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
+use crate::persistence::Persistence;
 use crate::persistence::aof::{self, Aof, rewrite};
+use crate::persistence::position::StreamPosition;
 
 /// What is shared about replication.
 pub struct Replication {
-    /// Names the history of which the stream is a part: 40 hexadecimal digits.
-    id: Mutex<Arc<str>>,
     /// The history that this one went on from, and the offset up to which they are one.
-    earlier: Mutex<Option<(Arc<str>, u64)>>,
+    earlier: Mutex<Option<(HistoryId, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
-    /// The database that the last command of a primary's stream was about.
-    stream_database: AtomicU32,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
     /// When the stream gets the next PING (Unix ms).
@@ -121,11 +118,9 @@ const LOOK_MS: i64 = 100;
 impl Default for Replication {
     fn default() -> Self {
         Self {
-            id: Mutex::new(new_id()),
             earlier: Mutex::default(),
             replicas: Mutex::default(),
             link: Mutex::default(),
-            stream_database: AtomicU32::new(0),
             due_ms: AtomicI64::new(0),
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
@@ -137,24 +132,14 @@ impl Default for Replication {
     }
 }
 
-/// A name for a new history.
-fn new_id() -> Arc<str> {
-    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
-}
-
 impl Replication {
     pub fn of(server: &Server) -> &Self {
         server.parts.get()
     }
 
-    /// The name of the history.
-    pub fn id(&self) -> Arc<str> {
-        Arc::clone(&self.id.lock())
-    }
-
     /// The history that this one went on from, and the offset up to which they are one.
-    pub fn earlier(&self) -> Option<(Arc<str>, u64)> {
-        self.earlier.lock().clone()
+    pub fn earlier(&self) -> Option<(HistoryId, u64)> {
+        *self.earlier.lock()
     }
 
     /// The connection to the primary; `None`: the server is one.
@@ -165,21 +150,21 @@ impl Replication {
     /// What a replica may ask its primary to go on with: its history and the offset of the next
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
-        server.feed.is_on().then(|| (self.id().to_string(), server.feed.published()))
+        server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
     }
 
     /// What is here is from now on a part of this history alone. The gate is held.
-    fn take_history(&self, id: Arc<str>) {
-        *self.id.lock() = id;
+    fn take_history(&self, server: &Server, id: HistoryId) {
+        server.feed.set_id(id);
         *self.earlier.lock() = None;
     }
 
     /// The history goes on under another name from an offset on.
-    fn rename(&self, id: Arc<str>, offset: u64) {
-        let mut current = self.id.lock();
-        if *current != id {
-            let earlier = std::mem::replace(&mut *current, id);
-            *self.earlier.lock() = Some((earlier, offset));
+    fn rename(&self, server: &Server, id: HistoryId, offset: u64) {
+        let mut earlier = self.earlier.lock();
+        let before = server.feed.set_id(id);
+        if before != id {
+            *earlier = Some((before, offset));
         }
     }
 
@@ -207,6 +192,31 @@ impl Replication {
         Ok(())
     }
 
+    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
+    /// Nobody is served yet, and nothing is held.
+    pub fn resume(server: &'static Server) -> Result<(), String> {
+        let replication = Self::of(server);
+        let gate = server.gate.take();
+        let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+        // So nobody writes before the primary is followed.
+        server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
+        let position = Persistence::of(server).loading.position();
+        let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
+        server.feed.set_id(id);
+        if is_replica {
+            server.feed.set_relayed_database(database);
+            log::info!("Replication goes on from {id}:{offset} if the primary agrees");
+        } else {
+            replication.rename(server, HistoryId::new(), offset);
+            replication.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+            aof::follow_readers(server);
+            aof::splice_feed(server, |_| {})?;
+            log::info!("Replicas may go on from {id}:{offset}");
+        }
+        drop(gate);
+        Ok(())
+    }
+
     /// Follows the primary that the configuration names, if there is one. Nothing is held.
     pub fn begin(server: &'static Server) -> Result<(), String> {
         let words = server.config.words_of(OptionId::replicaof);
@@ -230,7 +240,9 @@ impl Replication {
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
-        self.rename(new_id(), server.feed.published());
+        self.rename(server, HistoryId::new(), server.feed.published());
+        // Replicas get as long as ever to come.
+        self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
         server.feed.relay(false);
@@ -419,8 +431,8 @@ impl Replication {
         aof::follow_readers(server);
         data.recorder.refresh();
         data.release();
-        // What follows is not in the stream: it is another history.
-        *self.id.lock() = new_id();
+        // What follows is not in the stream: it is another history, and goes on from none.
+        self.take_history(server, HistoryId::new());
     }
 
     /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
@@ -442,7 +454,7 @@ impl Replication {
         let database = if self.link().is_some() {
             // All that is carried out is in the stream, and nothing else.
             transfer.begin(server.feed.end_offset());
-            Some(self.stream_database.load(Ordering::SeqCst))
+            Some(server.feed.relayed_database())
         } else {
             let spliced = Arc::clone(&transfer);
             aof::splice_feed(server, move |offset| spliced.begin(offset))?;
@@ -470,10 +482,10 @@ impl Replication {
         let is_earlier = || {
             let earlier = self.earlier();
             earlier.is_some_and(|(earlier, end)| {
-                id.eq_ignore_ascii_case(earlier.as_bytes()) && offset <= end
+                id.eq_ignore_ascii_case(earlier.as_str().as_bytes()) && offset <= end
             })
         };
-        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes()) || is_earlier();
+        let is_ours = id.eq_ignore_ascii_case(server.feed.id().as_str().as_bytes()) || is_earlier();
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

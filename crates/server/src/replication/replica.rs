@@ -214,7 +214,7 @@ impl ReplicaFeeder {
         let client = Some(Arc::clone(&self.replica.client));
         let Some(stream) = self.server.feed.reader(offset, client) else { return Feeding::Ends };
         if !self.is_plain {
-            let id = Replication::of(self.server).id();
+            let id = self.server.feed.id();
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         output.push(transfer.header().as_bytes());

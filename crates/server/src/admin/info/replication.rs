@@ -30,9 +30,9 @@ pub(super) const REPLICATION: Section = Section {
             label("master_failover_state", |s| {
                 Replication::of(s.server).failover_phase().name().into()
             }),
-            label("master_replid", |s| (*Replication::of(s.server).id()).into()),
+            label("master_replid", |s| s.server.feed.id().as_str().into()),
             label("master_replid2", |s| match Replication::of(s.server).earlier() {
-                Some((id, _)) => (*id).into(),
+                Some((id, _)) => id.as_str().into(),
                 None => "0".repeat(40).into(),
             }),
             counter("master_repl_offset", Number, "Bytes of the replication stream.", |s| {

@@ -380,7 +380,7 @@ fn write_cut(
     file: &mut impl Write,
 ) -> io::Result<()> {
     if server.config.aof_use_rdb_preamble() {
-        snapshot::write(server, data, cut, Purpose::LogBase, &AtomicU64::new(0), file)
+        snapshot::write(server, data, cut, Purpose::LogBase(None), &AtomicU64::new(0), file)
     } else {
         write_commands(server, data, cut, file)
     }
