@@ -2,6 +2,7 @@
 //! gets a copy.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bobbin_testkit::random::Random;
@@ -26,6 +27,14 @@ struct Kind {
 }
 
 const RDB: Kind = Kind { is_valkey: false, arguments: &["--save", "3600 1"] };
+const AOF: Kind = Kind { is_valkey: false, arguments: &["--appendonly", "yes"] };
+/// As small as can be: it begins again and again.
+const REWRITTEN: Kind = Kind {
+    is_valkey: false,
+    arguments: &["--appendonly", "yes", "--auto-aof-rewrite-min-size", "1kb"],
+};
+const ALWAYS: Kind =
+    Kind { is_valkey: false, arguments: &["--appendonly", "yes", "--appendfsync", "always"] };
 const VALKEY: Kind = Kind { is_valkey: true, arguments: &["--save", "3600 1"] };
 
 /// A server that keeps its port and its folder when it starts again.
@@ -120,8 +129,14 @@ fn same(nodes: &[&Node]) {
 
 /// Changes keys of several kinds and databases.
 fn change(client: &mut Connection, random: &mut Random, count: usize) {
-    for _ in 0..count {
+    for at in 0..count {
         let (key, n) = (random.below(50), random.below(1000));
+        if at % 16 == 0 {
+            // What only replicas get is not in a log on disk.
+            for line in ["PUBLISH c one", "MULTI", "SET a 1", "PUBLISH c two", "SET b 2", "EXEC"] {
+                client.say(line);
+            }
+        }
         let line = match random.below(8) {
             0 => format!("SELECT {}", random.below(3)),
             1 => format!("RPUSH l:{key} {n}"),
@@ -134,6 +149,12 @@ fn change(client: &mut Connection, random: &mut Random, count: usize) {
         };
         client.say(&line);
     }
+}
+
+/// Waits until the replica's log holds what it got as a copy.
+fn until_logged(node: &Node) {
+    let is_over = |field: &str| node.info(field) == "0";
+    until(|| is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled"));
 }
 
 fn number(node: &Node, field: &str) -> u64 {
@@ -151,6 +172,7 @@ fn both_restart(of_primary: Kind, of_replica: Kind) {
     change(&mut primary.connect(), random, 200);
     settle(&primary, &[&replica]);
     // The replica misses something.
+    until_logged(&replica);
     replica.end();
     change(&mut primary.connect(), random, 200);
     replica.begin();
@@ -177,13 +199,21 @@ fn both_restart(of_primary: Kind, of_replica: Kind) {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_restarts_in_order_goes_on() {
     both_restart(RDB, RDB);
+    both_restart(AOF, AOF);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn so_it_is_with_logs_of_other_kinds() {
+    both_restart(ALWAYS, REWRITTEN);
+    both_restart(REWRITTEN, ALWAYS);
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn real_servers_that_restart_go_on() {
-    both_restart(RDB, VALKEY);
-    both_restart(VALKEY, RDB);
+    both_restart(AOF, VALKEY);
+    both_restart(VALKEY, AOF);
 }
 
 /// A file of one server is read by the other.
@@ -270,4 +300,143 @@ fn what_died_in_between_dies_everywhere() {
     assert_eq!(replica.say("DBSIZE"), Reply::integer(2));
     same(&[&primary, &replica]);
     assert!(replica.path().join("dump.rdb").exists());
+}
+
+/// A killed server goes on where its log ends, if nobody has more.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_is_killed_goes_on_where_its_log_ends() {
+    let random = &mut Random::new(5);
+    let mut primary = Node::start(AOF, &[]);
+    let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];
+    let mut replica = Node::start(AOF, &to_primary);
+    settle(&primary, &[&replica]);
+    until_logged(&replica);
+    for round in 1..4 {
+        change(&mut primary.connect(), random, 100);
+        primary.say("SET last 1");
+        settle(&primary, &[&replica]);
+        replica.kill();
+        change(&mut primary.connect(), random, 100);
+        primary.say("SET last 2");
+        replica.begin();
+        settle(&primary, &[&replica]);
+        assert_eq!(number(&primary, "sync_partial_ok"), if round == 1 { 1 } else { 2 });
+        primary.kill();
+        primary.begin();
+        settle(&primary, &[&replica]);
+        assert_eq!((number(&primary, "sync_partial_ok"), number(&primary, "sync_full")), (1, 0));
+        same(&[&primary, &replica]);
+    }
+    // A question that no log has: the replica is ahead.
+    primary.connect().say("WAIT 1 1000");
+    primary.connect().say("PUBLISH c three");
+    settle(&primary, &[&replica]);
+    primary.kill();
+    primary.begin();
+    settle(&primary, &[&replica]);
+    assert_eq!(number(&primary, "sync_full"), 1);
+    same(&[&primary, &replica]);
+}
+
+/// Under load nobody knows who is where: but all have the same in the end.
+fn kills_under_load(kind: Kind, rounds: u64) {
+    let mut primary = Node::start(kind, &[]);
+    let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];
+    let mut replica = Node::start(kind, &to_primary);
+    settle(&primary, &[&replica]);
+    for round in 0..rounds {
+        let (address, is_over) = (primary.server().address(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for client in 0..2 {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let random = &mut Random::new(100 * round + client);
+                    while !is_over.load(Ordering::SeqCst)
+                        && let Ok(mut client) = Connection::open(address)
+                    {
+                        for _ in 0..20 {
+                            let key = format!("k:{}", random.below(50));
+                            let value = random.below(1000).to_string();
+                            let said = match random.below(3) {
+                                0 => client.call(&["APPEND", &key, &value]),
+                                1 => client.call(&["DEL", &key]),
+                                _ => client.call(&["PUBLISH", &key, &value]),
+                            };
+                            if said.is_err() {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20 + round * 7 % 60));
+            let node = if round % 2 == 0 { &mut primary } else { &mut replica };
+            node.kill();
+            is_over.store(round % 2 == 0, Ordering::SeqCst);
+            node.begin();
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, Ordering::SeqCst);
+        });
+        primary.say("SET end 1");
+        settle(&primary, &[&replica]);
+        same(&[&primary, &replica]);
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn all_have_the_same_after_kills_under_load() {
+    kills_under_load(AOF, 6);
+    kills_under_load(RDB, 2);
+}
+
+/// What the log says of the stream is nothing to others.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn others_read_a_log_that_tells_of_the_stream() {
+    let mut primary = Node::start(AOF, &[]);
+    let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];
+    let mut replica = Node::start(AOF, &to_primary);
+    settle(&primary, &[&replica]);
+    until_logged(&replica);
+    change(&mut primary.connect(), &mut Random::new(6), 200);
+    settle(&primary, &[&replica]);
+    let expected = text(&primary.say("DEBUG DIGEST"));
+    replica.end();
+    primary.end();
+    for node in [&primary, &replica] {
+        let logs = node.path().join("appendonlydir");
+        let files = std::fs::read_dir(&logs).expect("there is a log").flatten();
+        let names: Vec<_> = files.map(|file| file.path()).collect();
+        let remarks: usize = names
+            .iter()
+            .map(|name| {
+                String::from_utf8_lossy(&std::fs::read(name).expect("it is there"))
+                    .matches("#REPL:")
+                    .count()
+            })
+            .sum();
+        assert!(remarks > 2, "{remarks}");
+        let manifest = logs.join("appendonly.aof.manifest");
+        let program =
+            bobbin_testkit::peers::peer("valkey-server").with_file_name("valkey-check-aof");
+        let checked = std::process::Command::new(program).arg(&manifest).output();
+        assert!(checked.expect("it runs").status.success());
+        for start in [Server::valkey, Server::redis, Server::bobbin] {
+            let copy = node.path().join("copy");
+            std::fs::create_dir_all(copy.join("appendonlydir")).expect("a folder");
+            for name in &names {
+                let to = copy.join("appendonlydir").join(name.file_name().expect("a name"));
+                std::fs::copy(name, to).expect("it can be copied");
+            }
+            let folder = copy.to_str().expect("a name");
+            let arguments =
+                ["--appendonly", "yes", "--dir", folder, "--enable-debug-command", "yes"];
+            let other = start(&arguments);
+            assert_eq!(text(&other.connect().say("DEBUG DIGEST")), expected);
+            drop(other);
+            std::fs::remove_dir_all(copy).expect("it can be removed");
+        }
+    }
 }

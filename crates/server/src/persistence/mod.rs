@@ -79,6 +79,13 @@ pub struct FileLoading {
 }
 
 impl FileLoading {
+    /// Notes where the stream was.
+    pub fn set_position(&self, position: StreamPosition) {
+        *self.history.lock() = Some(position.id);
+        *self.offset.lock() = Some(position.offset);
+        self.stream_database.store(position.database, Ordering::Relaxed);
+    }
+
     /// Where the stream was, if the file said all of that.
     pub fn position(&self) -> Option<StreamPosition> {
         let database = self.stream_database.load(Ordering::Relaxed);

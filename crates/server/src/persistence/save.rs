@@ -74,7 +74,8 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server)?;
     let position = CutPosition::of(server).wait();
-    let written = snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish(server));
+    let written =
+        snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish(server));
     match &written {
         Ok(()) => saved(server, changes),
         Err(error) => {

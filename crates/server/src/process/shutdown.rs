@@ -34,6 +34,7 @@ pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
     }
     server.workers.stop();
     server.workers.wait_until_ended();
+    Replication::end_link(server);
     aof::end_log(server);
     Ok(ExitCode::SUCCESS)
 }

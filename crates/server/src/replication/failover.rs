@@ -111,7 +111,8 @@ impl Failover {
         match &target {
             Some(target) => {
                 let replica = replicas.iter().find(|replica| replica.address == *target);
-                let replica = replica.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")?;
+                let replica =
+                    replica.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")?;
                 if !replica.is_online {
                     return Err("ERR FAILOVER target replica is not online.".into());
                 }
@@ -195,9 +196,8 @@ impl Current {
     }
 }
 
-const NEEDS_BOTH: Failure = Failure::new(
-    "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
-);
+const NEEDS_BOTH: Failure =
+    Failure::new("ERR FAILOVER with force option requires both a timeout and target HOST and IP.");
 
 #[cfg(test)]
 mod tests {
@@ -249,11 +249,8 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_given_up_or_forced() {
-        let request = FailoverRequest {
-            target: Some(at(1)),
-            is_forced: false,
-            timeout_ms: Some(50),
-        };
+        let request =
+            FailoverRequest { target: Some(at(1)), is_forced: false, timeout_ms: Some(50) };
         let mut failover = begun(request.clone());
         assert_eq!(failover.look(1049, Some(10), &[]), FailoverStep::Wait);
         let step = FailoverStep::GiveUp { leads_again: false };

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use bobbin_resp::{Limits, Parser, Step};
 use bobbin_sync::Mutex;
 
-use super::{FailoverPhase, Replication};
 use super::handshake::{Handshake, Introduction, NextStep};
+use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, disk};
 use crate::engine::lazyfree;
@@ -25,7 +25,9 @@ use crate::engine::log::append_command;
 use crate::engine::log::feed::HistoryId;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::Aof;
+use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::replay::Replay;
+use crate::persistence::position::StreamPosition;
 use crate::persistence::{Persistence, aof, load};
 
 /// The connection to a primary.
@@ -69,6 +71,8 @@ struct Session<'a> {
     /// Records of our own log, and up to which offset they have the stream: those that are not
     /// known to be on disk, and the last that is.
     logged: VecDeque<(u64, u64)>,
+    /// The record of our own log behind which it says how far the stream is.
+    remarked: u64,
 }
 
 /// How long the thread waits before it tries again.
@@ -194,6 +198,7 @@ impl Link {
             at: 0,
             acked: Instant::now(),
             logged: VecDeque::new(),
+            remarked: 0,
         };
         session.follow()
     }
@@ -338,6 +343,8 @@ impl Session<'_> {
         let outcome = match loaded {
             Ok(loaded) => {
                 load::log_loaded(server, loaded);
+                let database =
+                    Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
                 let data = &mut self.replay.data;
                 data.enter();
                 data.hold_gate_anyway();
@@ -346,13 +353,12 @@ impl Session<'_> {
                     Replication::of(server).take_history(server, id);
                     server.feed.begin(offset);
                     server.feed.relay(true);
+                    server.feed.set_relayed_database(database);
+                    aof::replace_log(server, data);
                 }
                 data.release();
                 data.leave();
-                let database =
-                    Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
                 self.replay.select(database);
-                server.feed.set_relayed_database(database);
                 Ok(())
             }
             Err(error) => Err(io::Error::other(error)),
@@ -436,6 +442,7 @@ impl Session<'_> {
         let server = self.server;
         server.feed.set_relayed_database(self.replay.database());
         server.feed.append_relayed(&self.input[..good]);
+        self.remark_place();
         if Aof::of(server).is_on() {
             let mark = (server.log.last(), server.feed.end_offset());
             if self.logged.len() == LOGGED_MAX {
@@ -447,6 +454,20 @@ impl Session<'_> {
         self.input.drain(..good);
         self.at -= good;
         Ok((more, is_asked))
+    }
+
+    /// Has our own log say how far the stream is, behind what was carried out. Nobody else gets the
+    /// gate meanwhile.
+    fn remark_place(&mut self) {
+        let (server, last) = (self.server, self.server.log.last());
+        if !Aof::of(server).is_on() || last == self.remarked {
+            return;
+        }
+        let (feed, mut line) = (&server.feed, Vec::new());
+        let (id, offset, database) = (feed.id(), feed.end_offset(), feed.relayed_database());
+        LogPlace::Exactly(StreamPosition { id, offset, database }).append(&mut line);
+        self.replay.data.recorder.remark(&line);
+        self.remarked = server.log.last();
     }
 
     /// Says how far the replica is.

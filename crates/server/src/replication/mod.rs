@@ -202,6 +202,9 @@ impl Replication {
         server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
         let position = Persistence::of(server).loading.position();
         let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
+        if !server.feed.is_on() {
+            server.feed.begin(offset);
+        }
         server.feed.set_id(id);
         if is_replica {
             server.feed.set_relayed_database(database);
@@ -231,6 +234,13 @@ impl Replication {
         outcome
     }
 
+    /// Nothing of a primary is carried out any more: the server ends.
+    pub fn end_link(server: &Server) {
+        let gate = server.gate.take();
+        Self::of(server).link().iter().for_each(|link| link.end());
+        drop(gate);
+    }
+
     /// Makes the server a primary. The gate is held.
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
@@ -245,7 +255,7 @@ impl Replication {
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
-        server.feed.relay(false);
+        server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
         if server.feed.is_on()
             && let Err(error) = aof::splice_feed(server, |_| {})
@@ -411,7 +421,8 @@ impl Replication {
     fn ping(&self, server: &Server, now_ms: i64) {
         if server.feed.is_on()
             && !self.stream_stands_still(server)
-            && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
+            && now_ms >= self.ping_ms.load(Ordering::Relaxed)
+        {
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);

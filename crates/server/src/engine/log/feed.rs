@@ -25,6 +25,8 @@ pub struct Feed {
     is_on: AtomicBool,
     /// The bytes are those of a primary, and not the log's.
     is_relayed: AtomicBool,
+    /// Records up to this one were logged while they were: they are not appended.
+    log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
     /// The history of which the stream is a part.
@@ -161,6 +163,17 @@ impl Feed {
         self.is_relayed.store(on, Ordering::SeqCst);
     }
 
+    /// From now on the bytes are the log's, from behind this record on. The gate is held.
+    pub fn lead_from(&self, number: u64) {
+        self.log_from.store(number, Ordering::SeqCst);
+        self.relay(false);
+    }
+
+    /// The record behind which the log is appended.
+    pub fn log_from(&self) -> u64 {
+        self.log_from.load(Ordering::SeqCst)
+    }
+
     /// Appends bytes of a primary.
     pub fn append_relayed(&self, bytes: &[u8]) {
         self.state.lock().push(bytes);
@@ -181,17 +194,20 @@ impl Feed {
         *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
     }
 
-    /// Appends the bytes of all records up to a number. They are not published.
-    pub fn append(&self, number: u64, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
+    /// Appends the bytes of all records up to a number. They are not published. Returns the offset
+    /// of the first.
+    pub fn append(&self, number: u64, bytes: &[u8]) -> u64 {
         let state = &mut *self.state.lock();
+        let start = state.end;
+        if bytes.is_empty() {
+            return start;
+        }
         state.push(bytes);
         if state.marks.len() == MARKS_MAX {
             state.marks.pop_front();
         }
         state.marks.push_back(Mark { number, end: state.end });
+        start
     }
 
     /// Lets readers have all that was appended, and forgets what nobody needs. `tell` gets the

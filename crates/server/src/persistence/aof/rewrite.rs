@@ -15,6 +15,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 use bobbin_sync::Mutex;
 
+use super::place::LogPlace;
 use super::writer::{Rotated, WriterOrder};
 use super::{AofDirectory, Manifest};
 use crate::base::clock::system_ms;
@@ -188,7 +189,8 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         Some(CurrentRewrite { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
     let (done, rotated) = channel();
     if Aof::of(server).is_on() {
-        Aof::of(server).order(server, WriterOrder::Rotate { after: server.log.last(), done });
+        let (after, place) = (server.log.last(), LogPlace::relayed(server));
+        Aof::of(server).order(server, WriterOrder::Rotate { after, place, done });
     } else {
         // There is nothing to go on with: the base alone is written. The other end is below.
         drop(done.send(Ok(Rotated::None)));
