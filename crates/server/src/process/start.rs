@@ -118,7 +118,6 @@ pub fn start(server: &'static Server) -> Result<(), String> {
         return Ok(());
     }
     Replication::resume(server)?;
-    load::end_loading(server);
     Replication::begin(server)?;
     let acceptor = server.acceptor.lock();
     let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();

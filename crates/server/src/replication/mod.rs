@@ -32,9 +32,9 @@ use crate::engine::command::Data;
 use crate::engine::log::feed::{FeedReader, HistoryId};
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
-use crate::persistence::Persistence;
 use crate::persistence::aof::{self, Aof, rewrite};
 use crate::persistence::position::StreamPosition;
+use crate::persistence::{Persistence, load};
 
 /// What is shared about replication.
 pub struct Replication {
@@ -220,15 +220,21 @@ impl Replication {
         Ok(())
     }
 
-    /// Follows the primary that the configuration names, if there is one. Nothing is held.
+    /// Follows the primary that the configuration names, if there is one, and serves clients from
+    /// then on. Nothing is held.
     pub fn begin(server: &'static Server) -> Result<(), String> {
         let words = server.config.words_of(OptionId::replicaof);
-        let [host, port] = &words[..] else { return Ok(()) };
+        let [host, port] = &words[..] else {
+            load::end_loading(server);
+            return Ok(());
+        };
         let port = port.parse().map_err(|_| "replicaof names no port")?;
         let mut data = background::data(server).ok_or("too many threads, or open files")?;
         data.enter();
         data.hold_gate_anyway();
         let outcome = Self::of(server).follow(server, host.clone(), port);
+        // The link's thread gets the gate, and may begin to load, only behind this.
+        load::end_loading(server);
         data.release();
         data.leave();
         outcome
@@ -251,7 +257,7 @@ impl Replication {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
         self.rename(server, HistoryId::new(), server.feed.published());
-        // Replicas get as long as ever to come.
+        // Those that followed the old primary may come, and go on where they are.
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
