@@ -22,6 +22,11 @@ fn info(server: &Server, field: &str) -> String {
     line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
 }
 
+/// Whether it has a primary, and is connected to it.
+fn is_up(server: &Server) -> bool {
+    info(server, "role") == "slave" && info(server, "master_link_status") == "up"
+}
+
 fn follow(replica: &Server, primary: &Server) {
     let port = primary.address().port();
     let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
@@ -145,7 +150,7 @@ fn writes_wait_until_it_is_over() {
                      (master -> replica?)";
     assert_eq!(blocked.receive().expect("it answers"), Reply::error(dismissed));
     assert!(blocked.receive().is_err(), "it is closed");
-    until(|| info(&primary, "master_link_status") == "up");
+    until(|| is_up(&primary));
     assert_eq!(replica.connect().say("GET a"), Reply::bulk("2"));
     assert_eq!(info(&replica, "sync_full"), "0");
     same(&[&primary, &replica]);
@@ -240,4 +245,146 @@ fn what_makes_no_sense_is_refused_as_by_valkey() {
 
 fn shown(reply: &Reply) -> String {
     reply.bytes().map_or_else(|| format!("{reply:?}"), |_| text(reply))
+}
+
+/// The names of a section's fields, one a line. What differs from server to server is masked.
+fn fields(server: &Server, section: &str) -> String {
+    let text = text(&server.connect().say(&format!("INFO {section}")));
+    let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned() + "\n";
+    text.lines().map(name).collect()
+}
+
+/// What INFO tells of replication and of files has the names and the order of Valkey.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn info_has_the_fields_of_valkey() {
+    let told = |start: &dyn Fn(&[&str]) -> Server| {
+        let logged = [&ARGUMENTS[..], &["--appendonly", "yes"]].concat();
+        let (primary, replica) = (start(&ARGUMENTS), start(&logged));
+        let mut told = Vec::new();
+        let mut ask = |server: &Server, when: &str| {
+            for section in ["replication", "persistence"] {
+                told.push((when.to_owned(), fields(server, section)));
+            }
+        };
+        ask(&primary, "alone");
+        replica.connect().say(&format!("REPLICAOF 127.0.0.1 {}", primary.address().port()));
+        settle(&primary, &[&replica]);
+        let is_over = |field: &str| info(&replica, field) == "0";
+        until(|| is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled"));
+        primary.connect().say("CONFIG SET min-replicas-to-write 1");
+        ask(&primary, "as a primary");
+        ask(&replica, "as a replica");
+        drop(primary);
+        until(|| info(&replica, "master_link_status") == "down");
+        ask(&replica, "alone as a replica");
+        told
+    };
+    let expected = told(&Server::valkey);
+    let found = told(&Server::bobbin);
+    for ((when, expected), (_, found)) in expected.iter().zip(&found) {
+        // What a cut keeps is a matter of ours alone.
+        assert_eq!(&found.replace("rdb_current_kept_bytes\n", ""), expected, "{when}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn client_kill_cuts_links_at_both_ends() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    for (server, class, ended) in [
+        (&replica, "primary", 1),
+        (&replica, "replica", 0),
+        (&primary, "slave", 1),
+        (&primary, "master", 0),
+    ] {
+        let reply = server.connect().say(&format!("CLIENT KILL TYPE {class}"));
+        assert_eq!(reply, Reply::integer(ended), "{class}");
+        settle(&primary, &[&replica]);
+    }
+    assert_eq!(info(&primary, "sync_full"), "1");
+    until(|| info(&primary, "sync_partial_ok") == "2");
+}
+
+/// What changes parts is refused where it would be half done, or takes effect as a whole.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn parts_change_between_units_alone() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    let mut client = primary.connect();
+    for command in ["REPLICAOF", "FAILOVER", "SHUTDOWN"] {
+        let script = format!("return redis.pcall('{command}', 'no', 'one').err");
+        let reply = client.call(&["EVAL", &script, "0"]).expect("it answers");
+        assert!(text(&reply).contains("not allowed from script"), "{reply:?}");
+    }
+    // What a transaction does behind FAILOVER is still the primary's.
+    for line in ["MULTI", "SET a 1", "FAILOVER", "SET b 2"] {
+        client.say(line);
+    }
+    let ok = Reply::simple("OK");
+    assert_eq!(client.say("EXEC"), Reply::array(vec![ok.clone(), ok.clone(), ok]));
+    until(|| is_up(&primary));
+    assert_eq!(replica.connect().say("GET b"), Reply::bulk("2"));
+    assert_eq!(info(&replica, "sync_full"), "0");
+    same(&[&primary, &replica]);
+    // And what it does behind REPLICAOF is for nobody, or a primary's again.
+    let refused = Reply::error("ERR Command not allowed inside a transaction");
+    let mut client = replica.connect();
+    client.say("MULTI");
+    assert_eq!(client.say("SHUTDOWN"), refused);
+    client.say("DISCARD");
+    let port = replica.address().port();
+    let mut client = primary.connect();
+    for line in ["MULTI", "REPLICAOF NO ONE", "SET c 3", "EXEC"] {
+        client.say(line);
+    }
+    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(client.say("GET c"), Reply::bulk("3"));
+    for line in ["MULTI", &format!("REPLICAOF 127.0.0.1 {port}"), "SET d 4", "EXEC"] {
+        client.say(line);
+    }
+    replica.connect().say("SET e 5");
+    settle(&replica, &[&primary]);
+    same(&[&primary, &replica]);
+}
+
+/// A script that takes long keeps what it has: who changes parts is told, or waits for it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_slow_script_is_not_cut_in_two() {
+    let arguments = [&ARGUMENTS[..], &["--busy-reply-threshold", "20"]].concat();
+    let (primary, replica) = (Server::bobbin(&arguments), start());
+    group(&primary, &[&replica]);
+    for writes in [false, true] {
+        let mut busy = primary.connect();
+        let script = if writes {
+            "redis.call('SET', KEYS[1], 1) while redis.call('EXISTS', KEYS[2]) == 0 do end"
+        } else {
+            "while redis.call('EXISTS', KEYS[2]) == 0 do end"
+        };
+        if writes {
+            // It ends by itself.
+            let script = "redis.call('SET', KEYS[1], 1) \
+                          local n = 0 while n < 30000000 do n = n + 1 end \
+                          redis.call('SET', KEYS[2], 1)";
+            busy.send(&["EVAL", script, "2", "k", "end"]).expect("it is sent");
+        } else {
+            busy.send(&["EVAL", script, "2", "k", "end"]).expect("it is sent");
+        }
+        until(|| text(&primary.connect().say("GET a")).starts_with("BUSY"));
+        let port = replica.address().port();
+        for line in ["FAILOVER", "REPLICAOF NO ONE", &format!("REPLICAOF 127.0.0.1 {port}")] {
+            let reply = text(&primary.connect().say(line));
+            assert!(reply.starts_with("BUSY"), "{line}: {reply}");
+        }
+        if !writes {
+            assert_eq!(primary.connect().say("SCRIPT KILL"), Reply::simple("OK"));
+        }
+        drop(busy.receive());
+    }
+    until(|| failover(&primary, "") == Reply::simple("OK"));
+    until(|| is_up(&primary));
+    same(&[&primary, &replica]);
 }

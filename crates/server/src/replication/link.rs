@@ -142,6 +142,13 @@ impl Link {
         }
     }
 
+    /// Breaks the connection, which is made again; whether there was one.
+    pub fn cut(&self) -> bool {
+        let socket = self.socket.lock();
+        let connected = socket.as_ref().filter(|_| self.state() == LinkState::Connected);
+        connected.is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

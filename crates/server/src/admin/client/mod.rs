@@ -7,6 +7,7 @@ use self::filter::Filter;
 use crate::engine::client::{self, ClientFlag, ClientInfo, Replies};
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::server::pause::PauseReason;
+use crate::replication::Replication;
 
 mod filter;
 pub(super) mod name;
@@ -123,7 +124,8 @@ fn kill(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let filter = Filter::parse(call, 2, true)?;
-    let mut count = 0;
+    let link = Replication::of(call.server).link().filter(|_| filter.is_for_primary());
+    let mut count = i64::from(link.is_some_and(|link| link.cut()));
     for info in &clients {
         if !info.kill.load(Ordering::Relaxed) && filter.matches(call, info) {
             end(call, info);
