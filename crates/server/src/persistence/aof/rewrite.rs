@@ -273,6 +273,8 @@ impl RewriteTask {
         rewrites.count.fetch_add(1, Ordering::Relaxed);
         server.end_cut();
         *rewrites.current.lock() = None;
+        // Those that waited for the base see that nothing is under way any more.
+        Aof::of(server).answer_waiters(server);
     }
 }
 
@@ -334,7 +336,6 @@ fn publish(
         Aof::of(server).waits_for_base.store(false, Ordering::SeqCst);
         Aof::of(server).mended_gaps.store(gaps, Ordering::SeqCst);
     });
-    Aof::of(server).answer_waiters(server);
     server.log.wake();
     collect_history(server, directory, &mut new);
     *manifest = new;
