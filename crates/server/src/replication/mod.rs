@@ -12,6 +12,7 @@ pub mod handshake;
 pub mod link;
 pub mod replica;
 pub mod transfer;
+pub mod wish;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -405,8 +406,7 @@ impl Replication {
         if is_primary {
             self.ping(server, now_ms);
         }
-        let waiting: Vec<_> =
-            replicas.iter().filter(|r| r.state() == ReplicaState::Waiting).cloned().collect();
+        let waiting = transfer::waiting(&replicas);
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
         if waiting.is_empty()
             || server.switches.load() & busy != 0
@@ -477,7 +477,8 @@ impl Replication {
             aof::splice_feed(server, move |offset| spliced.begin(offset))?;
             None
         };
-        let cut = server.begin_cut(data, "full synchronization");
+        let parts = transfer.wish().parts;
+        let cut = parts.keys.then(|| server.begin_cut(data, "full synchronization"));
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         log::info!("Starting full synchronization of {} replicas", replicas.len());
         for replica in replicas {
