@@ -462,6 +462,9 @@ impl Replication {
         let beside = transfer::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
+            if self.link().is_none() {
+                server.feed.lead_from(server.log.last());
+            }
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(data.now_ms + period_ms, Ordering::Relaxed);
             aof::follow_readers(server);
