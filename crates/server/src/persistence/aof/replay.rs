@@ -22,7 +22,7 @@ use crate::engine::telemetry::stats::WorkerStats;
 pub(crate) struct Replay {
     server: &'static Server,
     pub(crate) data: Data,
-    stats: WorkerStats,
+    stats: Arc<WorkerStats>,
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
@@ -38,9 +38,13 @@ impl Replay {
         Ok(Self::with(server, data.ok_or("too many threads")?))
     }
 
-    /// For the commands of a primary: what they change is logged, and those who listen are told.
+    /// For the commands of a primary: what they change is logged and counted, and those who listen
+    /// are told.
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
-        Ok(Self::with(server, background::data(server).ok_or("too many threads, or open files")?))
+        let data = background::data(server).ok_or("too many threads, or open files")?;
+        let replay = Self::with(server, data);
+        server.workers.count_also(&replay.stats);
+        Ok(replay)
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
@@ -51,7 +55,7 @@ impl Replay {
         Self {
             server,
             data,
-            stats: WorkerStats::new(server.registry.all().len()),
+            stats: Arc::new(WorkerStats::new(server.registry.all().len())),
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
@@ -180,5 +184,11 @@ impl Replay {
     /// The commands to come are about this database.
     pub(crate) const fn select(&mut self, database: u32) {
         self.client.database = database;
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        self.server.workers.count_no_more(&self.stats);
     }
 }
