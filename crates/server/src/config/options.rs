@@ -415,7 +415,7 @@ options! {
         /// Replicas that end that wait; 0 for no number.
         repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Full;
         /// How a replica loads the first copy without a file.
-        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Dormant(REPLICATION), flags AFTER_LOADING;
+        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Full, flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
         dual_channel_replication_enabled = yes_no(false) => Dormant(REPLICATION);
         /// Seconds between a primary's pings.

@@ -23,6 +23,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
         call.reply.bulk(match link.state() {
             LinkState::Connect => b"connect",
             LinkState::Connecting => b"connecting",
+            LinkState::Handshake => b"handshake",
             LinkState::Sync => b"sync",
             LinkState::Connected => b"connected",
         });

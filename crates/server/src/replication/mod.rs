@@ -2,11 +2,11 @@
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
 //! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
-//! replica it follows a primary (`link`, `handshake`). `commands` has what replicas and
-//! administrators say.
+//! replica it follows a primary (`link`). `history` says what both may go on with. `commands` has
+//! what replicas and administrators say.
 
 pub mod commands;
-pub mod handshake;
+pub mod history;
 pub mod link;
 pub mod replica;
 pub mod transfer;
@@ -18,10 +18,10 @@ use std::sync::mpsc::channel;
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
+use self::history::{History, new_id};
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
-use crate::base::random::random_bytes;
 use crate::config::OptionId;
 use crate::engine::blocking::Waiter;
 use crate::engine::client::{self, feeder};
@@ -32,10 +32,7 @@ use crate::persistence::aof::{self, Aof, rewrite};
 
 /// What is shared about replication.
 pub struct Replication {
-    /// Names the history of which the stream is a part: 40 hexadecimal digits.
-    id: Mutex<Arc<str>>,
-    /// The history that this one went on from, and the offset up to which they are one.
-    earlier: Mutex<Option<(Arc<str>, u64)>>,
+    history: Mutex<History>,
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
@@ -113,8 +110,7 @@ const LOOK_MS: i64 = 100;
 impl Default for Replication {
     fn default() -> Self {
         Self {
-            id: Mutex::new(new_id()),
-            earlier: Mutex::default(),
+            history: Mutex::default(),
             replicas: Mutex::default(),
             link: Mutex::default(),
             stream_database: AtomicU32::new(0),
@@ -127,11 +123,6 @@ impl Default for Replication {
     }
 }
 
-/// A name for a new history.
-fn new_id() -> Arc<str> {
-    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
-}
-
 impl Replication {
     pub fn of(server: &Server) -> &Self {
         server.parts.get()
@@ -139,12 +130,12 @@ impl Replication {
 
     /// The name of the history.
     pub fn id(&self) -> Arc<str> {
-        Arc::clone(&self.id.lock())
+        Arc::clone(self.history.lock().id())
     }
 
     /// The history that this one went on from, and the offset up to which they are one.
     pub fn earlier(&self) -> Option<(Arc<str>, u64)> {
-        self.earlier.lock().clone()
+        self.history.lock().earlier().cloned()
     }
 
     /// The connection to the primary; `None`: the server is one.
@@ -160,16 +151,18 @@ impl Replication {
 
     /// What is here is from now on a part of this history alone. The gate is held.
     fn take_history(&self, id: Arc<str>) {
-        *self.id.lock() = id;
-        *self.earlier.lock() = None;
+        self.history.lock().take(id);
     }
 
     /// The history goes on under another name from an offset on.
     fn rename(&self, id: Arc<str>, offset: u64) {
-        let mut current = self.id.lock();
-        if *current != id {
-            let earlier = std::mem::replace(&mut *current, id);
-            *self.earlier.lock() = Some((earlier, offset));
+        self.history.lock().rename(id, offset);
+    }
+
+    /// The primary's history has this name. Replicas of ours are told when they come again.
+    fn follow_name(&self, server: &Server, id: Arc<str>) {
+        if self.history.lock().rename(id, server.feed.published()) {
+            self.dismiss(server);
         }
     }
 
@@ -395,7 +388,7 @@ impl Replication {
         data.recorder.refresh();
         data.release();
         // What follows is not in the stream: it is another history.
-        *self.id.lock() = new_id();
+        self.take_history(new_id());
     }
 
     /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
@@ -442,13 +435,7 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let is_earlier = || {
-            let earlier = self.earlier();
-            earlier.is_some_and(|(earlier, end)| {
-                id.eq_ignore_ascii_case(earlier.as_bytes()) && offset <= end
-            })
-        };
-        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes()) || is_earlier();
+        let is_ours = self.history.lock().holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

@@ -262,13 +262,21 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
             // Of what the transaction did so far the log needs no half.
             data.forget_effects();
         }
-        Aof::of(server).rewrites.cancel();
-        Aof::of(server).switch(server, false);
-        Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
+        pause_log(server);
     }
     data.recorder.refresh();
     follow_log_config(server);
     Ok(())
+}
+
+/// Ends the log for now: all that it is about goes away, and not by commands. `switch_log` has it
+/// begin anew. The gate is held.
+pub fn pause_log(server: &Server) {
+    if Aof::of(server).is_on() {
+        Aof::of(server).rewrites.cancel();
+        Aof::of(server).switch(server, false);
+        Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
+    }
 }
 
 /// Takes up what `appendfsync` says; the gate is held.
