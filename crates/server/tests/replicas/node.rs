@@ -31,6 +31,8 @@ pub struct Node {
     /// The primary that it follows.
     pub uplink: Option<Uplink>,
     pub replicas: Vec<Replica>,
+    /// Counts the parts that it was given.
+    pub part: u64,
     ping_ms: i64,
     record: u64,
     /// How often it took a copy, and went on without one.
@@ -56,7 +58,8 @@ struct Session {
 
 /// A primary's side.
 pub struct Replica {
-    pub node: usize,
+    /// Which node it is, and in which of its parts.
+    pub node: (usize, u64),
     connection: u32,
     input: Vec<u8>,
     source: Source,
@@ -95,6 +98,7 @@ impl Node {
             feed,
             uplink: None,
             replicas: Vec::new(),
+            part: 0,
             ping_ms: 0,
             record: 0,
             copies: 0,
@@ -124,6 +128,7 @@ impl Node {
     /// Becomes a primary; the history goes on under this name.
     pub fn lead(&mut self, network: &mut Network, id: Arc<str>) {
         self.leave(network);
+        self.part += 1;
         self.uplink = None;
         self.history.rename(id, self.offset());
         self.dismiss(network);
@@ -132,6 +137,7 @@ impl Node {
     /// Becomes a replica.
     pub fn follow(&mut self, network: &mut Network, primary: usize) {
         self.leave(network);
+        self.part += 1;
         self.uplink = Some(Uplink { primary, session: None, retry_ms: 0 });
         self.dismiss(network);
     }
@@ -143,7 +149,7 @@ impl Node {
         let offset = self.offset();
         if !keeps {
             let uplink = self.uplink.take();
-            *self = Self { uplink, ..Self::new(self.at, id) };
+            *self = Self { uplink, part: self.part + 1, ..Self::new(self.at, id) };
         } else if self.uplink.is_some() {
             self.history = History::new(Arc::clone(self.history.id()));
             self.feed.begin(offset);
@@ -169,7 +175,7 @@ impl Node {
         }
     }
 
-    pub fn accept(&mut self, node: usize, connection: u32, now_ms: i64) {
+    pub fn accept(&mut self, node: (usize, u64), connection: u32, now_ms: i64) {
         self.replicas.push(Replica {
             node,
             connection,
@@ -421,7 +427,7 @@ impl Node {
     }
 
     /// The nodes that have acknowledged an offset.
-    pub fn acknowledged(&self, offset: u64) -> Vec<usize> {
+    pub fn acknowledged(&self, offset: u64) -> Vec<(usize, u64)> {
         let has = |replica: &&Replica| {
             matches!(replica.source, Source::Stream(_)) && replica.acked >= offset
         };
