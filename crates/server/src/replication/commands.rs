@@ -64,6 +64,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     if is_replica(call) {
         return Ok(());
     }
+    has_keys(call)?;
     let (server, now_ms) = (call.server, call.data.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
@@ -94,7 +95,22 @@ fn psync(call: &mut Call<'_>) -> Outcome {
 
 /// SYNC: a replica of old asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
-    if is_replica(call) { Ok(()) } else { full_sync(call, true) }
+    if is_replica(call) {
+        return Ok(());
+    }
+    has_keys(call)?;
+    full_sync(call, true)
+}
+
+/// A replica that is not connected with its primary has nothing to pass on: its history may be
+/// about to change.
+fn has_keys(call: &Call<'_>) -> Outcome {
+    match Replication::of(call.server).link() {
+        Some(link) if link.state() != LinkState::Connected => {
+            Err("NOMASTERLINK Can't SYNC while not connected with my master".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_replica(call: &Call<'_>) -> bool {
