@@ -210,6 +210,8 @@ impl Replication {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
         self.rename(new_id(), server.feed.published());
+        // Those that followed the old primary may come, and go on where they are.
+        self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
         server.feed.relay(false);

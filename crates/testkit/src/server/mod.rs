@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{Connection, peers, power};
 
 pub mod cluster;
+pub mod sentinel;
 #[cfg(feature = "tls")]
 pub mod tls;
 
