@@ -338,6 +338,16 @@ impl Waiter {
     }
 }
 
+/// Ends the waits of all clients: the server becomes a replica, whose keys are its primary's.
+pub fn end_all(server: &Server) {
+    for client in server.clients.all() {
+        let waiter = client.waiter.lock().clone();
+        if let Some(waiter) = waiter.filter(|waiter| waiter.wait.can_be_unblocked()) {
+            waiter.answer(server, |_| Err(PART_CHANGED));
+        }
+    }
+}
+
 /// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
 /// command, whose shards are held) has something, at most until the deadline. Within a transaction
 /// nobody waits.
@@ -587,6 +597,9 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
 /// Queues are spread over this many locks.
 const PARTS: usize = 256;
 
+const PART_CHANGED: Failure = Failure::new(
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+);
 const UNBLOCKED: Failure = Failure::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 const NOT_A_TIMEOUT: Failure = Failure::new("ERR timeout is not a float or out of range");
 const NOT_AN_INTEGER_TIMEOUT: Failure =

@@ -23,7 +23,7 @@ use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
 use crate::config::OptionId;
-use crate::engine::blocking::Waiter;
+use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
@@ -184,6 +184,7 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        blocking::end_all(server);
         self.dismiss(server);
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
@@ -84,7 +84,7 @@ pub enum LinkState {
     Connected,
 }
 
-/// How long the thread waits before it tries again.
+/// Between two attempts to connect. So what broke after a while is mended at once.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Link {
@@ -161,6 +161,7 @@ impl Link {
         replay.data.leave();
         let mut asks_for_all = false;
         while !self.is_over() {
+            let begun = Instant::now();
             let followed = self.follow(server, &mut replay, asks_for_all);
             asks_for_all &= self.state() != LinkState::Connected;
             if let Err(end) = followed
@@ -177,7 +178,7 @@ impl Link {
             }
             self.set_state(server, LinkState::Connect);
             if !self.is_over() {
-                std::thread::sleep(RETRY);
+                std::thread::sleep(RETRY.saturating_sub(begun.elapsed()));
             }
         }
     }
