@@ -28,7 +28,6 @@ const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
-const OUTGOING_TLS: &str = "connections to other servers with TLS";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -528,11 +527,11 @@ options! {
         /// Password of that key.
         tls_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Certificate for outgoing connections.
-        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
+        tls_client_cert_file = text("") => Full, flags VOLATILE, then Tls;
         /// Its private key.
-        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
+        tls_client_key_file = text("") => Full, flags VOLATILE, then Tls;
         /// Password of that key.
-        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE, then Tls;
+        tls_client_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Diffie-Hellman parameters.
         tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves"),
             then Tls;
@@ -547,7 +546,7 @@ options! {
         /// Seconds between looks for new certificates; 0 for never.
         tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full, then TlsReload;
         /// Use TLS towards the primary.
-        tls_replication = yes_no(false) => NotYet(REPLICATION);
+        tls_replication = yes_no(false) => Full, then Tls;
         /// Use TLS on the cluster bus.
         tls_cluster = yes_no(false) => NotYet(CLUSTER);
         /// Versions allowed.

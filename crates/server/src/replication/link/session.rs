@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::machine::{Commands, GiveUp, LinkEvent, LinkLimits, LinkMachine};
-use super::wire::Wire;
+use super::wire::{Wire, is_pause};
 use super::{Link, LinkState, introduction};
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
@@ -102,8 +102,7 @@ impl<'a> Session<'a> {
                 self.machine.received(len, self.now_ms());
                 self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error) if is_pause(&error) => {
                 let timeout_ms = self.server.config.repl_timeout().max(1) * 1000;
                 self.machine.check_time(self.now_ms(), timeout_ms)?;
             }
@@ -116,7 +115,8 @@ impl<'a> Session<'a> {
     pub fn send(&mut self) -> Result<(), GiveUp> {
         let output = self.machine.output();
         if !output.is_empty() {
-            self.wire.write_all(output).map_err(|error| lost(&error))?;
+            let sent = self.wire.write_all(output).and_then(|()| self.wire.flush());
+            sent.map_err(|error| lost(&error))?;
             output.clear();
         }
         Ok(())

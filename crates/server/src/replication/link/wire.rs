@@ -1,14 +1,19 @@
-//! The socket of a connection to a primary.
+//! The socket of a connection to a primary, with TLS or without.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::engine::server::Server;
+use crate::system::tls;
 
 /// A connected socket.
-pub(super) struct Wire {
-    socket: TcpStream,
+pub(super) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// How long a read waits at most: then the thread looks at the clock.
@@ -19,13 +24,13 @@ impl Wire {
         let timeout = Duration::from_secs(server.config.repl_timeout().max(1) as u64);
         let mut last = io::Error::other("the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(socket) => {
-                    socket.set_nodelay(true)?;
-                    socket.set_read_timeout(Some(READ_WAIT))?;
-                    socket.set_write_timeout(Some(timeout))?;
-                    return Ok(Self { socket });
+            match connect(&address, timeout) {
+                Ok(socket) if server.config.tls_replication() => {
+                    let name = ServerName::try_from(host.to_owned());
+                    let name = name.unwrap_or_else(|_| ServerName::from(address.ip()));
+                    return begin_tls(server, socket, name, timeout);
                 }
+                Ok(socket) => return Ok(Self::Plain(socket)),
                 Err(error) => last = error,
             }
         }
@@ -34,22 +39,67 @@ impl Wire {
 
     /// Another handle of the socket, by which somebody else may end the connection.
     pub fn handle(&self) -> io::Result<TcpStream> {
-        self.socket.try_clone()
+        match self {
+            Self::Plain(socket) => socket.try_clone(),
+            Self::Tls(stream) => stream.sock.try_clone(),
+        }
     }
+}
+
+fn connect(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(address, timeout)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(READ_WAIT))?;
+    socket.set_write_timeout(Some(timeout))?;
+    Ok(socket)
+}
+
+/// Makes TLS's own handshake.
+fn begin_tls(
+    server: &Server,
+    mut socket: TcpStream,
+    name: ServerName<'static>,
+    timeout: Duration,
+) -> io::Result<Wire> {
+    let config = tls::outgoing(&server.config).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    let begun = Instant::now();
+    while connection.is_handshaking() {
+        match connection.complete_io(&mut socket) {
+            Ok(_) => {}
+            Err(error) if is_pause(&error) && begun.elapsed() < timeout => {}
+            Err(error) => return Err(io::Error::other(format!("TLS: {error}"))),
+        }
+    }
+    Ok(Wire::Tls(Box::new(StreamOwned::new(connection, socket))))
+}
+
+/// Whether nothing came, and the connection lasts.
+pub(super) fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 impl Read for Wire {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(bytes)
+        match self {
+            Self::Plain(socket) => socket.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
     }
 }
 
 impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(bytes)
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
     }
 }
