@@ -329,3 +329,89 @@ fn a_replica_of_a_replica_follows_through_a_copy() {
         assert_eq!(digest(&second), digest(&last), "{mode}");
     }
 }
+
+/// A replica that has the keys of a played primary, whose stream begins.
+fn guest_of(primary: &Played, arguments: &[&str]) -> (Server, Guest) {
+    let replica = start(arguments);
+    let file = snapshot(&["SET key value"]);
+    replica.connect().say("SET before 1");
+    follow(&replica, primary.port());
+    let (mut guest, _) = primary.accept();
+    guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
+    assert_eq!(guest.ack(), 0);
+    (replica, guest)
+}
+
+const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_command_that_fails_is_told_or_ends_the_replica() {
+    // The key is a string.
+    let wrong = b"*3\r\n$5\r\nLPUSH\r\n$3\r\nkey\r\n$1\r\nx\r\n";
+    let primary = Played::new();
+    let (replica, mut guest) = guest_of(&primary, &[]);
+    guest.send(&[&wrong[..], SET].concat());
+    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+    assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
+    let ends = ["--propagation-error-behavior", "panic"];
+    let (mut replica, mut guest) = guest_of(&primary, &ends);
+    guest.send(SET);
+    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+    guest.send(wrong);
+    until(|| !replica.is_running());
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
+    for ignores in ["yes", "no"] {
+        let primary = Played::new();
+        let options = ["--save", "3600 100000", "--replica-ignore-disk-write-errors", ignores];
+        let (mut replica, mut guest) = guest_of(&primary, &options);
+        std::fs::create_dir(replica.folder().join("dump.rdb")).expect("the folder can be written");
+        replica.connect().say("BGSAVE");
+        until(|| info(&replica, "rdb_last_bgsave_status") == "err");
+        guest.send(b"*1\r\n$4\r\nPING\r\n");
+        until(|| info(&replica, "slave_repl_offset") == "14");
+        guest.send(SET);
+        if ignores == "yes" {
+            until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+        } else {
+            until(|| !replica.is_running());
+        }
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_was_there_is_freed_as_the_option_says() {
+    for (lazily, freed) in [("yes", "1"), ("no", "0")] {
+        let (replica, _guest) = guest_of(&Played::new(), &["--replica-lazy-flush", lazily]);
+        until(|| info(&replica, "lazyfreed_objects") == freed);
+        assert_eq!(info(&replica, "master_link_status"), "up");
+    }
+}
+
+/// What clients write on a replica stays there.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn writes_on_a_replica_are_its_own() {
+    let primary = start(&[]);
+    let middle = start(&["--replica-read-only", "no"]);
+    let last = start(&[]);
+    follow(&middle, primary.address().port());
+    settle(&primary, &middle);
+    follow(&last, middle.address().port());
+    settle(&primary, &last);
+    let mut client = middle.connect();
+    client.say("SET own value PX 30");
+    client.say("INCR counter");
+    primary.connect().say("INCR counter");
+    settle(&primary, &last);
+    assert!(last.connect().say("GET own").is_null());
+    assert_eq!(last.connect().say("GET counter"), Reply::bulk("1"));
+    assert_eq!(client.say("GET counter"), Reply::bulk("2"));
+    until(|| client.say("GET own").is_null());
+    assert_eq!(client.say("EXISTS own"), Reply::integer(0));
+}

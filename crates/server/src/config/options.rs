@@ -422,9 +422,9 @@ options! {
         /// Seconds of silence after which the other side counts as gone.
         repl_timeout = integer(1, INT_MAX, 60) => Full;
         /// Gather small packets to replicas.
-        repl_disable_tcp_nodelay = yes_no(false) => Dormant(REPLICATION);
+        repl_disable_tcp_nodelay = yes_no(false) => Full;
         /// Use MultiPath TCP towards the primary.
-        repl_mptcp = yes_no(false) => Dormant(REPLICATION), flags IMMUTABLE;
+        repl_mptcp = yes_no(false) => NotYet("MultiPath TCP"), flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
         repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full;
         /// Seconds after which they are dropped without replicas.
@@ -432,13 +432,13 @@ options! {
         /// Rank of this replica when a primary is chosen; 0 for never.
         replica_priority = integer(0, INT_MAX, 100) => Full, aliases "slave-priority";
         /// What to do with a command that fails on a replica.
-        propagation_error_behavior = choice(PropagationError, Ignore) => Dormant(REPLICATION);
+        propagation_error_behavior = choice(PropagationError, Ignore) => Full;
         /// Go on as a replica when the disk fails.
-        replica_ignore_disk_write_errors = yes_no(false) => Dormant(REPLICATION);
+        replica_ignore_disk_write_errors = yes_no(false) => Full;
         /// Leave eviction to the primary.
         replica_ignore_maxmemory = yes_no(true) => Full, aliases "slave-ignore-maxmemory";
         /// Free the old data in the background before the first copy.
-        replica_lazy_flush = yes_no(true) => Dormant(REPLICATION), aliases "slave-lazy-flush";
+        replica_lazy_flush = yes_no(true) => Full, aliases "slave-lazy-flush";
         /// Be listed by Sentinel.
         replica_announced = yes_no(true) => Full;
         /// Address to be listed with.

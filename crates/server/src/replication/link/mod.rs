@@ -4,6 +4,7 @@
 //! The thread ends when the server gets another part. Whoever decides that holds the gate, so
 //! nothing of the old primary is carried out behind it.
 
+mod apply;
 mod copy;
 pub mod handshake;
 pub mod machine;

@@ -143,7 +143,7 @@ impl Session<'_> {
             begin_history(server, data, copy, loaded);
             Ok(before)
         });
-        lazyfree::free_databases(take_all(aside));
+        free(server, take_all(aside));
         self.end(outcome.and_then(|outcome| outcome.map_err(GiveUp::because)))
     }
 
@@ -159,7 +159,7 @@ impl Session<'_> {
             Replication::of(server).dismiss(server);
             before
         })?;
-        lazyfree::free_databases(before);
+        free(server, before);
         log::info!("PRIMARY <-> REPLICA sync: Loading DB in memory");
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Session<'_> {
         });
         self.end(outcome.and_then(|outcome| {
             outcome.map_err(|(why, half)| {
-                lazyfree::free_databases(half);
+                free(server, half);
                 GiveUp::because(why)
             })
         }))
@@ -195,7 +195,7 @@ impl Session<'_> {
         let server = self.server;
         let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
         load::end_loading(server);
-        lazyfree::free_databases(outcome?);
+        free(server, outcome?);
         self.replay.select(database);
         Replication::of(server).stream_database.store(database, Ordering::SeqCst);
         log::info!("PRIMARY <-> REPLICA sync: Finished with success");
@@ -241,6 +241,13 @@ fn is_empty(data: &mut Data) -> bool {
     let is_empty = !(0..SHARDS).any(has_keys);
     data.leave();
     is_empty
+}
+
+/// Frees what was here, in the background if `replica-lazy-flush` says so.
+fn free(server: &Server, before: Before) {
+    if server.config.replica_lazy_flush() {
+        lazyfree::free_databases(before);
+    }
 }
 
 /// Takes all keys and functions away. The gate is held.

@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::machine::{Commands, GiveUp, LinkEvent, LinkLimits, LinkMachine};
+use super::apply::carry_out;
+use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 use super::wire::{Wire, is_pause};
 use super::{Link, LinkState, introduction};
 use crate::engine::server::Server;
@@ -156,54 +157,6 @@ impl<'a> Session<'a> {
         }
         self.logged.front().filter(|(number, _)| *number <= kept).map(|(_, offset)| *offset)
     }
-}
-
-/// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
-/// server. Returns how many bytes those are.
-fn carry_out(
-    server: &'static Server,
-    link: &Link,
-    replay: &mut Replay,
-    commands: &Commands<'_>,
-) -> Result<usize, GiveUp> {
-    replay.look_around();
-    // While it has entered nobody sees what is carried out and not in the feed.
-    replay.data.enter();
-    let carried_out = carry_out_entered(server, link, replay, commands);
-    replay.data.leave();
-    if carried_out.is_ok() {
-        server.publish_feed();
-    }
-    carried_out
-}
-
-fn carry_out_entered(
-    server: &'static Server,
-    link: &Link,
-    replay: &mut Replay,
-    commands: &Commands<'_>,
-) -> Result<usize, GiveUp> {
-    if link.is_over() {
-        return Err(GiveUp::because("the server has another part now".to_owned()));
-    }
-    let mut good = 0;
-    for (args, end) in commands.iter() {
-        if !args[0].eq_ignore_ascii_case(b"REPLCONF")
-            && let Err(complaint) = replay.run_entered(args)
-        {
-            let name = String::from_utf8_lossy(args[0]);
-            log::warn!("The primary's {name} was refused here: {complaint}");
-        }
-        if !replay.is_in_transaction() {
-            good = end;
-        }
-    }
-    if !replay.is_in_transaction() {
-        good = commands.len();
-    }
-    Replication::of(server).stream_database.store(replay.database(), Ordering::SeqCst);
-    server.feed.append_relayed(&commands.bytes[..good]);
-    Ok(good)
 }
 
 pub(super) fn lost(error: &io::Error) -> GiveUp {
