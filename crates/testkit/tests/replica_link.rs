@@ -415,3 +415,25 @@ fn writes_on_a_replica_are_its_own() {
     until(|| client.say("GET own").is_null());
     assert_eq!(client.say("EXISTS own"), Reply::integer(0));
 }
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_connects_from_where_it_is_told_to() {
+    let primary = start(&[]);
+    // Not every kernel has it.
+    let enabled = std::fs::read_to_string("/proc/sys/net/mptcp/enabled");
+    let has_mptcp = enabled.is_ok_and(|enabled| enabled.trim() == "1");
+    let mptcp = if has_mptcp { "yes" } else { "no" };
+    let replica = start(&["--bind-source-addr", "127.0.0.9", "--repl-mptcp", mptcp]);
+    follow(&replica, primary.address().port());
+    settle(&primary, &replica);
+    let listed = info(&primary, "slave0");
+    assert!(listed.starts_with("ip=127.0.0.9,"), "{listed}");
+    // Packets to replicas are gathered or not while they are connected.
+    assert_eq!(
+        primary.connect().say("CONFIG SET repl-disable-tcp-nodelay yes"),
+        Reply::simple("OK")
+    );
+    primary.connect().say("SET key value");
+    settle(&primary, &replica);
+}

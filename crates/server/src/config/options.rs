@@ -38,7 +38,7 @@ options! {
         /// none.
         bind = words("* -::*", special::bind) => Full, then Listen;
         /// Address that outgoing connections come from.
-        bind_source_addr = text("") => Dormant(REPLICATION);
+        bind_source_addr = text("") => Full;
         /// TCP port; 0 listens on no TCP port.
         port = integer(0, 65535, 6379) => Full, then ListenTcp;
         /// Refuse clients from other hosts while the default user has no password.
@@ -424,7 +424,7 @@ options! {
         /// Gather small packets to replicas.
         repl_disable_tcp_nodelay = yes_no(false) => Full;
         /// Use MultiPath TCP towards the primary.
-        repl_mptcp = yes_no(false) => NotYet("MultiPath TCP"), flags IMMUTABLE;
+        repl_mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
         repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full;
         /// Seconds after which they are dropped without replicas.

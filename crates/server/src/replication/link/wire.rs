@@ -1,12 +1,16 @@
 //! The socket of a connection to a primary, with TLS or without.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
+use crate::config::Config;
 use crate::engine::server::Server;
 use crate::system::tls;
 
@@ -24,7 +28,7 @@ impl Wire {
         let timeout = Duration::from_secs(server.config.repl_timeout().max(1) as u64);
         let mut last = io::Error::other("the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            match connect(&address, timeout) {
+            match connect(&server.config, &address, timeout) {
                 Ok(socket) if server.config.tls_replication() => {
                     let name = ServerName::try_from(host.to_owned());
                     let name = name.unwrap_or_else(|_| ServerName::from(address.ip()));
@@ -46,8 +50,33 @@ impl Wire {
     }
 }
 
-fn connect(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect_timeout(address, timeout)?;
+/// Connects from the address that `bind-source-addr` says, by MultiPath TCP if the configuration
+/// and the system have it.
+fn connect(config: &Config, address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let protocol = config.repl_mptcp().then_some(ipproto::MPTCP);
+    let socket = net::socket_with(family, SocketType::STREAM, flags, protocol)?;
+    let source = config.bind_source_addr();
+    if !source.is_empty() {
+        let source = String::from_utf8_lossy(&source).parse::<IpAddr>();
+        let source = source.map_err(|_| io::Error::other("bind-source-addr is no address"))?;
+        net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
+    match net::connect(&socket, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+            let mut waiting = [PollFd::new(&socket, PollFlags::OUT)];
+            if poll(&mut waiting, Some(&timeout))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sockopt::socket_error(&socket)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let socket = TcpStream::from(socket);
+    socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(READ_WAIT))?;
     socket.set_write_timeout(Some(timeout))?;
