@@ -9,6 +9,7 @@ use std::time::Duration;
 use bobbin_dump::rdb::{Format, Usage, Writer};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
+use super::position::StreamPosition;
 use crate::base::clock::system_ms;
 use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
@@ -17,13 +18,13 @@ use crate::engine::server::{Server, VERSION, background};
 /// What a snapshot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A file of its own.
-    File,
-    /// The beginning of a log.
-    LogBase,
+    /// A file of its own, and where the stream of replication was.
+    File(Option<StreamPosition>),
+    /// The beginning of a log, likewise.
+    LogBase(Option<StreamPosition>),
     /// What a replica begins with. What it reads then is about this database, unless the stream
     /// says at once which one it is about.
-    Copy { database: Option<u32> },
+    Copy { database: Option<u32>, functions: bool },
 }
 
 /// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
@@ -41,6 +42,15 @@ pub fn write(
     let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
     walk(server, data, cut, |pieces| body.pieces(pieces, keys_written, file))?;
     body.finish(file)
+}
+
+/// Writes everything but keys.
+pub fn write_without_keys(
+    server: &'static Server,
+    purpose: Purpose,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    Body::new(server, false, purpose, Vec::new()).finish(file)
 }
 
 /// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. As
@@ -115,6 +125,7 @@ pub fn walker(server: &'static Server) -> Data {
 pub fn write_held(
     server: &'static Server,
     data: &mut Data,
+    position: Option<StreamPosition>,
     file: &mut impl Write,
 ) -> io::Result<()> {
     let mut databases: Vec<CutDatabase> = Vec::new();
@@ -131,7 +142,7 @@ pub fn write_held(
         });
     }
     let numbers: Vec<_> = databases.iter().map(|database| database.number).collect();
-    let mut body = Body::new(server, has_expiring_fields, Purpose::File, databases);
+    let mut body = Body::new(server, has_expiring_fields, Purpose::File(position), databases);
     for number in numbers {
         for index in 0..SHARDS {
             let keys = data.visit(index, |shard| {
@@ -174,12 +185,24 @@ impl Body {
         writer.aux("redis-bits", usize::BITS.to_string().as_bytes());
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
         writer.aux("used-mem", crate::base::memory::used().to_string().as_bytes());
-        writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
-        if let Purpose::Copy { database: Some(database) } = purpose {
-            writer.aux("repl-stream-db", database.to_string().as_bytes());
+        match purpose {
+            Purpose::File(Some(position)) | Purpose::LogBase(Some(position)) => {
+                let StreamPosition { id, offset, database } = position;
+                writer.aux("repl-stream-db", database.to_string().as_bytes());
+                writer.aux("repl-id", id.as_str().as_bytes());
+                writer.aux("repl-offset", offset.to_string().as_bytes());
+            }
+            Purpose::Copy { database: Some(database), .. } => {
+                writer.aux("repl-stream-db", database.to_string().as_bytes());
+            }
+            Purpose::File(None) | Purpose::LogBase(None) | Purpose::Copy { .. } => {}
         }
-        for library in server.functions.all() {
-            writer.function(&library.source);
+        let is_base = matches!(purpose, Purpose::LogBase(_));
+        writer.aux("aof-base", if is_base { b"1" } else { b"0" });
+        if !matches!(purpose, Purpose::Copy { functions: false, .. }) {
+            for library in server.functions.all() {
+                writer.function(&library.source);
+            }
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());

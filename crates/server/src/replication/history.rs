@@ -4,61 +4,39 @@
 //! keeps the earlier one with the offset up to which both are the same. So replicas of the earlier
 //! primary need no copy, unless they have more than the new primary had.
 
-use std::sync::Arc;
-
-use crate::base::random::random_bytes;
+use crate::engine::log::feed::HistoryId;
 
 /// The names of the stream's history.
+#[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// 40 hexadecimal digits.
-    id: Arc<str>,
+    pub id: HistoryId,
     /// The history that this one went on from, and the offset up to which they are one.
-    earlier: Option<(Arc<str>, u64)>,
-}
-
-impl Default for History {
-    fn default() -> Self {
-        Self::new(new_id())
-    }
-}
-
-/// A name for a new history.
-pub fn new_id() -> Arc<str> {
-    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    pub earlier: Option<(HistoryId, u64)>,
 }
 
 impl History {
-    pub const fn new(id: Arc<str>) -> Self {
+    pub const fn new(id: HistoryId) -> Self {
         Self { id, earlier: None }
     }
 
     /// What is here is from now on a part of this history alone.
-    pub fn take(&mut self, id: Arc<str>) {
+    pub const fn take(&mut self, id: HistoryId) {
         *self = Self::new(id);
     }
 
     /// The history goes on under another name from an offset on. Returns whether the name changed.
-    pub fn rename(&mut self, id: Arc<str>, offset: u64) -> bool {
+    pub fn rename(&mut self, id: HistoryId, offset: u64) -> bool {
         if self.id == id {
             return false;
         }
-        let earlier = std::mem::replace(&mut self.id, id);
-        self.earlier = Some((earlier, offset));
+        self.earlier = Some((std::mem::replace(&mut self.id, id), offset));
         true
-    }
-
-    pub const fn id(&self) -> &Arc<str> {
-        &self.id
-    }
-
-    pub const fn earlier(&self) -> Option<&(Arc<str>, u64)> {
-        self.earlier.as_ref()
     }
 
     /// Whether what a replica has, up to this offset of this history, is the beginning of what is
     /// here, as far as names tell.
     pub fn holds(&self, id: &[u8], offset: u64) -> bool {
-        let is = |known: &str| id.eq_ignore_ascii_case(known.as_bytes());
+        let is = |known: &HistoryId| id.eq_ignore_ascii_case(known.as_str().as_bytes());
         is(&self.id) || self.earlier.as_ref().is_some_and(|(old, end)| is(old) && offset <= *end)
     }
 }
@@ -69,14 +47,19 @@ mod tests {
 
     #[test]
     fn an_earlier_name_is_good_up_to_where_it_ended() {
-        let mut history = History::new("a".into());
-        assert!(history.holds(b"A", 1000) && !history.holds(b"b", 0));
-        assert!(!history.rename("a".into(), 5) && history.earlier().is_none());
-        assert!(history.rename("b".into(), 100));
-        assert!(history.holds(b"b", 1000) && history.holds(b"a", 100) && !history.holds(b"a", 101));
-        assert!(history.rename("c".into(), 200));
-        assert!(history.holds(b"b", 200) && !history.holds(b"a", 1), "one earlier name is kept");
-        history.take("d".into());
-        assert!(history.holds(b"d", 7) && !history.holds(b"c", 0) && !history.holds(b"b", 0));
+        let name = |letter: &str| letter.repeat(40);
+        let id = |letter| HistoryId::parse(name(letter).as_bytes()).unwrap();
+        let holds =
+            |history: &History, letter, offset| history.holds(name(letter).as_bytes(), offset);
+        let mut history = History::new(id("a"));
+        assert!(holds(&history, "A", 1000) && !holds(&history, "b", 0));
+        assert!(!history.rename(id("a"), 5) && history.earlier.is_none());
+        assert!(history.rename(id("b"), 100));
+        assert!(holds(&history, "b", 1000));
+        assert!(holds(&history, "a", 100) && !holds(&history, "a", 101));
+        assert!(history.rename(id("c"), 200));
+        assert!(holds(&history, "b", 200) && !holds(&history, "a", 1), "one earlier name is kept");
+        history.take(id("d"));
+        assert!(holds(&history, "d", 7) && !holds(&history, "c", 0) && !holds(&history, "b", 0));
     }
 }

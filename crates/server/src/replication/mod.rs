@@ -6,19 +6,24 @@
 //! what replicas and administrators say.
 
 pub mod commands;
+mod failover;
+mod handover;
 pub mod history;
 pub mod link;
 pub mod replica;
 pub mod transfer;
+pub mod wish;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
-use self::history::{History, new_id};
+use self::failover::Failover;
+pub use self::failover::FailoverPhase;
+use self::history::History;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
@@ -26,18 +31,20 @@ use crate::config::OptionId;
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
+use crate::engine::log::feed::{FeedReader, HistoryId};
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::{self, Aof, rewrite};
+use crate::persistence::position::StreamPosition;
+use crate::persistence::{Persistence, load};
 
 /// What is shared about replication.
 pub struct Replication {
-    history: Mutex<History>,
+    /// The history that this one went on from, and the offset up to which they are one.
+    earlier: Mutex<Option<(HistoryId, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
-    /// The database that the last command of a primary's stream was about.
-    stream_database: AtomicU32,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
     /// When the stream gets the next PING (Unix ms).
@@ -46,6 +53,9 @@ pub struct Replication {
     alone_since_ms: AtomicI64,
     /// Clients of WAIT.
     waits: Mutex<Vec<ReplicaWait>>,
+    failover: Mutex<Failover>,
+    /// All records up to this one are in the stream.
+    fed: AtomicU64,
     pub figures: ReplicationFigures,
 }
 
@@ -110,14 +120,15 @@ const LOOK_MS: i64 = 100;
 impl Default for Replication {
     fn default() -> Self {
         Self {
-            history: Mutex::default(),
+            earlier: Mutex::default(),
             replicas: Mutex::default(),
             link: Mutex::default(),
-            stream_database: AtomicU32::new(0),
             due_ms: AtomicI64::new(0),
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
+            failover: Mutex::default(),
+            fed: AtomicU64::new(0),
             figures: ReplicationFigures::default(),
         }
     }
@@ -128,14 +139,9 @@ impl Replication {
         server.parts.get()
     }
 
-    /// The name of the history.
-    pub fn id(&self) -> Arc<str> {
-        Arc::clone(self.history.lock().id())
-    }
-
     /// The history that this one went on from, and the offset up to which they are one.
-    pub fn earlier(&self) -> Option<(Arc<str>, u64)> {
-        self.history.lock().earlier().cloned()
+    pub fn earlier(&self) -> Option<(HistoryId, u64)> {
+        *self.earlier.lock()
     }
 
     /// The connection to the primary; `None`: the server is one.
@@ -146,22 +152,31 @@ impl Replication {
     /// What a replica may ask its primary to go on with: its history and the offset of the next
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
-        server.feed.is_on().then(|| (self.id().to_string(), server.feed.published()))
+        server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
     }
 
     /// What is here is from now on a part of this history alone. The gate is held.
-    fn take_history(&self, id: Arc<str>) {
-        self.history.lock().take(id);
+    fn take_history(&self, server: &Server, id: HistoryId) {
+        self.change_history(server, |history| history.take(id));
     }
 
-    /// The history goes on under another name from an offset on.
-    fn rename(&self, id: Arc<str>, offset: u64) {
-        self.history.lock().rename(id, offset);
+    /// The history goes on under another name from an offset on. Returns whether the name changed.
+    fn rename(&self, server: &Server, id: HistoryId, offset: u64) -> bool {
+        self.change_history(server, |history| history.rename(id, offset))
+    }
+
+    fn change_history<T>(&self, server: &Server, change: impl FnOnce(&mut History) -> T) -> T {
+        let mut earlier = self.earlier.lock();
+        let mut history = History { id: server.feed.id(), earlier: *earlier };
+        let outcome = change(&mut history);
+        server.feed.set_id(history.id);
+        *earlier = history.earlier;
+        outcome
     }
 
     /// The primary's history has this name. Replicas of ours are told when they come again.
-    fn follow_name(&self, server: &Server, id: Arc<str>) {
-        if self.history.lock().rename(id, server.feed.published()) {
+    fn follow_name(&self, server: &Server, id: HistoryId) {
+        if self.rename(server, id, server.feed.published()) {
             self.dismiss(server);
         }
     }
@@ -172,6 +187,7 @@ impl Replication {
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
         let end = move |_| {
+            server.publish_feed();
             server.feed.relay(true);
             // The link's thread waits for it, if it is not over already.
             done.send(()).ok();
@@ -184,38 +200,81 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
-        blocking::end_all(server);
+        blocking::dismiss_all(server);
         self.dismiss(server);
         Ok(())
     }
 
-    /// Follows the primary that the configuration names, if there is one. Nothing is held.
+    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
+    /// Nobody is served yet, and nothing is held.
+    pub fn resume(server: &'static Server) -> Result<(), String> {
+        let replication = Self::of(server);
+        let gate = server.gate.take();
+        let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+        // So nobody writes before the primary is followed.
+        server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
+        let position = Persistence::of(server).loading.position();
+        let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
+        if !server.feed.is_on() {
+            server.feed.begin(offset);
+        }
+        server.feed.set_id(id);
+        if is_replica {
+            server.feed.set_relayed_database(database);
+            log::info!("Replication goes on from {id}:{offset} if the primary agrees");
+        } else {
+            replication.rename(server, HistoryId::new(), offset);
+            replication.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+            aof::follow_readers(server);
+            aof::splice_feed(server, |_| {})?;
+            log::info!("Replicas may go on from {id}:{offset}");
+        }
+        drop(gate);
+        Ok(())
+    }
+
+    /// Follows the primary that the configuration names, if there is one, and serves clients from
+    /// then on. Nothing is held.
     pub fn begin(server: &'static Server) -> Result<(), String> {
         let words = server.config.words_of(OptionId::replicaof);
-        let [host, port] = &words[..] else { return Ok(()) };
+        let [host, port] = &words[..] else {
+            load::end_loading(server);
+            return Ok(());
+        };
         let port = port.parse().map_err(|_| "replicaof names no port")?;
         let mut data = background::data(server).ok_or("too many threads, or open files")?;
         data.enter();
         data.hold_gate_anyway();
         let outcome = Self::of(server).follow(server, host.clone(), port);
+        // The link's thread gets the gate, and may begin to load, only behind this.
+        load::end_loading(server);
         data.release();
         data.leave();
         outcome
+    }
+
+    /// Nothing of a primary is carried out any more: the server ends.
+    pub fn end_link(server: &Server) {
+        let gate = server.gate.take();
+        Self::of(server).link().iter().for_each(|link| link.end());
+        drop(gate);
     }
 
     /// Makes the server a primary. The gate is held.
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
+        // What was carried out counts, though the link's thread has not come to publish it.
+        server.publish_feed();
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
-        self.rename(new_id(), server.feed.published());
+        self.rename(server, HistoryId::new(), server.feed.published());
         // Those that followed the old primary may come, and go on where they are.
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
-        server.feed.relay(false);
+        server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
         if server.feed.is_on()
             && let Err(error) = aof::splice_feed(server, |_| {})
@@ -259,7 +318,17 @@ impl Replication {
 
     fn add(&self, replica: &Arc<Replica>) {
         self.replicas.lock().push(Arc::clone(replica));
+        self.look_soon();
+    }
+
+    /// Has a worker look at what is to be done as soon as it looks at the clock.
+    fn look_soon(&self) {
         self.due_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether replicas catch up with a stream to which nothing is added meanwhile.
+    fn stream_stands_still(&self, server: &Server) -> bool {
+        server.is_paused_for(PauseReason::Failover) || server.is_paused_for(PauseReason::Shutdown)
     }
 
     fn remove(&self, server: &Server, replica: &Arc<Replica>) {
@@ -295,12 +364,10 @@ impl Replication {
     /// Answers a client once as many replicas have a record.
     pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
         self.waits.lock().push(ReplicaWait { waiter, wanted });
-        // Behind the record, so that the answer tells of it.
-        let asks = aof::reach_in_feed(server, wanted.number, move |_| {
-            server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
-        });
-        if let Err(error) = asks {
-            log::warn!("Can't ask replicas how far they are: {error}");
+        // Behind the record, so that the answer tells of it. While replicas catch up the stream
+        // stands still; they tell how far they are all the same.
+        if !self.stream_stands_still(server) {
+            self.ask_replicas(server, wanted.number);
         }
         self.answer_waits(server);
     }
@@ -340,6 +407,7 @@ impl Replication {
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);
+        self.look_at_failover(server, data);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary {
@@ -350,8 +418,7 @@ impl Replication {
         if is_primary {
             self.ping(server, now_ms);
         }
-        let waiting: Vec<_> =
-            replicas.iter().filter(|r| r.state() == ReplicaState::Waiting).cloned().collect();
+        let waiting = transfer::waiting(&replicas);
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
         if waiting.is_empty()
             || server.switches.load() & busy != 0
@@ -370,7 +437,10 @@ impl Replication {
 
     /// Has the stream tell replicas that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
-        if server.feed.is_on() && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
+        if server.feed.is_on()
+            && !self.stream_stands_still(server)
+            && now_ms >= self.ping_ms.load(Ordering::Relaxed)
+        {
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);
@@ -390,8 +460,8 @@ impl Replication {
         aof::follow_readers(server);
         data.recorder.refresh();
         data.release();
-        // What follows is not in the stream: it is another history.
-        self.take_history(new_id());
+        // What follows is not in the stream: it is another history, and goes on from none.
+        self.take_history(server, HistoryId::new());
     }
 
     /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
@@ -413,13 +483,14 @@ impl Replication {
         let database = if self.link().is_some() {
             // All that is carried out is in the stream, and nothing else.
             transfer.begin(server.feed.end_offset());
-            Some(self.stream_database.load(Ordering::SeqCst))
+            Some(server.feed.relayed_database())
         } else {
             let spliced = Arc::clone(&transfer);
             aof::splice_feed(server, move |offset| spliced.begin(offset))?;
             None
         };
-        let cut = server.begin_cut(data, "full synchronization");
+        let parts = transfer.wish().parts;
+        let cut = parts.keys.then(|| server.begin_cut(data, "full synchronization"));
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         log::info!("Starting full synchronization of {} replicas", replicas.len());
         for replica in replicas {
@@ -438,7 +509,8 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let is_ours = self.history.lock().holds(id, offset);
+        let history = History { id: server.feed.id(), earlier: self.earlier() };
+        let is_ours = history.holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

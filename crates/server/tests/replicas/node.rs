@@ -1,10 +1,8 @@
 //! A node: what it has, and what it does as a primary and as a replica.
 
-use std::sync::Arc;
-
 use bobbin_resp::{Limits, Parser, SharedSlice, Step};
 use bobbin_server::engine::log::Feed;
-use bobbin_server::engine::log::feed::FeedReader;
+use bobbin_server::engine::log::feed::{FeedReader, HistoryId};
 use bobbin_server::replication::history::History;
 use bobbin_server::replication::link::handshake::Introduction;
 use bobbin_server::replication::link::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
@@ -88,7 +86,7 @@ pub enum Deed {
 }
 
 impl Node {
-    pub fn new(at: usize, id: Arc<str>) -> Self {
+    pub fn new(at: usize, id: HistoryId) -> Self {
         let feed = Feed::default();
         feed.begin(0);
         Self {
@@ -126,7 +124,7 @@ impl Node {
     }
 
     /// Becomes a primary; the history goes on under this name.
-    pub fn lead(&mut self, network: &mut Network, id: Arc<str>) {
+    pub fn lead(&mut self, network: &mut Network, id: HistoryId) {
         self.leave(network);
         self.part += 1;
         self.uplink = None;
@@ -143,7 +141,7 @@ impl Node {
     }
 
     /// Ends, and starts with what it had on disk: everything, or nothing.
-    pub fn restart(&mut self, network: &mut Network, id: Arc<str>, keeps: bool) {
+    pub fn restart(&mut self, network: &mut Network, id: HistoryId, keeps: bool) {
         self.leave(network);
         self.dismiss(network);
         let offset = self.offset();
@@ -151,11 +149,11 @@ impl Node {
             let uplink = self.uplink.take();
             *self = Self { uplink, part: self.part + 1, ..Self::new(self.at, id) };
         } else if self.uplink.is_some() {
-            self.history = History::new(Arc::clone(self.history.id()));
+            self.history = History::new(self.history.id);
             self.feed.begin(offset);
         } else {
             // What it had beyond its disk its replicas may have: the name must be another.
-            self.history = History::new(Arc::clone(self.history.id()));
+            self.history = History::new(self.history.id);
             self.history.rename(id, offset);
             self.feed.begin(offset);
         }
@@ -230,7 +228,7 @@ impl Node {
 
     /// It is connected with its primary.
     pub fn connected(&mut self, connection: u32, now_ms: i64) {
-        let position = Some((self.history.id().to_string(), self.offset()));
+        let position = Some((self.history.id.to_string(), self.offset()));
         let introduction = Introduction { position, ..Introduction::default() };
         let uplink = self.uplink.as_mut().expect("it is a replica");
         uplink.session = Some(Session {
@@ -289,9 +287,10 @@ impl Node {
         loop {
             match session.machine.next()? {
                 LinkEvent::Nothing => return Ok(()),
+                LinkEvent::WillCopy => {}
                 LinkEvent::GoesOn { id } => {
                     if let Some(id) = id
-                        && self.history.rename(id.into(), self.offset())
+                        && self.history.rename(parse(&id), self.offset())
                     {
                         self.dismiss(network);
                     }
@@ -305,7 +304,7 @@ impl Node {
                     let (id, offset) = session.history.take().expect("the primary told it");
                     self.data = std::mem::take(&mut session.copy);
                     self.dismiss(network);
-                    self.history.take(id.into());
+                    self.history.take(parse(&id));
                     self.feed.end();
                     self.feed.begin(offset);
                     session.machine.loaded(now_ms);
@@ -379,7 +378,7 @@ impl Node {
                 if let Some(stream) = stream {
                     replica.source = Source::Stream(stream);
                     replica.has_acked = true;
-                    return format!("+CONTINUE {}\r\n", self.history.id()).into_bytes();
+                    return format!("+CONTINUE {}\r\n", self.history.id).into_bytes();
                 }
                 let offset = self.feed.end_offset();
                 let stream = self.feed.reader(offset, None).expect("the stream is there");
@@ -387,7 +386,7 @@ impl Node {
                     Some(mark) => format!("$EOF:{mark}"),
                     None => format!("${}", self.data.len()),
                 };
-                let id = self.history.id();
+                let id = self.history.id;
                 let head = format!("+FULLRESYNC {id} {offset}\r\n\n{header}\r\n");
                 let bytes = [head.as_bytes(), &self.data, mark.unwrap_or("").as_bytes()].concat();
                 replica.source = Source::Copy { bytes, stream };
@@ -433,6 +432,10 @@ impl Node {
         };
         self.replicas.iter().filter(has).map(|replica| replica.node).collect()
     }
+}
+
+fn parse(id: &str) -> HistoryId {
+    HistoryId::parse(id.as_bytes()).expect("the machine looks at names")
 }
 
 fn next_command(input: &mut Vec<u8>) -> Option<Vec<String>> {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::Arc;
+
+use bobbin_server::engine::log::feed::HistoryId;
 
 use crate::network::{Arrival, CALLED, CALLER, Network};
 use crate::node::{Deed, Node};
@@ -14,7 +15,7 @@ pub struct Stage {
     network: Network,
     names: u64,
     /// What there is of each history, as its primary wrote it.
-    truth: BTreeMap<Arc<str>, Truth>,
+    truth: BTreeMap<String, Truth>,
     /// Writes that WAIT confirmed.
     confirmed: Vec<Confirmed>,
     story: String,
@@ -30,7 +31,7 @@ struct Truth {
 
 struct Confirmed {
     primary: usize,
-    id: Arc<str>,
+    id: HistoryId,
     offset: u64,
     /// The nodes that have it, except those whose part was changed since.
     by: BTreeSet<usize>,
@@ -143,7 +144,7 @@ impl Stage {
         for node in &self.nodes {
             assert!(node.is_up() && node.offset() == first.offset(), "{} lags for ever", node.at);
             assert!(node.data == first.data, "{} has something else", node.at);
-            assert_eq!(node.history.id(), first.history.id());
+            assert_eq!(node.history.id, first.history.id);
         }
     }
 
@@ -197,8 +198,8 @@ impl Stage {
 
     fn append(&mut self, at: usize, unit: &[u8]) {
         self.nodes[at].write(unit);
-        let id = Arc::clone(self.nodes[at].history.id());
-        let truth = self.truth.get_mut(&id).expect("a primary names its history");
+        let id = self.nodes[at].history.id;
+        let truth = self.truth.get_mut(id.as_str()).expect("a primary names its history");
         truth.data.extend_from_slice(unit);
         truth.offset += unit.len() as u64;
         assert_eq!(truth.offset, self.nodes[at].offset(), "two primaries write one history");
@@ -237,7 +238,7 @@ impl Stage {
     /// A node has what the primary of its history had at this offset, and nothing else.
     fn check(&self, at: usize, deed: &Deed) {
         let node = &self.nodes[at];
-        let Some(truth) = self.truth.get(node.history.id()) else {
+        let Some(truth) = self.truth.get(node.history.id.as_str()) else {
             panic!("{at} has a history that nobody wrote");
         };
         let behind = truth.offset.checked_sub(node.offset());
@@ -266,7 +267,7 @@ impl Stage {
             let by = node.acknowledged(offset).into_iter().filter(follows);
             let by: BTreeSet<_> = by.map(|(at, _)| at).collect();
             if !by.is_empty() {
-                let (primary, id) = (node.at, Arc::clone(node.history.id()));
+                let (primary, id) = (node.at, node.history.id);
                 self.confirmed.retain(|confirmed| confirmed.primary != primary);
                 self.confirmed.push(Confirmed { primary, id, offset, by });
                 self.counts.confirmed += 1;
@@ -315,13 +316,13 @@ impl Stage {
     /// A primary loses everything. Of its replicas the one that is furthest takes over.
     fn fail_over(&mut self) {
         let at = self.random.below(self.nodes.len());
-        let id = Arc::clone(self.nodes[at].history.id());
+        let id = self.nodes[at].history.id;
         if self.nodes[at].uplink.is_some() {
             return;
         }
         let others: Vec<_> = (0..self.nodes.len()).filter(|&other| other != at).collect();
         let knows = |&&other: &&usize| {
-            *self.nodes[other].history.id() == id && self.nodes[other].uplink.is_some()
+            self.nodes[other].history.id == id && self.nodes[other].uplink.is_some()
         };
         let furthest = others.iter().filter(knows).max_by_key(|&&other| self.nodes[other].offset());
         let promised = self.confirmed.iter().find(|c| c.primary == at && c.id == id);
@@ -393,13 +394,13 @@ impl Stage {
     fn tell_truth(&mut self, at: usize) {
         let node = &self.nodes[at];
         let truth = Truth { data: node.data.clone(), offset: node.offset() };
-        let known = self.truth.insert(Arc::clone(node.history.id()), truth);
+        let known = self.truth.insert(node.history.id.to_string(), truth);
         assert!(known.is_none(), "two histories have one name");
     }
 
-    fn name(&mut self) -> Arc<str> {
+    fn name(&mut self) -> HistoryId {
         self.names += 1;
-        format!("{:040x}", self.names).into()
+        HistoryId::parse(format!("{:040x}", self.names).as_bytes()).expect("it is a name")
     }
 
     fn note(&mut self, what: std::fmt::Arguments<'_>) {

@@ -1,7 +1,5 @@
 //! Carrying out the commands of a primary's stream.
 
-use std::sync::atomic::Ordering;
-
 use bobbin_store::Hash;
 
 use super::Link;
@@ -9,8 +7,10 @@ use super::machine::{Commands, GiveUp};
 use crate::config::PropagationError;
 use crate::engine::command::{Flags, KeyShape, Registered};
 use crate::engine::server::{Server, Switch};
+use crate::persistence::aof::Aof;
+use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::replay::Replay;
-use crate::replication::Replication;
+use crate::persistence::position::StreamPosition;
 
 /// A command of the stream, about to be carried out.
 struct Prepared<'c> {
@@ -25,17 +25,19 @@ struct Prepared<'c> {
 const WINDOW: usize = 32;
 
 /// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
-/// server. Returns how many bytes those are.
+/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how far
+/// the stream is.
 pub(super) fn carry_out(
     server: &'static Server,
     link: &Link,
     replay: &mut Replay,
     commands: &Commands<'_>,
+    remarked: &mut u64,
 ) -> Result<usize, GiveUp> {
     replay.look_around();
     // While it has entered nobody sees what is carried out and not in the feed.
     replay.data.enter();
-    let carried_out = carry_out_entered(server, link, replay, commands);
+    let carried_out = carry_out_entered(server, link, replay, commands, remarked);
     replay.data.leave();
     if carried_out.is_ok() {
         server.publish_feed();
@@ -48,6 +50,7 @@ fn carry_out_entered(
     link: &Link,
     replay: &mut Replay,
     commands: &Commands<'_>,
+    remarked: &mut u64,
 ) -> Result<usize, GiveUp> {
     if link.is_over() {
         return Err(GiveUp::because("the server has another part now".to_owned()));
@@ -67,9 +70,23 @@ fn carry_out_entered(
     if !replay.is_in_transaction() {
         good = commands.len();
     }
-    Replication::of(server).stream_database.store(replay.database(), Ordering::SeqCst);
+    server.feed.set_relayed_database(replay.database());
     server.feed.append_relayed(&commands.bytes[..good]);
+    remark_place(server, replay, remarked);
     Ok(good)
+}
+
+/// Has our own log say how far the stream is, behind what was carried out. Nobody else gets the
+/// gate meanwhile. `remarked`: the record behind which it said that last.
+fn remark_place(server: &Server, replay: &mut Replay, remarked: &mut u64) {
+    if !Aof::of(server).is_on() || server.log.last() == *remarked {
+        return;
+    }
+    let (feed, mut line) = (&server.feed, Vec::new());
+    let (id, offset, database) = (feed.id(), feed.end_offset(), feed.relayed_database());
+    LogPlace::Exactly(StreamPosition { id, offset, database }).append(&mut line);
+    replay.data.recorder.remark(&line);
+    *remarked = server.log.last();
 }
 
 /// Fills the window, and has what its commands will touch on its way to the cache.

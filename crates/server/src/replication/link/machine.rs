@@ -56,6 +56,8 @@ pub enum LinkEvent<'a> {
     Nothing,
     /// The stream goes on where it was; perhaps under a new name.
     GoesOn { id: Option<String> },
+    /// The primary will send a copy of all keys.
+    WillCopy,
     /// A copy of all keys begins. `history`: what it is part of, if the primary tells; `length`:
     /// its bytes, if that is known.
     CopyBegins { history: Option<(String, u64)>, length: Option<u64> },
@@ -193,11 +195,13 @@ impl LinkMachine {
             NextStep::GiveUp(why) => return Err(GiveUp::because(why)),
             NextStep::ReceiveAll { id, offset } => {
                 self.stage = Stage::AwaitsCopy(Some((id, offset)));
+                return Ok(Some(LinkEvent::WillCopy));
             }
             NextStep::Sync => {
                 self.takes_acks = false;
                 self.output.extend_from_slice(b"SYNC\r\n");
                 self.stage = Stage::AwaitsCopy(None);
+                return Ok(Some(LinkEvent::WillCopy));
             }
             NextStep::GoOn { id } => {
                 self.begin_stream();
@@ -211,6 +215,11 @@ impl LinkMachine {
         self.stage = Stage::Stream;
         // The first word shows the primary that the replica is ready.
         self.is_asked = true;
+    }
+
+    /// Whether the primary has been asked for the stream, and has not agreed.
+    pub fn asked_for_stream(&self) -> bool {
+        matches!(&self.stage, Stage::Handshake(handshake) if handshake.asked_for_stream())
     }
 
     /// Whether all of a copy is here, and `loaded` is awaited.
@@ -490,6 +499,7 @@ mod tests {
         loop {
             match machine.next()? {
                 LinkEvent::Nothing => return Ok(()),
+                LinkEvent::WillCopy => {}
                 LinkEvent::GoesOn { id } => seen.goes_on = Some(id),
                 LinkEvent::CopyBegins { history, length } => {
                     seen.copy_begins = Some((history, length));

@@ -24,7 +24,7 @@ use self::handshake::Introduction;
 use self::machine::GiveUp;
 use self::session::{Session, lost};
 use self::wire::Wire;
-use super::Replication;
+use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof;
@@ -140,6 +140,13 @@ impl Link {
         }
     }
 
+    /// Breaks the connection, which is made again; whether there was one.
+    pub fn cut(&self) -> bool {
+        let socket = self.socket.lock();
+        let connected = socket.as_ref().filter(|_| self.state() == LinkState::Connected);
+        connected.is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
@@ -222,5 +229,6 @@ fn introduction(server: &Server) -> Introduction {
         port: port as u16,
         address: config.replica_announce_ip().to_vec(),
         position: Replication::of(server).position(server),
+        hands_over: Replication::of(server).failover_phase() == FailoverPhase::InProgress,
     }
 }

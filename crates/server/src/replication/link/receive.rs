@@ -17,16 +17,16 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::ReplDisklessLoad;
 use crate::engine::command::Data;
 use crate::engine::lazyfree;
+use crate::engine::log::feed::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::Server;
 use crate::persistence::load::{self, Loaded};
 use crate::persistence::{Persistence, aof};
 use crate::replication::Replication;
-use crate::replication::history::new_id;
 
 /// A copy that begins.
 struct Arriving {
-    id: String,
+    id: HistoryId,
     offset: u64,
     /// Its bytes, if the primary tells.
     length: Option<u64>,
@@ -46,9 +46,13 @@ impl Session<'_> {
         length: Option<u64>,
     ) -> Result<(), GiveUp> {
         // A primary that counts nothing leaves nothing to go on with.
-        let (id, offset) = history.unwrap_or_else(|| (new_id().to_string(), 0));
+        let (id, offset) = match history {
+            Some((id, offset)) => (HistoryId::parse(id.as_bytes()).unwrap_or_default(), offset),
+            None => (HistoryId::new(), 0),
+        };
         log::info!("Full resync from primary: {id}:{offset}");
         self.link.sync.begin(length);
+        Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
         let copy = Arriving { id, offset, length };
         let mode = self.server.config.repl_diskless_load();
         let is_straight = match mode {
@@ -119,7 +123,7 @@ impl Session<'_> {
     /// data, clients may go on with it meanwhile.
     fn load_aside(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
         let server = self.server;
-        let is_same = *Replication::of(server).id() == *copy.id;
+        let is_same = server.feed.id() == copy.id;
         self.with_gate(|_| {
             let total = copy.length.unwrap_or(0);
             if is_same {
@@ -127,7 +131,6 @@ impl Session<'_> {
             } else {
                 load::begin_loading_bytes(server, total);
             }
-            aof::pause_log(server);
         })?;
         let aside = aside(server);
         let loaded = load::load_copy(server, aside, CopyInput { session: self });
@@ -153,7 +156,6 @@ impl Session<'_> {
         let before = self.with_gate(|data| {
             log::info!("PRIMARY <-> REPLICA sync: Flushing old data");
             load::begin_loading_bytes(server, total.unwrap_or(0));
-            aof::pause_log(server);
             let before = flush(server, data);
             server.feed.end();
             Replication::of(server).dismiss(server);
@@ -178,7 +180,9 @@ impl Session<'_> {
                 }
                 Err(why) => {
                     log::info!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
-                    Err((why, flush(server, data)))
+                    let half = flush(server, data);
+                    aof::replace_log(server, data);
+                    Err((why, half))
                 }
             }
         });
@@ -193,11 +197,9 @@ impl Session<'_> {
     /// Loading is over; what was there before is freed.
     fn end(&mut self, outcome: Result<Before, GiveUp>) -> Result<(), GiveUp> {
         let server = self.server;
-        let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
         load::end_loading(server);
         free(server, outcome?);
-        self.replay.select(database);
-        Replication::of(server).stream_database.store(database, Ordering::SeqCst);
+        self.replay.select(server.feed.relayed_database());
         log::info!("PRIMARY <-> REPLICA sync: Finished with success");
         Ok(())
     }
@@ -259,13 +261,12 @@ fn flush(server: &Server, data: &mut Data) -> Before {
 /// What is here is what a copy had, and the stream goes on behind it. The gate is held.
 fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, loaded: Loaded) {
     load::log_loaded(server, loaded);
-    Replication::of(server).take_history((*copy.id).into());
+    Replication::of(server).take_history(server, copy.id);
     server.feed.begin(copy.offset);
     server.feed.relay(true);
-    // The log begins anew, with a base of all this.
-    if let Err(error) = aof::switch_log(server, data, false) {
-        log::warn!("Can't go on with the log: {error}");
-    }
+    let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
+    server.feed.set_relayed_database(database);
+    aof::replace_log(server, data);
 }
 
 /// Where a copy is loaded that nobody may see before it is whole.

@@ -10,6 +10,7 @@ use super::apply::carry_out;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 use super::wire::{Wire, is_pause};
 use super::{Link, LinkState, introduction};
+use crate::engine::log::feed::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;
@@ -26,6 +27,8 @@ pub(super) struct Session<'a> {
     /// Records of our own log, and up to which offset they have the stream: those that are not
     /// known to be on disk, and the last that is.
     logged: VecDeque<(u64, u64)>,
+    /// The record of our own log behind which it says how far the stream is.
+    remarked: u64,
 }
 
 /// Bytes that are read at once.
@@ -47,29 +50,42 @@ impl<'a> Session<'a> {
         }
         let machine = LinkMachine::new(introduction, limits(server), 0);
         let begun = Instant::now();
-        Self { server, link, replay, machine, wire, begun, logged: VecDeque::new() }
+        Self { server, link, replay, machine, wire, begun, logged: VecDeque::new(), remarked: 0 }
     }
 
     /// Follows the primary until something ends that.
     pub fn follow(mut self) -> Result<(), GiveUp> {
         let (server, replication) = (self.server, Replication::of(self.server));
         loop {
-            match self.machine.next()? {
+            let event = match self.machine.next() {
+                Ok(event) => event,
+                Err(end) => {
+                    if self.machine.asked_for_stream() {
+                        replication.target_answered(server, &mut self.replay.data, false);
+                    }
+                    return Err(end);
+                }
+            };
+            match event {
                 LinkEvent::Nothing => {
                     self.acknowledge_in_time();
                     self.receive()?;
                 }
                 LinkEvent::GoesOn { id } => {
-                    let database = replication.stream_database.load(Ordering::SeqCst);
-                    self.replay.select(database);
+                    self.replay.select(server.feed.relayed_database());
                     log::info!("Successful partial resynchronization with primary.");
-                    if let Some(id) = id {
-                        replication.follow_name(server, id.into());
+                    if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
+                        replication.follow_name(server, id);
                     }
+                    replication.target_answered(server, &mut self.replay.data, true);
                     self.link.set_state(server, LinkState::Connected);
                 }
-                LinkEvent::CopyBegins { history, length } => {
+                LinkEvent::WillCopy => {
+                    self.link.sync.begin(None);
                     self.link.set_state(server, LinkState::Sync);
+                    replication.target_answered(server, &mut self.replay.data, true);
+                }
+                LinkEvent::CopyBegins { history, length } => {
                     self.take_copy(history, length)?;
                     self.machine.loaded(self.now_ms());
                     self.link.set_state(server, LinkState::Connected);
@@ -77,7 +93,8 @@ impl<'a> Session<'a> {
                 // All of a copy is taken where it begins.
                 LinkEvent::Copy(_) | LinkEvent::CopyEnds => {}
                 LinkEvent::Commands(commands) => {
-                    let carried_out = carry_out(server, self.link, self.replay, &commands);
+                    let carried_out =
+                        carry_out(server, self.link, self.replay, &commands, &mut self.remarked);
                     self.machine.applied(carried_out?)?;
                     self.note_log();
                     self.acknowledge_in_time();
