@@ -9,7 +9,7 @@ use crate::engine::command::data::Counters;
 use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::server::{Server, Switch};
-use crate::system::{host, logging, title};
+use crate::system::{host, logging, title, tls};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
@@ -154,10 +154,12 @@ fn listen_on(server: &'static Server, port: i64, is_tls: bool) -> Result<(), Str
 
 /// Has connections from now on begin as the options for TLS say.
 fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
-    if config.tls_port() == 0 {
-        return Ok(());
-    }
-    server.tls.follow(config).map_err(|reason| {
+    let followed = if config.tls_replication() { tls::outgoing(config).map(drop) } else { Ok(()) };
+    let followed = followed.and_then(|()| match config.tls_port() {
+        0 => Ok(()),
+        _ => server.tls.follow(config),
+    });
+    followed.map_err(|reason| {
         log::warn!("Failed to configure TLS: {reason}");
         "Unable to update TLS configuration. Check server logs.".to_owned()
     })

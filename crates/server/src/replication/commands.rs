@@ -25,6 +25,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
         call.reply.bulk(match link.state() {
             LinkState::Connect => b"connect",
             LinkState::Connecting => b"connecting",
+            LinkState::Handshake => b"handshake",
             LinkState::Sync => b"sync",
             LinkState::Connected => b"connected",
         });
@@ -70,6 +71,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         take_over(call)?;
     }
     refuse_while_failing_over(call)?;
+    has_keys(call)?;
     let (server, now_ms) = (call.server, call.data.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
@@ -133,7 +135,19 @@ fn sync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     refuse_while_failing_over(call)?;
+    has_keys(call)?;
     full_sync(call, true)
+}
+
+/// A replica that is not connected with its primary has nothing to pass on: its history may be
+/// about to change.
+fn has_keys(call: &Call<'_>) -> Outcome {
+    match Replication::of(call.server).link() {
+        Some(link) if link.state() != LinkState::Connected => {
+            Err("NOMASTERLINK Can't SYNC while not connected with my master".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_replica(call: &Call<'_>) -> bool {

@@ -2,13 +2,13 @@
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
 //! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
-//! replica it follows a primary (`link`, `handshake`). `commands` has what replicas and
-//! administrators say.
+//! replica it follows a primary (`link`). `history` says what both may go on with. `commands` has
+//! what replicas and administrators say.
 
 pub mod commands;
 mod failover;
 mod handover;
-pub mod handshake;
+pub mod history;
 pub mod link;
 pub mod replica;
 pub mod transfer;
@@ -23,6 +23,7 @@ use bobbin_sync::Mutex;
 
 use self::failover::Failover;
 pub use self::failover::FailoverPhase;
+use self::history::History;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::Transfer;
@@ -156,16 +157,27 @@ impl Replication {
 
     /// What is here is from now on a part of this history alone. The gate is held.
     fn take_history(&self, server: &Server, id: HistoryId) {
-        server.feed.set_id(id);
-        *self.earlier.lock() = None;
+        self.change_history(server, |history| history.take(id));
     }
 
-    /// The history goes on under another name from an offset on.
-    fn rename(&self, server: &Server, id: HistoryId, offset: u64) {
+    /// The history goes on under another name from an offset on. Returns whether the name changed.
+    fn rename(&self, server: &Server, id: HistoryId, offset: u64) -> bool {
+        self.change_history(server, |history| history.rename(id, offset))
+    }
+
+    fn change_history<T>(&self, server: &Server, change: impl FnOnce(&mut History) -> T) -> T {
         let mut earlier = self.earlier.lock();
-        let before = server.feed.set_id(id);
-        if before != id {
-            *earlier = Some((before, offset));
+        let mut history = History { id: server.feed.id(), earlier: *earlier };
+        let outcome = change(&mut history);
+        server.feed.set_id(history.id);
+        *earlier = history.earlier;
+        outcome
+    }
+
+    /// The primary's history has this name. Replicas of ours are told when they come again.
+    fn follow_name(&self, server: &Server, id: HistoryId) {
+        if self.rename(server, id, server.feed.published()) {
+            self.dismiss(server);
         }
     }
 
@@ -502,13 +514,8 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let is_earlier = || {
-            let earlier = self.earlier();
-            earlier.is_some_and(|(earlier, end)| {
-                id.eq_ignore_ascii_case(earlier.as_str().as_bytes()) && offset <= end
-            })
-        };
-        let is_ours = id.eq_ignore_ascii_case(server.feed.id().as_str().as_bytes()) || is_earlier();
+        let history = History { id: server.feed.id(), earlier: self.earlier() };
+        let is_ours = history.holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

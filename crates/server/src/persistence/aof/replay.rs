@@ -10,10 +10,10 @@ use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
-use crate::engine::command::Data;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
+use crate::engine::command::{Data, Registered};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 
@@ -119,9 +119,41 @@ impl Replay {
 
     /// Carries a command out, as `run` does, while nobody else gets the gate: `data` has entered.
     /// Nothing is held afterwards.
-    pub(crate) fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
+    fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let executed = self.execute(args, command, first_hash);
+        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
+        self.forget_replies();
+        outcome
+    }
+
+    /// Carries out a command of a primary: `data` has entered. The error is what it was answered
+    /// with: a command that the primary carried out fails nowhere, unless the two differ.
+    pub(crate) fn run_relayed(
+        &mut self,
+        args: &[&[u8]],
+        command: Option<&'static Registered>,
+        first_hash: Hash,
+    ) -> Result<(), String> {
+        let executed = self.execute(args, command, first_hash);
+        let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
+        let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
+        self.forget_replies();
+        outcome
+    }
+
+    fn forget_replies(&mut self) {
+        self.replies.clear();
+        self.parts.clear();
+    }
+
+    fn execute(
+        &mut self,
+        args: &[&[u8]],
+        command: Option<&'static Registered>,
+        first_hash: Hash,
+    ) -> Executed {
         let request = Request { command, args, wire: &[], first_hash };
         let mut context = Context {
             server: self.server,
@@ -142,10 +174,7 @@ impl Replay {
             }) {}
         }
         self.data.release();
-        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
-        self.replies.clear();
-        self.parts.clear();
-        outcome
+        executed
     }
 
     /// What the last command was answered with, without what marks it as an error.
