@@ -8,6 +8,7 @@ use bobbin_store::Hash;
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
+use crate::base::clock::ticks;
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::call::{Context, Request};
@@ -26,6 +27,8 @@ pub(crate) struct Replay {
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
+    /// When the last command ended.
+    ticks: u64,
     /// Where the stream is, as the log says, and behind its last whole unit.
     place: LogPlace,
     whole_place: LogPlace,
@@ -59,6 +62,7 @@ impl Replay {
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
+            ticks: 0,
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -104,6 +108,7 @@ impl Replay {
 
     /// Looks at the clock and at what the configuration says now.
     pub(crate) fn look_around(&mut self) {
+        self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
     }
@@ -137,10 +142,22 @@ impl Replay {
         first_hash: Hash,
     ) -> Result<(), String> {
         let executed = self.execute(args, command, first_hash);
+        let now = ticks();
+        if let Executed::Ran(command) = executed {
+            let track = self.server.config.latency_tracking();
+            self.stats.commands[command.id].executed(now - self.ticks, track);
+            self.stats.totals.commands.add(1);
+        }
+        self.ticks = now;
         let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
+    }
+
+    /// Adds what the commands did to the statistics.
+    pub(crate) fn count(&mut self) {
+        std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
     }
 
     fn forget_replies(&mut self) {
