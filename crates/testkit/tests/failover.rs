@@ -372,10 +372,10 @@ fn a_slow_script_is_not_cut_in_two() {
         } else {
             busy.send(&["EVAL", script, "2", "k", "end"]).expect("it is sent");
         }
-        until(|| text(&primary.connect().say("GET a")).starts_with("BUSY"));
+        until(|| shown(&primary.connect().say("GET a")).starts_with("BUSY"));
         let port = replica.address().port();
         for line in ["FAILOVER", "REPLICAOF NO ONE", &format!("REPLICAOF 127.0.0.1 {port}")] {
-            let reply = text(&primary.connect().say(line));
+            let reply = shown(&primary.connect().say(line));
             assert!(reply.starts_with("BUSY"), "{line}: {reply}");
         }
         if !writes {
