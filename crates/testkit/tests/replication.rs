@@ -228,6 +228,8 @@ fn wait_counts_replicas_that_have_the_write() {
     assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
     replicas.iter().for_each(|replica| follow(replica, &primary));
     settle(&primary, &[&replicas[0], &replicas[1]]);
+    // The copy has what was written before there was a stream.
+    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
     for round in 0..20 {
         client.say(&format!("SET a {round}"));
         assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));

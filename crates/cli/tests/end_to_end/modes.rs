@@ -2,11 +2,12 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    path::Path,
     process::{ChildStdout, Command, Stdio},
 };
 
 use crate::common::{Endless, eventually, finish, program, run, run_with};
-use bobbin_testkit::{Connection, Server, peers, server::cluster::Cluster};
+use bobbin_testkit::{Connection, Reply, Server, peers, server::cluster::Cluster};
 
 fn fill(connection: &mut Connection) {
     for command in [
@@ -182,14 +183,6 @@ fn what_bobbin_lacks_is_said() {
         let errors = run(&server, &[option, "--eval", script.to_str().unwrap()]).failed();
         assert!(errors.starts_with("ERR SCRIPT DEBUG is not supported"), "{errors}");
     }
-    let file = server.folder().join("copy.rdb");
-    for arguments in [&["--rdb", file.to_str().unwrap()][..], &["--replica"]] {
-        let errors = run(&server, arguments).failed();
-        assert!(errors.contains("SYNC with primary failed: ERR replication is not"), "{errors}");
-    }
-    let errors = run(&server, &["--functions-rdb", file.to_str().unwrap()]).failed();
-    assert!(errors.ends_with("The server does not send functions alone.\n"), "{errors}");
-    assert!(!file.exists());
     let errors = run(&server, &["--cluster", "info", &server.address().to_string()]);
     assert!(errors.output.contains("is not configured as a cluster node."), "{errors:?}");
 }
@@ -238,7 +231,7 @@ fn scripts_are_debugged() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn rdb_files_and_replicas() {
-    let start_server = [Server::valkey, Server::redis];
+    let start_server: [fn(&[&str]) -> Server; 3] = [Server::bobbin, Server::valkey, Server::redis];
     for (start_server, diskless) in
         start_server.into_iter().flat_map(|start| [(start, "no"), (start, "yes")])
     {
@@ -255,9 +248,11 @@ fn rdb_files_and_replicas() {
         assert!(bytes.starts_with(b"VALKEY") || bytes.starts_with(b"REDIS"), "{diskless}");
         assert_eq!(bytes[bytes.len() - 9], 0xff, "the end of the file, before its checksum");
         assert!(contains(&bytes, b"precious") && contains(&bytes, b"register_function"));
+        assert_loads(start_server, &file, 1);
         run(&server, &["--functions-rdb", name]).ok();
         let functions = std::fs::read(&file).unwrap();
         assert!(!contains(&functions, b"precious") && contains(&functions, b"register_function"));
+        assert_loads(start_server, &file, 0);
         let to_output = run(&server, &["--rdb", "-"]);
         assert!(contains(&to_output.bytes, b"register_function"), "{diskless}");
         assert!(run(&server, &["--rdb", "/nowhere/x.rdb"]).failed().contains("Error opening"));
@@ -275,6 +270,53 @@ fn rdb_files_and_replicas() {
         // A last acknowledgement may have been left unread.
         let ends = ["Server closed the connection\n", "Connection reset by peer\n"];
         assert!(ends.iter().any(|end| errors.ends_with(end)), "{errors}");
+    }
+}
+
+/// The tools of Valkey and Redis get from Bobbin what they get from their own servers.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn other_tools_copy_from_bobbin() {
+    let server = Server::bobbin(&["--repl-diskless-sync-delay", "0"]);
+    run(&server, &["SET", "precious", "1"]).ok();
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    run(&server, &["FUNCTION", "LOAD", library]).ok();
+    let (file, port) = (server.folder().join("copy.rdb"), server.address().port().to_string());
+    for (tool, start_server) in
+        [("valkey-cli", Server::valkey as fn(&[&str]) -> Server), ("redis-cli", Server::redis)]
+    {
+        for (option, keys) in [("--rdb", 1), ("--functions-rdb", 0)] {
+            let mut command = Command::new(peers::peer(tool));
+            command.args(["-p", &port, option]).arg(&file);
+            let ran = finish(command, b"");
+            assert_eq!(ran.status, Some(0), "{ran:?}");
+            assert_loads(start_server, &file, keys);
+        }
+        let mut command = Command::new(peers::peer(tool));
+        command.args(["-p", &port, "--replica"]).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        let _child = Endless(child);
+        eventually("the replica is online", || {
+            run(&server, &["INFO", "replication"]).ok().contains("state=online")
+        });
+        // It takes the first command for the reply to its acknowledgement.
+        run(&server, &["-n", "1", "SET", "news", "1"]).ok();
+        run(&server, &["-n", "1", "SET", "news", "2"]).ok();
+        assert!(read_until(&mut lines, "\"SET\",\"news\",\"2\"\n").contains("news"));
+    }
+}
+
+/// The server starts from a file with this many keys and a library, and so does Bobbin.
+fn assert_loads(start_server: fn(&[&str]) -> Server, file: &Path, keys: u32) {
+    let (folder, name) = (file.parent().unwrap(), file.file_name().unwrap());
+    let folder = folder.to_str().unwrap();
+    let arguments = ["--dir", folder, "--dbfilename", name.to_str().unwrap(), "--save", ""];
+    for start_server in [start_server, Server::bobbin] {
+        let server = start_server(&arguments);
+        let mut connection = server.connect();
+        assert_eq!(connection.say("DBSIZE"), Reply::integer(keys.into()));
+        assert_eq!(connection.say("FCALL f 0"), Reply::integer(1));
     }
 }
 

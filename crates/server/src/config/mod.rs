@@ -23,7 +23,7 @@ mod options;
 mod rewrite;
 mod special;
 mod table;
-mod words;
+pub mod words;
 
 use crate::base::cores::{CoreList, CoreWork, cores};
 use options::COUNT;

@@ -24,7 +24,7 @@ pub enum Purpose {
     LogBase(Option<StreamPosition>),
     /// What a replica begins with. What it reads then is about this database, unless the stream
     /// says at once which one it is about.
-    Copy { database: Option<u32> },
+    Copy { database: Option<u32>, functions: bool },
 }
 
 /// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
@@ -42,6 +42,15 @@ pub fn write(
     let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
     walk(server, data, cut, |pieces| body.pieces(pieces, keys_written, file))?;
     body.finish(file)
+}
+
+/// Writes everything but keys.
+pub fn write_without_keys(
+    server: &'static Server,
+    purpose: Purpose,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    Body::new(server, false, purpose, Vec::new()).finish(file)
 }
 
 /// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. As
@@ -183,15 +192,17 @@ impl Body {
                 writer.aux("repl-id", id.as_str().as_bytes());
                 writer.aux("repl-offset", offset.to_string().as_bytes());
             }
-            Purpose::Copy { database: Some(database) } => {
+            Purpose::Copy { database: Some(database), .. } => {
                 writer.aux("repl-stream-db", database.to_string().as_bytes());
             }
-            Purpose::File(None) | Purpose::LogBase(None) | Purpose::Copy { database: None } => {}
+            Purpose::File(None) | Purpose::LogBase(None) | Purpose::Copy { .. } => {}
         }
         let is_base = matches!(purpose, Purpose::LogBase(_));
         writer.aux("aof-base", if is_base { b"1" } else { b"0" });
-        for library in server.functions.all() {
-            writer.function(&library.source);
+        if !matches!(purpose, Purpose::Copy { functions: false, .. }) {
+            for library in server.functions.all() {
+                writer.function(&library.source);
+            }
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());

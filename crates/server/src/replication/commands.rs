@@ -8,6 +8,7 @@ use bobbin_resp::Reply;
 use super::failover::{FailoverPhase, FailoverRequest, Target};
 use super::link::LinkState;
 use super::replica::{Capability, ReplicaFeeder, ReplicaState};
+use super::wish::{Parts, Wish};
 use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
@@ -144,6 +145,9 @@ fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
     let (server, now_ms) = (call.server, call.data.now_ms);
     let feeder = feeder(call.client, server, now_ms);
     if feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::EOF == 0 {
+        if feeder.replica.wish().parts.is_filtered() {
+            return Err("ERR Filtered replica requires EOF capability".into());
+        }
         return Err("ERR a full synchronization needs REPLCONF capa eof".into());
     }
     log::info!("Full resync requested by replica {}", feeder.replica.host());
@@ -192,13 +196,17 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 replica.version.store(version, Ordering::Relaxed);
             }
             b"rdb-only" => {
-                if !matches!(number()?, 0 | 1) {
-                    return Err("ERR value is out of range, value must between 0 and 1".into());
-                }
-                return Err("ERR Bobbin gives no copy without the stream that follows it".into());
+                let wanted = match number()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err("ERR value is out of range, value must between 0 and 1".into()),
+                };
+                replica.copy_only.store(wanted, Ordering::Relaxed);
             }
             b"rdb-filter-only" => {
-                return Err("ERR Bobbin gives no copy of a part of the data set".into());
+                let parts =
+                    Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
+                replica.set_wish(Wish { parts });
             }
             b"ack" => {
                 // No reply to this one.

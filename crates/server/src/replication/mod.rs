@@ -12,6 +12,7 @@ pub mod handshake;
 pub mod link;
 pub mod replica;
 pub mod transfer;
+pub mod wish;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -405,8 +406,7 @@ impl Replication {
         if is_primary {
             self.ping(server, now_ms);
         }
-        let waiting: Vec<_> =
-            replicas.iter().filter(|r| r.state() == ReplicaState::Waiting).cloned().collect();
+        let waiting = transfer::waiting(&replicas);
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
         if waiting.is_empty()
             || server.switches.load() & busy != 0
@@ -462,6 +462,9 @@ impl Replication {
         let beside = transfer::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
+            if self.link().is_none() {
+                server.feed.lead_from(server.log.last());
+            }
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(data.now_ms + period_ms, Ordering::Relaxed);
             aof::follow_readers(server);
@@ -477,7 +480,8 @@ impl Replication {
             aof::splice_feed(server, move |offset| spliced.begin(offset))?;
             None
         };
-        let cut = server.begin_cut(data, "full synchronization");
+        let parts = transfer.wish().parts;
+        let cut = parts.keys.then(|| server.begin_cut(data, "full synchronization"));
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         log::info!("Starting full synchronization of {} replicas", replicas.len());
         for replica in replicas {

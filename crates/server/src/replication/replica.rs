@@ -1,12 +1,13 @@
 //! A replica as its primary sees it: what it has said of itself, and what it is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use bobbin_sync::Mutex;
 
 use super::Replication;
 use super::transfer::{Transfer, TransferState};
+use super::wish::Wish;
 use crate::engine::client::connection::output::ConnectionOutput;
 use crate::engine::client::feeder::{Feeder, Feeding};
 use crate::engine::client::{ClientFlag, ClientInfo};
@@ -26,6 +27,9 @@ pub struct Replica {
     pub version: AtomicU32,
     /// `Capability` bits.
     pub capabilities: AtomicU32,
+    wish: Mutex<Wish>,
+    /// It wants the copy, and not the stream that follows.
+    pub copy_only: AtomicBool,
     /// The offset up to which it has the stream.
     acked: AtomicU64,
     /// How often it said so.
@@ -90,6 +94,8 @@ enum Source {
         acks: u64,
     },
     Stream(FeedReader),
+    /// It has all that it wants as soon as its output is sent.
+    End,
 }
 
 impl Replica {
@@ -101,6 +107,8 @@ impl Replica {
             address: Mutex::new(None),
             version: AtomicU32::new(0),
             capabilities: AtomicU32::new(0),
+            wish: Mutex::default(),
+            copy_only: AtomicBool::new(false),
             acked: AtomicU64::new(0),
             acks: AtomicU64::new(0),
             acked_on_disk: AtomicU64::new(0),
@@ -121,6 +129,15 @@ impl Replica {
 
     fn set_state(&self, state: ReplicaState) {
         self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// What its copy must be like.
+    pub fn wish(&self) -> Wish {
+        *self.wish.lock()
+    }
+
+    pub(super) fn set_wish(&self, wish: Wish) {
+        *self.wish.lock() = wish;
     }
 
     /// The offset up to which it has the stream.
@@ -239,6 +256,8 @@ impl Feeder for ReplicaFeeder {
         let timeout_ms = self.server.config.repl_timeout() * 1000;
         self.source = match std::mem::replace(&mut self.source, Source::Nothing) {
             Source::Nothing => Source::Nothing,
+            Source::End if output.is_empty() => return Feeding::Finishes,
+            Source::End => Source::End,
             Source::Copy { transfer, mut sent, stream } => {
                 let take = |bytes| output.push_shared(bytes);
                 match transfer.read(&self.replica.client, &mut sent, bytes_max, take) {
@@ -248,6 +267,15 @@ impl Feeder for ReplicaFeeder {
                         output.push(transfer.mark());
                         self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
                         *self.replica.transfer.lock() = None;
+                        if self.replica.copy_only.load(Ordering::Relaxed) {
+                            log::info!(
+                                "RDB transfer completed, rdb only replica ({}) should be \
+                                 disconnected asap",
+                                self.replica.host()
+                            );
+                            self.source = Source::End;
+                            return Feeding::GoesOn;
+                        }
                         let acks = self.replica.acks.load(Ordering::SeqCst);
                         Source::Loaded { stream, acks }
                     }
@@ -276,7 +304,7 @@ impl Feeder for ReplicaFeeder {
 
     fn waiting_bytes(&self) -> u64 {
         match &self.source {
-            Source::Nothing => 0,
+            Source::Nothing | Source::End => 0,
             Source::Copy { stream, .. }
             | Source::Loaded { stream, .. }
             | Source::Stream(stream) => {

@@ -13,7 +13,8 @@ use bobbin_resp::SharedSlice;
 use bobbin_store::Cut;
 use bobbin_sync::{Condvar, Mutex};
 
-use super::replica::Replica;
+use super::replica::{Replica, ReplicaState};
+use super::wish::Wish;
 use crate::base::cores::CoreWork;
 use crate::base::random::random_bytes;
 use crate::engine::client::{ClientInfo, feeder};
@@ -24,6 +25,7 @@ use crate::persistence::snapshot::{self, Beside, Purpose};
 /// A copy for some replicas.
 pub struct Transfer {
     server: &'static Server,
+    wish: Wish,
     state: Mutex<State>,
     /// Rings when a reader has taken something, or has gone.
     room: Condvar,
@@ -67,7 +69,17 @@ pub(super) fn beside() -> io::Result<Beside> {
     Beside::start("bobbin-sync", CoreWork::Saving)
 }
 
+/// The replicas that the next copy is for: the first that waits, and all that wait for the same.
+pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
+    let waits = |replica: &&Arc<Replica>| replica.state() == ReplicaState::Waiting;
+    let mut waiting: Vec<_> = replicas.iter().filter(waits).cloned().collect();
+    let wish = waiting.first().map(|first| first.wish());
+    waiting.retain(|replica| Some(replica.wish()) == wish);
+    waiting
+}
+
 impl Transfer {
+    /// For replicas that all ask for the same.
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
         let reader =
             |replica: &Arc<Replica>| Reader { client: Arc::clone(&replica.client), taken: 0 };
@@ -80,7 +92,12 @@ impl Transfer {
             readers: replicas.iter().map(reader).collect(),
         };
         let mark = random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { server, state: Mutex::new(state), room: Condvar::new(), mark }
+        let wish = replicas.first().map(|first| first.wish()).unwrap_or_default();
+        Self { server, wish, state: Mutex::new(state), room: Condvar::new(), mark }
+    }
+
+    pub(super) fn wish(&self) -> Wish {
+        self.wish
     }
 
     /// The stream goes on from the cut at this offset.
@@ -147,15 +164,21 @@ impl Transfer {
         self.room.notify_all();
     }
 
-    /// Walks the cut. `database`: what the stream is about, if it does not say that itself.
-    pub(super) fn run(self: Arc<Self>, cut: Cut, database: Option<u32>) {
+    /// Makes the copy, of a cut if it has keys. `database`: what the stream is about, if it does
+    /// not say that itself.
+    pub(super) fn run(self: Arc<Self>, cut: Option<Cut>, database: Option<u32>) {
         let server = self.server;
-        let mut walker = snapshot::walker(server);
-        let keys = AtomicU64::new(0);
+        let purpose = Purpose::Copy { database, functions: self.wish.parts.functions };
         let mut sink = self.as_ref();
-        let written =
-            snapshot::write(server, &mut walker, cut, Purpose::Copy { database }, &keys, &mut sink);
-        server.end_cut();
+        let written = match cut {
+            None => snapshot::write_without_keys(server, purpose, &mut sink),
+            Some(cut) => {
+                let (mut walker, keys) = (snapshot::walker(server), AtomicU64::new(0));
+                let written = snapshot::write(server, &mut walker, cut, purpose, &keys, &mut sink);
+                server.end_cut();
+                written
+            }
+        };
         match &written {
             Ok(()) => log::info!("All keys are on their way to the replicas"),
             Err(error) => log::warn!("A full synchronization ended before all was sent: {error}"),

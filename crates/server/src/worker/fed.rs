@@ -29,6 +29,10 @@ impl Worker {
         }
         match feeder.fill(self.data.now_ms, room, &mut connection.output) {
             Feeding::GoesOn => true,
+            Feeding::Finishes => {
+                connection.closing = true;
+                true
+            }
             Feeding::Ends => {
                 self.close(slot);
                 false

@@ -24,6 +24,8 @@ pub trait Feeder: Any + Send {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feeding {
     GoesOn,
+    /// The connection ends once what it has to send is sent.
+    Finishes,
     /// The connection ends at once.
     Ends,
 }

@@ -163,9 +163,11 @@ impl Feed {
         self.is_relayed.store(on, Ordering::SeqCst);
     }
 
-    /// From now on the bytes are the log's, from behind this record on. The gate is held.
+    /// From now on the bytes are the log's, from behind this record on. All records before lie
+    /// before what is appended next. The gate is held.
     pub fn lead_from(&self, number: u64) {
         self.log_from.store(number, Ordering::SeqCst);
+        self.state.lock().mark(number);
         self.relay(false);
     }
 
@@ -199,14 +201,10 @@ impl Feed {
     pub fn append(&self, number: u64, bytes: &[u8]) -> u64 {
         let state = &mut *self.state.lock();
         let start = state.end;
-        if bytes.is_empty() {
-            return start;
+        if !bytes.is_empty() {
+            state.push(bytes);
         }
-        state.push(bytes);
-        if state.marks.len() == MARKS_MAX {
-            state.marks.pop_front();
-        }
-        state.marks.push_back(Mark { number, end: state.end });
+        state.mark(number);
         start
     }
 
@@ -323,6 +321,19 @@ impl FeedState {
         self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
     }
 
+    /// The last record so far has this number.
+    fn mark(&mut self, number: u64) {
+        match self.marks.back_mut() {
+            Some(last) if last.number == number => last.end = self.end,
+            _ => {
+                if self.marks.len() == MARKS_MAX {
+                    self.marks.pop_front();
+                }
+                self.marks.push_back(Mark { number, end: self.end });
+            }
+        }
+    }
+
     fn trim(&mut self, backlog_max: u64) {
         self.readers.retain(|reader| Arc::strong_count(reader) > 1);
         let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
@@ -417,6 +428,18 @@ mod tests {
             feed.append(number, b"f");
         }
         assert_eq!(feed.offset_behind(1), Some(6), "older ones count as the oldest known");
+    }
+
+    #[test]
+    fn records_before_the_beginning_end_where_it_begins() {
+        let feed = Feed::default();
+        feed.begin(10);
+        assert_eq!(feed.offset_behind(5), None);
+        feed.lead_from(7);
+        feed.append(8, b"abc");
+        feed.append(9, b"");
+        let found = [5, 7, 8, 9, 10].map(|number| feed.offset_behind(number));
+        assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
     }
 
     #[test]
