@@ -327,6 +327,7 @@ fn who_is_killed_goes_on_where_its_log_ends() {
         replica.begin();
         settle(&primary, &[&replica]);
         assert_eq!(number(&primary, "sync_partial_ok"), if round == 1 { 1 } else { 2 });
+        same(&[&primary, &replica]);
         primary.kill();
         primary.begin();
         settle(&primary, &[&replica]);
