@@ -206,8 +206,8 @@ impl Replication {
         Ok(())
     }
 
-    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
-    /// Nobody is served yet, and nothing is held.
+    /// Goes on with the stream where the file was that the server has loaded, if the file says
+    /// that. Nobody is served yet, and nothing is held.
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();

@@ -213,7 +213,7 @@ impl Replay {
     }
 
     /// Where the stream is behind what was carried out.
-    pub(crate) const fn place(&self) -> LogPlace {
+    pub(crate) const fn place_behind(&self) -> LogPlace {
         self.whole_place
     }
 
