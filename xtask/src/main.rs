@@ -11,6 +11,7 @@ mod peers;
 mod probe;
 mod proofs;
 mod pubsub;
+mod replicas;
 mod shell;
 mod snapshot;
 mod summary;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
+        ["replicas", options @ ..] => replicas::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
@@ -159,6 +161,8 @@ usage: cargo xtask <task>
                                 messages delivered a second, here and on Valkey
   snapshot [--keys N] [--rate N] [--rounds N] [--server PATH]
                                 what a snapshot and its loading cost, here and on Valkey
+  replicas [--requests N] [--keys N] [--copies N] [--rounds N] [--server PATH]
+                                what replicas cost a primary, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

@@ -317,6 +317,51 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     assert!(!log.windows(7).any(|word| word == b"PUBLISH"));
 }
 
+/// Bobbin and Valkey answer alike.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn clients_that_understand_it_are_sent_to_the_primary() {
+    let primary = start(&[]);
+    let to_primary = Reply::error(&format!("REDIRECT 127.0.0.1:{}", primary.address().port()));
+    let (ok, queued) = (Reply::simple("OK"), Reply::simple("QUEUED"));
+    for replica in [start(&[]), Server::valkey(&ARGUMENTS)] {
+        let mut early = replica.connect();
+        for line in ["CLIENT CAPA REDIRECT", "MULTI", "SET a 1"] {
+            early.say(line);
+        }
+        follow(&replica, &primary);
+        settle(&primary, &[&replica]);
+        assert_eq!(early.say("EXEC"), to_primary);
+        let mut client = replica.connect();
+        let aborted = Reply::error("EXECABORT Transaction discarded because of previous errors.");
+        for (line, expected) in [
+            ("GET a", Reply::parse(b"$-1\r\n").unwrap().unwrap().0),
+            ("CLIENT CAPA REDIRECT", ok.clone()),
+            ("GET a", to_primary.clone()),
+            ("SET a 1", to_primary.clone()),
+            ("MULTI", ok.clone()),
+            ("GET a", to_primary.clone()),
+            ("EXEC", aborted),
+            ("PING", Reply::simple("PONG")),
+            ("READONLY", ok.clone()),
+            ("MULTI", ok.clone()),
+            ("EXISTS a", queued.clone()),
+            ("EXEC", Reply::array(vec![Reply::integer(0)])),
+            ("SET a 1", to_primary.clone()),
+            ("READWRITE", ok.clone()),
+            ("EXISTS a", to_primary.clone()),
+        ] {
+            assert_eq!(client.say(line), expected, "{line}");
+        }
+        client.say("READONLY");
+        assert!(client.say("CLIENT INFO").text().contains(" flags=r "));
+        client.say("RESET");
+        assert!(client.say("CLIENT INFO").text().contains(" flags=N "));
+        // What it is capable of stays.
+        assert_eq!(client.say("EXISTS a"), to_primary);
+    }
+}
+
 /// What goes over the wire, as a client of ours that speaks as a replica does sees it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

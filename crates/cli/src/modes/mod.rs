@@ -12,6 +12,7 @@ mod keys;
 mod latency;
 mod latency_distribution;
 mod lru_test;
+pub mod migrate;
 mod pipe;
 mod progress;
 mod rdb;

@@ -43,10 +43,14 @@ bobbin\\-cli \\- a shell, and tools, for servers that speak the Redis protocol
 .br
 .B bobbin\\-cli
 [\\fIoptions\\fR] \\fBdoctor\\fR
+.br
+.B bobbin\\-cli
+[\\fIoptions\\fR] \\fBmigrate\\fR \\fIsource\\fR [replace] [switch] [back]
 .SH DESCRIPTION
 With a command it sends it, prints the reply and ends. Without one it is a shell with history,
 completion and hints. Some options start a tool instead. \\fBdoctor\\fR looks at this machine and at
-the server and says what to change.
+the server and says what to change. \\fBmigrate\\fR has the server follow another one, compares
+them, and has it take over.
 ";
 
 const DESCRIPTION_OF_THE_REST: &str = "\

@@ -3,6 +3,7 @@
 mod cluster;
 mod common;
 mod formats;
+mod migrate;
 mod modes;
 mod options;
 mod pages;

@@ -2,14 +2,23 @@
 
 use bobbin_resp::key_slot;
 
+use crate::engine::client::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, KeySpec, KeyUse, Outcome};
 
 fn disabled(_: &mut Call<'_>) -> Outcome {
     Err(Failure::new("ERR This instance has cluster support disabled"))
 }
 
-/// READONLY and READWRITE only matter to the replicas of a cluster.
-fn accepted(call: &mut Call<'_>) -> Outcome {
+/// READONLY: a client that would be redirected to the primary reads from the replica all the same.
+fn readonly(call: &mut Call<'_>) -> Outcome {
+    call.client.info.flag(ClientFlag::READONLY, true);
+    call.reply.ok();
+    Ok(())
+}
+
+/// READWRITE ends what READONLY began.
+fn readwrite(call: &mut Call<'_>) -> Outcome {
+    call.client.info.flag(ClientFlag::READONLY, false);
     call.reply.ok();
     Ok(())
 }
@@ -50,13 +59,13 @@ const fn watching(name: &'static str, since: &'static str) -> Command {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("readonly", 1, accepted).flags(ANYTIME).categories(Categories::CONNECTION).doc(
+    Command::new("readonly", 1, readonly).flags(ANYTIME).categories(Categories::CONNECTION).doc(
         "cluster",
         "3.0.0",
         "O(1)",
         "Allows reading from a replica of a cluster.",
     ),
-    Command::new("readwrite", 1, accepted).flags(ANYTIME).categories(Categories::CONNECTION).doc(
+    Command::new("readwrite", 1, readwrite).flags(ANYTIME).categories(Categories::CONNECTION).doc(
         "cluster",
         "3.0.0",
         "O(1)",

@@ -51,9 +51,10 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
 
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
-    let Shutdown::End { save, force } = shutdown else {
-        let cancelled = call.server.end.cancel().ok_or("ERR No shutdown in progress.")?;
-        cancelled.refuse(call.server);
+    let Shutdown::End { save, force, now } = shutdown else {
+        if !call.server.end.cancel(call.server) {
+            return Err("ERR No shutdown in progress.".into());
+        }
         log::info!("Shutdown manually aborted.");
         call.reply.ok();
         return Ok(());
@@ -64,8 +65,8 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     }
     // No reply: the connection ends with the process, unless that cannot end.
     log::warn!("User requested shutdown...");
-    let waiter = Some(blocking::block(call, ShuttingDown, &[], None));
-    call.server.end.end(EndRequest { save, force, waiter, by_signal: false });
+    let waiters = vec![blocking::block(call, ShuttingDown, &[], None)];
+    call.server.end.end(EndRequest { save, force, now, waiters, by_signal: false });
     Ok(())
 }
 

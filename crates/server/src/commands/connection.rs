@@ -8,8 +8,8 @@ use super::pubsub;
 use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::acl::{self, DEFAULT_USER, Rights};
-use crate::engine::client::Replies;
 use crate::engine::client::name::{checked_name, set_name};
+use crate::engine::client::{ClientFlag, Replies};
 use crate::engine::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
@@ -58,6 +58,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.info.names().name = Box::default();
     client.set_no_evict(false);
     client.set_no_touch(false);
+    client.info.flag(ClientFlag::READONLY, false);
     // Its own reply is still suppressed, as the one before would have been.
     if client.replies != Replies::On {
         client.replies = Replies::Skip;

@@ -173,7 +173,7 @@ options! {
         shutdown_on_sigint = flags(ShutdownFlags, shutdown_flags) =>
             Partial { refused: needs_cluster, remark: "failover needs the cluster" };
         /// Seconds a shutdown waits for replicas that lag.
-        shutdown_timeout = integer(0, INT_MAX, 10) => Dormant(REPLICATION);
+        shutdown_timeout = integer(0, INT_MAX, 10) => Full;
         /// Seed of the hash function, for the same order on several servers.
         hash_seed = text("") => Full, flags IMMUTABLE;
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.

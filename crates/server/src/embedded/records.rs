@@ -65,7 +65,7 @@ impl BaseInProgress {
         let number = server.log.last();
         data.leave();
         let (expiring, databases) = (cut.has_expiring_fields(), cut.databases().to_vec());
-        let body = Body::new(server, expiring, Purpose::LogBase, databases);
+        let body = Body::new(server, expiring, Purpose::LogBase(None), databases);
         (Self { server, cut, body, bytes: Vec::new() }, number)
     }
 

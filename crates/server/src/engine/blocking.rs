@@ -110,6 +110,8 @@ impl WaiterState {
     const FAILED: u8 = 4;
     /// The client is gone.
     const GONE: u8 = 5;
+    /// The server has another part now.
+    const DISMISSED: u8 = 6;
 }
 
 /// How a waiter ended, for its worker.
@@ -120,6 +122,8 @@ pub enum WaiterEnd {
     Answered(bool),
     /// With an error, before it was tried.
     Refused,
+    /// With an error, behind which the client is closed.
+    Dismissed,
 }
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
@@ -229,6 +233,13 @@ impl Waiter {
         ended
     }
 
+    /// Ends it, as what it waits for is another server's business now, and closes the client.
+    fn dismiss(&self, server: &Server) {
+        if self.wait.can_be_unblocked() && self.step_waiting(WaiterState::DISMISSED) {
+            self.tell(server);
+        }
+    }
+
     /// Ends it with a reply that was worked out elsewhere, from any thread.
     pub fn answer(
         &self,
@@ -314,6 +325,10 @@ impl Waiter {
                 reply.error(UNBLOCKED.text().as_bytes());
                 WaiterEnd::Answered(true)
             }
+            WaiterState::DISMISSED => {
+                reply.error(DISMISSED.text().as_bytes());
+                WaiterEnd::Dismissed
+            }
             _ => WaiterEnd::Not,
         }
     }
@@ -335,6 +350,15 @@ impl Waiter {
         if self.deadline_ms.is_some() {
             server.waiters.timed.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Closes all blocked clients: the server becomes a replica, and changes what they wait for no
+/// more.
+pub fn dismiss_all(server: &Server) {
+    for info in server.clients.all() {
+        let waiter = info.waiter.lock().clone();
+        waiter.iter().for_each(|waiter| waiter.dismiss(server));
     }
 }
 
@@ -587,6 +611,9 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
 /// Queues are spread over this many locks.
 const PARTS: usize = 256;
 
+const DISMISSED: Failure = Failure::new(
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+);
 const UNBLOCKED: Failure = Failure::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 const NOT_A_TIMEOUT: Failure = Failure::new("ERR timeout is not a float or out of range");
 const NOT_AN_INTEGER_TIMEOUT: Failure =

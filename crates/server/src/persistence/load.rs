@@ -23,7 +23,10 @@ use bobbin_sync::Mutex;
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
+use crate::config::OptionId;
 use crate::engine::command::Data;
+use crate::engine::log::append_command;
+use crate::engine::log::feed::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;
@@ -53,7 +56,7 @@ pub struct Loaded {
 }
 
 /// Loads the snapshot that the configuration names, if there is one, while clients are told to
-/// wait. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
+/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     let name = server.config.dbfilename();
     let path = Path::new(OsStr::from_bytes(&name));
@@ -69,9 +72,16 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
         }
     };
     begin_loading(server, &file);
-    match load_beside(server, file) {
+    let loading = &Persistence::of(server).loading;
+    // A replica is told by its primary what dies.
+    let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+    loading.resumes.store(true, Ordering::Relaxed);
+    loading.keeps_expired.store(is_replica, Ordering::Relaxed);
+    let loaded = load_beside(server, file);
+    loading.resumes.store(false, Ordering::Relaxed);
+    loading.keeps_expired.store(false, Ordering::Relaxed);
+    match loaded {
         Ok(loaded) => {
-            end_loading(server);
             log_loaded(server, loaded);
             let seconds = started.elapsed().as_secs_f64();
             log::info!("DB loaded from disk: {seconds:.3} seconds");
@@ -339,6 +349,7 @@ fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
             let database = value.parse().unwrap_or(0);
             Persistence::of(server).loading.stream_database.store(database, Ordering::Relaxed);
         }
+        "repl-id" | "repl-offset" => take_position(server, &name, &value),
         "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
         "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
         "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
@@ -355,6 +366,22 @@ fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
         "aof-base" if value == "1" => log::info!("RDB is base AOF"),
         name if name.starts_with('%') => log::info!("RDB '{name}': {value}"),
         _ => {}
+    }
+}
+
+/// Takes note of where the stream was. A server that starts as a primary goes on with it at once,
+/// so that the stream has what expires while the file is loaded.
+fn take_position(server: &Server, name: &str, value: &str) {
+    let loading = &Persistence::of(server).loading;
+    if !loading.resumes.load(Ordering::Relaxed) {
+        return;
+    }
+    match name {
+        "repl-id" => *loading.history.lock() = HistoryId::parse(value.as_bytes()),
+        _ => *loading.offset.lock() = value.parse().ok(),
+    }
+    if let Some(position) = loading.position() {
+        server.feed.begin(position.offset);
     }
 }
 
@@ -429,6 +456,9 @@ fn make(
     let expire_by = (!keeps_expired).then_some(now_ms);
     let delay_us = u64::try_from(server.config.key_load_delay()).unwrap_or(0);
     let mut loaded = Loaded::default();
+    let mut dead = DeadKeys::new(server);
+    // Fields that have expired are dropped later, in a way that replicas hear of.
+    let expire_by = expire_by.filter(|_| !dead.is_told);
     for records in block.records.chunks(AHEAD) {
         // The lines of all of them are on their way while the first is worked on.
         let parsed: Result<Vec<_>, RdbError> = records
@@ -452,6 +482,7 @@ fn make(
             loaded.expiring += u64::from(record.expire_ms.is_some());
             if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
                 loaded.expired += 1;
+                dead.add(database, &record.key);
             } else if let Some(entry) =
                 entry(&record, &options, target, &clock, expire_by, &mut loaded)?
             {
@@ -465,7 +496,39 @@ fn make(
         }
     }
     count.add(&loaded);
+    dead.tell(server);
     Ok(())
+}
+
+/// Keys of a block whose time had come, for the replicas of a primary that goes on with its stream.
+struct DeadKeys {
+    is_told: bool,
+    commands: Vec<u8>,
+    database: Option<u32>,
+}
+
+impl DeadKeys {
+    fn new(server: &Server) -> Self {
+        let resumes = Persistence::of(server).loading.resumes.load(Ordering::Relaxed);
+        Self { is_told: resumes && server.feed.is_on(), commands: Vec::new(), database: None }
+    }
+
+    fn add(&mut self, database: u32, key: &[u8]) {
+        if !self.is_told {
+            return;
+        }
+        if self.database.replace(database) != Some(database) {
+            append_command(&mut self.commands, &[b"SELECT", database.to_string().as_bytes()]);
+        }
+        append_command(&mut self.commands, &[b"DEL", key]);
+    }
+
+    fn tell(self, server: &Server) {
+        if !self.commands.is_empty() {
+            server.feed.append_relayed(&self.commands);
+            server.publish_feed();
+        }
+    }
 }
 
 /// What a record becomes; `None` if there is nothing to keep. Fields that have expired by

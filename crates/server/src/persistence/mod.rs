@@ -9,6 +9,7 @@ pub mod aof;
 pub mod load;
 pub mod passing;
 pub mod points;
+pub mod position;
 pub mod save;
 pub mod snapshot;
 
@@ -19,8 +20,10 @@ use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
 use crate::engine::blocking::Waiter;
+use crate::engine::log::feed::HistoryId;
 use crate::engine::server::Server;
 
+use self::position::StreamPosition;
 pub use load::{Existing, Loaded};
 pub use save::{NotBegun, remove_unfinished};
 
@@ -67,10 +70,31 @@ pub struct FileLoading {
     pub loaded_bytes: AtomicU64,
     /// The database that the stream behind the file is about.
     pub stream_database: AtomicU32,
+    /// What the file says of the stream is meant for us: the server starts.
+    pub resumes: AtomicBool,
+    /// The history and the offset that the file says.
+    pub history: Mutex<Option<HistoryId>>,
+    pub offset: Mutex<Option<u64>>,
     /// What the file says that its server used.
     pub used_memory: AtomicU64,
     pub last_keys_loaded: AtomicU64,
     pub last_keys_expired: AtomicU64,
+}
+
+impl FileLoading {
+    /// Notes where the stream was.
+    pub fn set_position(&self, position: StreamPosition) {
+        *self.history.lock() = Some(position.id);
+        *self.offset.lock() = Some(position.offset);
+        self.stream_database.store(position.database, Ordering::Relaxed);
+    }
+
+    /// Where the stream was, if the file said all of that.
+    pub fn position(&self) -> Option<StreamPosition> {
+        let database = self.stream_database.load(Ordering::Relaxed);
+        let (id, offset) = ((*self.history.lock())?, (*self.offset.lock())?);
+        Some(StreamPosition { id, offset, database })
+    }
 }
 
 impl Persistence {
@@ -100,6 +124,9 @@ impl Persistence {
                 total_bytes: AtomicU64::new(0),
                 loaded_bytes: AtomicU64::new(0),
                 stream_database: AtomicU32::new(0),
+                resumes: AtomicBool::new(false),
+                history: Mutex::default(),
+                offset: Mutex::default(),
                 used_memory: AtomicU64::new(0),
                 last_keys_loaded: AtomicU64::new(0),
                 last_keys_expired: AtomicU64::new(0),

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use bobbin_store::Cut;
 
+use super::position::CutPosition;
 use super::snapshot::{self, Beside, Purpose};
 use super::{Persistence, RunningSave};
 use crate::base::cores::CoreWork;
@@ -52,6 +53,7 @@ pub fn start_save(
     waiters.extend(waiter);
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let started = Instant::now();
+    let position = CutPosition::of(server);
     let cut = server.begin_cut(data, "snapshot");
     let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
     let running = RunningSave { cut: Some(cut.handle()), started_ms: server.clock.now_ms(), keys };
@@ -62,7 +64,7 @@ pub fn start_save(
     let begun_us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, "cut", begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-    let task = SaveTask { server, cut, changes, waiters };
+    let task = SaveTask { server, cut, position, changes, waiters };
     beside.run(|| task.run());
     Ok(())
 }
@@ -71,7 +73,9 @@ pub fn start_save(
 pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server)?;
-    let written = snapshot::write_held(server, data, &mut file).and_then(|()| file.publish(server));
+    let position = CutPosition::of(server).wait();
+    let written =
+        snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish(server));
     match &written {
         Ok(()) => saved(server, changes),
         Err(error) => {
@@ -129,6 +133,7 @@ impl Persistence {
 struct SaveTask {
     server: &'static Server,
     cut: Cut,
+    position: CutPosition,
     /// Those that the snapshot has.
     changes: u64,
     waiters: Vec<Arc<Waiter>>,
@@ -136,7 +141,7 @@ struct SaveTask {
 
 impl SaveTask {
     fn run(self) {
-        let Self { server, cut, changes, waiters } = self;
+        let Self { server, cut, position, changes, waiters } = self;
         let mut walker = snapshot::walker(server);
         let started = Instant::now();
         let persistence = Persistence::of(server);
@@ -154,7 +159,7 @@ impl SaveTask {
             server,
             &mut walker,
             cut,
-            Purpose::File,
+            Purpose::File(position.wait()),
             &persistence.written_keys,
             &mut { sink },
         );

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bobbin_dump::rdb::{Format, Usage, Writer};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
+use super::position::StreamPosition;
 use crate::base::clock::system_ms;
 use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
@@ -17,10 +18,10 @@ use crate::engine::server::{Server, VERSION, background};
 /// What a snapshot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A file of its own.
-    File,
-    /// The beginning of a log.
-    LogBase,
+    /// A file of its own, and where the stream of replication was.
+    File(Option<StreamPosition>),
+    /// The beginning of a log, likewise.
+    LogBase(Option<StreamPosition>),
     /// What a replica begins with. What it reads then is about this database, unless the stream
     /// says at once which one it is about.
     Copy { database: Option<u32>, functions: bool },
@@ -124,6 +125,7 @@ pub fn walker(server: &'static Server) -> Data {
 pub fn write_held(
     server: &'static Server,
     data: &mut Data,
+    position: Option<StreamPosition>,
     file: &mut impl Write,
 ) -> io::Result<()> {
     let mut databases: Vec<CutDatabase> = Vec::new();
@@ -140,7 +142,7 @@ pub fn write_held(
         });
     }
     let numbers: Vec<_> = databases.iter().map(|database| database.number).collect();
-    let mut body = Body::new(server, has_expiring_fields, Purpose::File, databases);
+    let mut body = Body::new(server, has_expiring_fields, Purpose::File(position), databases);
     for number in numbers {
         for index in 0..SHARDS {
             let keys = data.visit(index, |shard| {
@@ -183,10 +185,20 @@ impl Body {
         writer.aux("redis-bits", usize::BITS.to_string().as_bytes());
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
         writer.aux("used-mem", crate::base::memory::used().to_string().as_bytes());
-        writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
-        if let Purpose::Copy { database: Some(database), .. } = purpose {
-            writer.aux("repl-stream-db", database.to_string().as_bytes());
+        match purpose {
+            Purpose::File(Some(position)) | Purpose::LogBase(Some(position)) => {
+                let StreamPosition { id, offset, database } = position;
+                writer.aux("repl-stream-db", database.to_string().as_bytes());
+                writer.aux("repl-id", id.as_str().as_bytes());
+                writer.aux("repl-offset", offset.to_string().as_bytes());
+            }
+            Purpose::Copy { database: Some(database), .. } => {
+                writer.aux("repl-stream-db", database.to_string().as_bytes());
+            }
+            Purpose::File(None) | Purpose::LogBase(None) | Purpose::Copy { .. } => {}
         }
+        let is_base = matches!(purpose, Purpose::LogBase(_));
+        writer.aux("aof-base", if is_base { b"1" } else { b"0" });
         if !matches!(purpose, Purpose::Copy { functions: false, .. }) {
             for library in server.functions.all() {
                 writer.function(&library.source);

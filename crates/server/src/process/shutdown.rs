@@ -8,18 +8,22 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::engine::command::Data;
-use crate::engine::server::{EndRequest, Server, Switch};
+use crate::engine::server::pause::PauseReason;
+use crate::engine::server::{EndRequest, GraceEnd, Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, save};
+use crate::replication::Replication;
+use crate::replication::replica::{Replica, ReplicaState};
 
 /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the
 /// workers finish their turns and send what they have.
 pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
-    while !prepare_end(server, &wait_until_end_is_wanted(server)) {}
+    while !prepare_end(server, &mut wait_until_end_is_wanted(server)) {}
     *server.acceptor.lock() = None;
     let path = server.config.unixsocket();
     if !path.is_empty() {
@@ -30,6 +34,7 @@ pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
     }
     server.workers.stop();
     server.workers.wait_until_ended();
+    Replication::end_link(server);
     aof::end_log(server);
     Ok(ExitCode::SUCCESS)
 }
@@ -41,12 +46,91 @@ pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
 }
 
 /// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
-pub(crate) fn prepare_end(server: &'static Server, request: &EndRequest) -> bool {
+pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> bool {
+    let may_end = match let_replicas_catch_up(server, request) {
+        GraceEnd::Over => {
+            tell_of_replicas(server);
+            let may_end = save_and_stop(server, request);
+            if !may_end {
+                log::warn!(
+                    "Errors trying to shut down the server. Check the logs for more information."
+                );
+            }
+            may_end
+        }
+        GraceEnd::Cancelled => false,
+    };
+    if !may_end {
+        if server.is_paused_for(PauseReason::Shutdown) {
+            let gate = server.gate.take();
+            server.unpause_clients(PauseReason::Shutdown);
+            drop(gate);
+        }
+        request.refuse(server);
+    }
+    may_end
+}
+
+/// Has writes wait, and replicas get what they do not have, for as long as the configuration says.
+fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> GraceEnd {
+    let replication = Replication::of(server);
+    let timeout_ms = server.config.shutdown_timeout() * 1000;
+    let have_all = || replication.all_have(server) == Some(true);
+    if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
+        return GraceEnd::Over;
+    }
+    // Where nobody writes the log's thread soon tells where the stream ends.
+    let deadline = Instant::now() + MERGE_LIMIT;
+    while replication.settled_end(server).is_none() && Instant::now() < deadline {
+        std::thread::sleep(MERGE_POLL);
+    }
+    if have_all() {
+        return GraceEnd::Over;
+    }
+    let gate = server.gate.take();
+    let now_ms = server.clock.advance();
+    replication.ask_replicas(server, server.log.last());
+    server.pause_clients(PauseReason::Shutdown, i64::MAX, false, now_ms);
+    drop(gate);
+    log::info!("Waiting for replicas before shutting down.");
+    let until_ms = now_ms.saturating_add(timeout_ms);
+    let is_late = || server.clock.advance() >= until_ms;
+    server.end.give_grace(request, until_ms, have_all, is_late)
+}
+
+/// Says in the log which replicas have everything.
+fn tell_of_replicas(server: &'static Server) {
+    let replication = Replication::of(server);
+    let replicas = replication.replicas();
+    let end = server.feed.end_offset();
+    let is_behind = |replica: &&Arc<Replica>| replica.acked() != end;
+    for replica in replicas.iter().filter(is_behind) {
+        let state = replica.state();
+        let lag_s = match state {
+            ReplicaState::Online => (server.clock.now_ms() - replica.acked_ms()).max(0) / 1000,
+            _ => 0,
+        };
+        log::info!(
+            "Lagging replica {}:{} reported offset {} behind master, lag={lag_s}, state={}.",
+            replica.host(),
+            replica.port.load(Ordering::Relaxed),
+            end.saturating_sub(replica.acked()),
+            state.name(),
+        );
+    }
+    if !replicas.is_empty() {
+        let lagging = replicas.iter().filter(is_behind).count();
+        let (count, in_sync) = (replicas.len(), replicas.len() - lagging);
+        log::info!("{in_sync} of {count} replicas are in sync when shutting down.");
+    }
+}
+
+/// Ends what is written, and saves if that is wanted. With `true` nobody is served any more.
+fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     if save::abort_save(server) {
         Persistence::of(server).wait_until_idle();
     }
     if !end_rewrite(server, request) {
-        request.refuse(server);
         return false;
     }
     // While a file is loaded there is nothing that it could be replaced by.
@@ -69,7 +153,7 @@ pub(crate) fn prepare_end(server: &'static Server, request: &EndRequest) -> bool
     let may_end = saved.is_ok() || request.force;
     if may_end {
         // What is acknowledged from here on would be in no file.
-        server.pause_clients(i64::MAX, true, data.now_ms);
+        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.now_ms);
     }
     data.leave();
     if saved.is_err() {
@@ -78,9 +162,6 @@ pub(crate) fn prepare_end(server: &'static Server, request: &EndRequest) -> bool
         } else {
             log::warn!("Error trying to save the DB, can't exit.");
         }
-    }
-    if !may_end {
-        request.refuse(server);
     }
     may_end
 }
@@ -128,6 +209,10 @@ fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
 /// How long a script that has written is waited for.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(10);
 const SCRIPT_POLL: Duration = Duration::from_millis(2);
+
+/// How long the log's thread is waited for before replicas are asked how far they are.
+const MERGE_LIMIT: Duration = Duration::from_millis(100);
+const MERGE_POLL: Duration = Duration::from_millis(1);
 
 /// How long a rewrite that was given up is waited for; the disk may hang.
 const REWRITE_LIMIT: Duration = Duration::from_secs(2);

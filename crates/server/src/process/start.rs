@@ -117,7 +117,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     } else if !load::load_at_start(server)? {
         return Ok(());
     }
-    load::end_loading(server);
+    Replication::resume(server)?;
     Replication::begin(server)?;
     let acceptor = server.acceptor.lock();
     let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();

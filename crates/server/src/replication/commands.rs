@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 
+use super::failover::{FailoverPhase, FailoverRequest, Target};
 use super::link::LinkState;
 use super::replica::{Capability, ReplicaFeeder, ReplicaState};
 use super::wish::{Parts, Wish};
@@ -59,11 +60,16 @@ fn feeder<'a>(
     feeder.downcast_mut().expect("only replicas are fed")
 }
 
-/// PSYNC id offset: a replica asks for the stream from a byte on, or else for everything.
+/// PSYNC id offset [FAILOVER]: a replica asks for the stream from a byte on, or else for
+/// everything; perhaps it wants us to lead from there.
 fn psync(call: &mut Call<'_>) -> Outcome {
     if is_replica(call) {
         return Ok(());
     }
+    if call.args.len() > 3 && call.word_is(3, "failover") {
+        take_over(call)?;
+    }
+    refuse_while_failing_over(call)?;
     may_sync(call)?;
     let (server, now_ms) = (call.server, call.data.now_ms);
     let replication = Replication::of(server);
@@ -83,7 +89,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
         let knows_id = feeder.replica.has(Capability::PSYNC2);
         let answer =
-            if knows_id { format!("CONTINUE {}", replication.id()) } else { "CONTINUE".to_owned() };
+            if knows_id { format!("CONTINUE {}", server.feed.id()) } else { "CONTINUE".to_owned() };
         feeder.go_on(stream, now_ms);
         call.reply.simple(&answer);
         return Ok(());
@@ -97,11 +103,41 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     full_sync(call, false)
 }
 
+/// Our primary wants us to lead, with its history up to here.
+fn take_over(call: &mut Call<'_>) -> Outcome {
+    let id = String::from_utf8_lossy(call.args[1]).into_owned();
+    log::info!("Failover request received for replid {id}.");
+    if !call.data.hold_gate() {
+        return Err(call.wait_for_script());
+    }
+    call.admit_again()?;
+    let replication = Replication::of(call.server);
+    if replication.link().is_none() {
+        return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());
+    }
+    if !id.eq_ignore_ascii_case(call.server.feed.id().as_str()) {
+        return Err("ERR PSYNC FAILOVER replid must match my replid.".into());
+    }
+    replication.lead(call.server);
+    call.data.recorder.refresh();
+    call.data.may_expire = call.server.may_expire(call.data.now_ms);
+    log::info!("PRIMARY MODE enabled (failover request from '{}')", call.client.info.peer);
+    Ok(())
+}
+
+fn refuse_while_failing_over(call: &Call<'_>) -> Outcome {
+    if Replication::of(call.server).failover_phase() == FailoverPhase::None {
+        return Ok(());
+    }
+    Err("NOMASTERLINK Can't SYNC while failing over".into())
+}
+
 /// SYNC: a replica of old asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
     if is_replica(call) {
         return Ok(());
     }
+    refuse_while_failing_over(call)?;
     may_sync(call)?;
     let feeder = feeder(call.client, call.server, call.data.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
@@ -120,10 +156,10 @@ fn may_sync(call: &Call<'_>) -> Outcome {
 /// Says why a replica can't go on where it was.
 fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
     let replication = Replication::of(server);
-    let (ours, earlier) = (replication.id(), replication.earlier());
-    let (earlier, end) = match &earlier {
-        Some((id, end)) => (&**id, *end as i64 + 1),
-        None => (NO_ID, -1),
+    let (ours, earlier) = (server.feed.id().to_string(), replication.earlier());
+    let (earlier, end) = match earlier {
+        Some((id, end)) => (id.to_string(), end as i64 + 1),
+        None => ("0".repeat(40), -1),
     };
     let is_earlier = id.eq_ignore_ascii_case(earlier.as_bytes());
     let is_ours = id.eq_ignore_ascii_case(ours.as_bytes());
@@ -144,16 +180,13 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
              {first_byte}, but I can reply up to {end}"
         );
     } else {
-        let id = String::from_utf8_lossy(id);
+        let id = id.escape_ascii();
         log::info!(
             "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for \
              '{id}', my replication IDs are '{ours}' and '{earlier}')"
         );
     }
 }
-
-/// What stands for the name of a history where there is none.
-const NO_ID: &str = "0000000000000000000000000000000000000000";
 
 fn is_replica(call: &Call<'_>) -> bool {
     call.client.info.has(ClientFlag::REPLICA)
@@ -238,7 +271,11 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                     _ => None,
                 };
                 replica.ack(offset, on_disk, now_ms);
-                Replication::of(server).answer_waits(server);
+                let replication = Replication::of(server);
+                replication.answer_waits(server);
+                if replication.failover_phase() == FailoverPhase::WaitingForSync {
+                    replication.look_soon();
+                }
                 return Ok(());
             }
             b"getack" => return Ok(()),
@@ -339,6 +376,9 @@ impl Wait for WaitForReplicas {
 const ADDRESS_MAX: usize = 255;
 
 fn replicaof(call: &mut Call<'_>) -> Outcome {
+    if Replication::of(call.server).failover_phase() != FailoverPhase::None {
+        return Err("ERR REPLICAOF not allowed while failing over.".into());
+    }
     if call.word_is(1, "no") && call.word_is(2, "one") {
         if Replication::of(call.server).link().is_some() {
             Replication::of(call.server).lead(call.server);
@@ -365,37 +405,45 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take
-/// over.
+/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds].
 fn failover(call: &mut Call<'_>) -> Outcome {
-    if Replication::of(call.server).link().is_some() {
-        return Err("ERR FAILOVER is not valid when server is a replica.".into());
-    }
+    let (server, replication) = (call.server, Replication::of(call.server));
     if call.args.len() == 2 && call.word_is(1, "abort") {
-        return Err("ERR No failover in progress.".into());
+        replication.abort_failover(server, call.data)?;
+    } else {
+        let request = failover_request(call)?;
+        replication.begin_failover(server, call.data, request)?;
     }
-    let (mut has_target, mut has_timeout, mut is_forced) = (false, false, false);
+    call.reply.ok();
+    Ok(())
+}
+
+fn failover_request(call: &Call<'_>) -> Result<FailoverRequest, Failure> {
+    let mut request = FailoverRequest::default();
     let mut at = 1;
     while at < call.args.len() {
         let behind = call.args.len() - at - 1;
-        if !has_timeout && behind >= 1 && call.word_is(at, "timeout") {
-            if call.integer(at + 1)? <= 0 {
+        if request.timeout_ms.is_none() && behind >= 1 && call.word_is(at, "timeout") {
+            let timeout_ms = call.integer(at + 1)?;
+            if timeout_ms <= 0 {
                 return Err("ERR FAILOVER timeout must be greater than 0".into());
             }
-            has_timeout = true;
+            request.timeout_ms = Some(timeout_ms);
             at += 2;
-        } else if !has_target && behind >= 2 && call.word_is(at, "to") {
-            call.integer(at + 2)?;
-            has_target = true;
+        } else if request.target.is_none() && behind >= 2 && call.word_is(at, "to") {
+            // No replica has a port that is none.
+            let port = u16::try_from(call.integer(at + 2)?).unwrap_or(0);
+            let host = String::from_utf8_lossy(call.args[at + 1]).into_owned();
+            request.target = Some(Target { host, port });
             at += 3;
-        } else if !is_forced && call.word_is(at, "force") {
-            is_forced = true;
+        } else if !request.is_forced && call.word_is(at, "force") {
+            request.is_forced = true;
             at += 1;
         } else {
             return Err(Failure::SYNTAX);
         }
     }
-    Err("ERR FAILOVER requires connected replicas.".into())
+    Ok(request)
 }
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE);
@@ -417,7 +465,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args")
         .deprecated("5.0.0", "`REPLICAOF`"),
     Command::new("failover", -1, failover)
-        .flags(ADMIN)
+        .flags(ADMIN.with(Flags::GATE))
         .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
         .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
     Command::new("sync", 1, sync).flags(SYNC).doc(

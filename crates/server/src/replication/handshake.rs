@@ -12,6 +12,8 @@ pub struct Introduction {
     pub address: Vec<u8>,
     /// The history and the offset of the next byte that it wants; `None`: everything.
     pub position: Option<(String, u64)>,
+    /// The other server, which is a replica, shall lead from there.
+    pub hands_over: bool,
 }
 
 /// Where the handshake is: what was said and not answered.
@@ -75,6 +77,11 @@ impl Handshake {
         NextStep::Say(self.question())
     }
 
+    /// Whether the answer to PSYNC is awaited, or has come.
+    pub fn asked_for_stream(&self) -> bool {
+        self.stage == Stage::Psync
+    }
+
     fn advance(&mut self) {
         self.stage = match self.stage {
             Stage::Ping if !self.introduction.credentials.is_empty() => Stage::Auth,
@@ -87,7 +94,7 @@ impl Handshake {
     }
 
     fn question(&self) -> Vec<Vec<u8>> {
-        let Introduction { credentials, port, address, position } = &self.introduction;
+        let Introduction { credentials, port, address, position, hands_over } = &self.introduction;
         match self.stage {
             Stage::Ping => words(&[b"PING"]),
             Stage::Auth => [vec![b"AUTH".to_vec()], credentials.clone()].concat(),
@@ -98,7 +105,10 @@ impl Handshake {
             Stage::Psync => match position {
                 None => words(&[b"PSYNC", b"?", b"-1"]),
                 Some((id, offset)) => {
-                    words(&[b"PSYNC", id.as_bytes(), (offset + 1).to_string().as_bytes()])
+                    let first = (offset + 1).to_string();
+                    let mut said = words(&[b"PSYNC", id.as_bytes(), first.as_bytes()]);
+                    said.extend(hands_over.then(|| b"FAILOVER".to_vec()));
+                    said
                 }
             },
         }
@@ -159,6 +169,7 @@ mod tests {
             port: 7000,
             address: b"10.0.0.1".to_vec(),
             position: Some(("a".repeat(40), 99)),
+            hands_over: false,
         };
         let (mut handshake, first) = Handshake::begin(introduction);
         assert_eq!(first, words(&[b"PING"]));

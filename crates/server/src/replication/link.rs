@@ -16,15 +16,18 @@ use std::time::{Duration, Instant};
 use bobbin_resp::{Limits, Parser, Step};
 use bobbin_sync::Mutex;
 
-use super::Replication;
 use super::handshake::{Handshake, Introduction, NextStep};
+use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, disk};
 use crate::engine::lazyfree;
 use crate::engine::log::append_command;
+use crate::engine::log::feed::HistoryId;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::Aof;
+use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::replay::Replay;
+use crate::persistence::position::StreamPosition;
 use crate::persistence::{Persistence, aof, load};
 
 /// The connection to a primary.
@@ -68,6 +71,8 @@ struct Session<'a> {
     /// Records of our own log, and up to which offset they have the stream: those that are not
     /// known to be on disk, and the last that is.
     logged: VecDeque<(u64, u64)>,
+    /// The record of our own log behind which it says how far the stream is.
+    remarked: u64,
 }
 
 /// How long the thread waits before it tries again.
@@ -137,6 +142,13 @@ impl Link {
         }
     }
 
+    /// Breaks the connection, which is made again; whether there was one.
+    pub fn cut(&self) -> bool {
+        let socket = self.socket.lock();
+        let connected = socket.as_ref().filter(|_| self.state() == LinkState::Connected);
+        connected.is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
@@ -193,6 +205,7 @@ impl Link {
             at: 0,
             acked: Instant::now(),
             logged: VecDeque::new(),
+            remarked: 0,
         };
         session.follow()
     }
@@ -225,18 +238,24 @@ impl Session<'_> {
             let line = self.line()?;
             match handshake.answer(&line) {
                 NextStep::Say(words) => self.say(&words)?,
-                NextStep::Retry(why) | NextStep::Refused(why) => return Err(io::Error::other(why)),
-                NextStep::GoOn { id } => {
-                    let database = replication.stream_database.load(Ordering::SeqCst);
-                    self.replay.select(database);
-                    log::info!("Successful partial resynchronization with primary.");
-                    if let Some(id) = id {
-                        replication.rename(id.into(), server.feed.published());
+                NextStep::Retry(why) | NextStep::Refused(why) => {
+                    if handshake.asked_for_stream() {
+                        replication.target_answered(server, &mut self.replay.data, false);
                     }
+                    return Err(io::Error::other(why));
+                }
+                NextStep::GoOn { id } => {
+                    self.replay.select(server.feed.relayed_database());
+                    log::info!("Successful partial resynchronization with primary.");
+                    if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
+                        replication.rename(server, id, server.feed.published());
+                    }
+                    replication.target_answered(server, &mut self.replay.data, true);
                     break;
                 }
                 NextStep::ReceiveAll { id, offset } => {
                     log::info!("Full resync from primary: {id}:{offset}");
+                    replication.target_answered(server, &mut self.replay.data, true);
                     self.link.set_state(server, LinkState::Sync);
                     self.receive_all(&id, offset)?;
                     break;
@@ -331,20 +350,22 @@ impl Session<'_> {
         let outcome = match loaded {
             Ok(loaded) => {
                 load::log_loaded(server, loaded);
+                let database =
+                    Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
                 let data = &mut self.replay.data;
                 data.enter();
                 data.hold_gate_anyway();
                 if !self.link.is_over() {
-                    Replication::of(server).take_history(id.into());
+                    let id = HistoryId::parse(id.as_bytes()).unwrap_or_default();
+                    Replication::of(server).take_history(server, id);
                     server.feed.begin(offset);
                     server.feed.relay(true);
+                    server.feed.set_relayed_database(database);
+                    aof::replace_log(server, data);
                 }
                 data.release();
                 data.leave();
-                let database =
-                    Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
                 self.replay.select(database);
-                Replication::of(server).stream_database.store(database, Ordering::SeqCst);
                 Ok(())
             }
             Err(error) => Err(io::Error::other(error)),
@@ -426,8 +447,9 @@ impl Session<'_> {
             }
         }
         let server = self.server;
-        Replication::of(server).stream_database.store(self.replay.database(), Ordering::SeqCst);
+        server.feed.set_relayed_database(self.replay.database());
         server.feed.append_relayed(&self.input[..good]);
+        self.remark_place();
         if Aof::of(server).is_on() {
             let mark = (server.log.last(), server.feed.end_offset());
             if self.logged.len() == LOGGED_MAX {
@@ -439,6 +461,20 @@ impl Session<'_> {
         self.input.drain(..good);
         self.at -= good;
         Ok((more, is_asked))
+    }
+
+    /// Has our own log say how far the stream is, behind what was carried out. Nobody else gets the
+    /// gate meanwhile.
+    fn remark_place(&mut self) {
+        let (server, last) = (self.server, self.server.log.last());
+        if !Aof::of(server).is_on() || last == self.remarked {
+            return;
+        }
+        let (feed, mut line) = (&server.feed, Vec::new());
+        let (id, offset, database) = (feed.id(), feed.end_offset(), feed.relayed_database());
+        LogPlace::Exactly(StreamPosition { id, offset, database }).append(&mut line);
+        self.replay.data.recorder.remark(&line);
+        self.remarked = server.log.last();
     }
 
     /// Says how far the replica is.
@@ -557,5 +593,6 @@ fn introduction(server: &Server) -> Introduction {
         port: port as u16,
         address: config.replica_announce_ip().to_vec(),
         position: Replication::of(server).position(server),
+        hands_over: Replication::of(server).failover_phase() == FailoverPhase::InProgress,
     }
 }

@@ -7,6 +7,8 @@
 
 pub mod commands;
 mod copying;
+mod failover;
+mod handover;
 pub mod handshake;
 pub mod link;
 pub mod replica;
@@ -14,35 +16,35 @@ pub mod transfer;
 pub mod wish;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
+use self::failover::Failover;
+pub use self::failover::FailoverPhase;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
 use self::transfer::{Form, Transfer};
-use crate::base::random::random_bytes;
 use crate::config::OptionId;
-use crate::engine::blocking::Waiter;
+use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
+use crate::engine::log::feed::{FeedReader, HistoryId};
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::{self, Aof, rewrite};
+use crate::persistence::position::StreamPosition;
+use crate::persistence::{Persistence, load};
 
 /// What is shared about replication.
 pub struct Replication {
-    /// Names the history of which the stream is a part: 40 hexadecimal digits.
-    id: Mutex<Arc<str>>,
     /// The history that this one went on from, and the offset up to which they are one.
-    earlier: Mutex<Option<(Arc<str>, u64)>>,
+    earlier: Mutex<Option<(HistoryId, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
-    /// The database that the last command of a primary's stream was about.
-    stream_database: AtomicU32,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
     /// When the stream gets the next PING (Unix ms).
@@ -51,6 +53,9 @@ pub struct Replication {
     alone_since_ms: AtomicI64,
     /// Clients of WAIT.
     waits: Mutex<Vec<ReplicaWait>>,
+    failover: Mutex<Failover>,
+    /// All records up to this one are in the stream.
+    fed: AtomicU64,
     pub figures: ReplicationFigures,
 }
 
@@ -115,23 +120,18 @@ const LOOK_MS: i64 = 100;
 impl Default for Replication {
     fn default() -> Self {
         Self {
-            id: Mutex::new(new_id()),
             earlier: Mutex::default(),
             replicas: Mutex::default(),
             link: Mutex::default(),
-            stream_database: AtomicU32::new(0),
             due_ms: AtomicI64::new(0),
             ping_ms: AtomicI64::new(0),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
+            failover: Mutex::default(),
+            fed: AtomicU64::new(0),
             figures: ReplicationFigures::default(),
         }
     }
-}
-
-/// A name for a new history.
-fn new_id() -> Arc<str> {
-    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 impl Replication {
@@ -139,14 +139,9 @@ impl Replication {
         server.parts.get()
     }
 
-    /// The name of the history.
-    pub fn id(&self) -> Arc<str> {
-        Arc::clone(&self.id.lock())
-    }
-
     /// The history that this one went on from, and the offset up to which they are one.
-    pub fn earlier(&self) -> Option<(Arc<str>, u64)> {
-        self.earlier.lock().clone()
+    pub fn earlier(&self) -> Option<(HistoryId, u64)> {
+        *self.earlier.lock()
     }
 
     /// The connection to the primary; `None`: the server is one.
@@ -157,21 +152,21 @@ impl Replication {
     /// What a replica may ask its primary to go on with: its history and the offset of the next
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
-        server.feed.is_on().then(|| (self.id().to_string(), server.feed.published()))
+        server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
     }
 
     /// What is here is from now on a part of this history alone. The gate is held.
-    fn take_history(&self, id: Arc<str>) {
-        *self.id.lock() = id;
+    fn take_history(&self, server: &Server, id: HistoryId) {
+        server.feed.set_id(id);
         *self.earlier.lock() = None;
     }
 
     /// The history goes on under another name from an offset on.
-    fn rename(&self, id: Arc<str>, offset: u64) {
-        let mut current = self.id.lock();
-        if *current != id {
-            let earlier = std::mem::replace(&mut *current, id);
-            *self.earlier.lock() = Some((earlier, offset));
+    fn rename(&self, server: &Server, id: HistoryId, offset: u64) {
+        let mut earlier = self.earlier.lock();
+        let before = server.feed.set_id(id);
+        if before != id {
+            *earlier = Some((before, offset));
         }
     }
 
@@ -181,6 +176,7 @@ impl Replication {
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
         let end = move |_| {
+            server.publish_feed();
             server.feed.relay(true);
             // The link's thread waits for it, if it is not over already.
             done.send(()).ok();
@@ -193,35 +189,81 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        blocking::dismiss_all(server);
         self.dismiss(server);
         Ok(())
     }
 
-    /// Follows the primary that the configuration names, if there is one. Nothing is held.
+    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
+    /// Nobody is served yet, and nothing is held.
+    pub fn resume(server: &'static Server) -> Result<(), String> {
+        let replication = Self::of(server);
+        let gate = server.gate.take();
+        let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+        // So nobody writes before the primary is followed.
+        server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
+        let position = Persistence::of(server).loading.position();
+        let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
+        if !server.feed.is_on() {
+            server.feed.begin(offset);
+        }
+        server.feed.set_id(id);
+        if is_replica {
+            server.feed.set_relayed_database(database);
+            log::info!("Replication goes on from {id}:{offset} if the primary agrees");
+        } else {
+            replication.rename(server, HistoryId::new(), offset);
+            replication.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+            aof::follow_readers(server);
+            aof::splice_feed(server, |_| {})?;
+            log::info!("Replicas may go on from {id}:{offset}");
+        }
+        drop(gate);
+        Ok(())
+    }
+
+    /// Follows the primary that the configuration names, if there is one, and serves clients from
+    /// then on. Nothing is held.
     pub fn begin(server: &'static Server) -> Result<(), String> {
         let words = server.config.words_of(OptionId::replicaof);
-        let [host, port] = &words[..] else { return Ok(()) };
+        let [host, port] = &words[..] else {
+            load::end_loading(server);
+            return Ok(());
+        };
         let port = port.parse().map_err(|_| "replicaof names no port")?;
         let mut data = background::data(server).ok_or("too many threads, or open files")?;
         data.enter();
         data.hold_gate_anyway();
         let outcome = Self::of(server).follow(server, host.clone(), port);
+        // The link's thread gets the gate, and may begin to load, only behind this.
+        load::end_loading(server);
         data.release();
         data.leave();
         outcome
+    }
+
+    /// Nothing of a primary is carried out any more: the server ends.
+    pub fn end_link(server: &Server) {
+        let gate = server.gate.take();
+        Self::of(server).link().iter().for_each(|link| link.end());
+        drop(gate);
     }
 
     /// Makes the server a primary. The gate is held.
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
+        // What was carried out counts, though the link's thread has not come to publish it.
+        server.publish_feed();
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
-        self.rename(new_id(), server.feed.published());
+        self.rename(server, HistoryId::new(), server.feed.published());
+        // Those that followed the old primary may come, and go on where they are.
+        self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
-        server.feed.relay(false);
+        server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
         if server.feed.is_on()
             && let Err(error) = aof::splice_feed(server, |_| {})
@@ -265,7 +307,17 @@ impl Replication {
 
     fn add(&self, replica: &Arc<Replica>) {
         self.replicas.lock().push(Arc::clone(replica));
+        self.look_soon();
+    }
+
+    /// Has a worker look at what is to be done as soon as it looks at the clock.
+    fn look_soon(&self) {
         self.due_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether replicas catch up with a stream to which nothing is added meanwhile.
+    fn stream_stands_still(&self, server: &Server) -> bool {
+        server.is_paused_for(PauseReason::Failover) || server.is_paused_for(PauseReason::Shutdown)
     }
 
     fn remove(&self, server: &Server, replica: &Arc<Replica>) {
@@ -301,12 +353,10 @@ impl Replication {
     /// Answers a client once as many replicas have a record.
     pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
         self.waits.lock().push(ReplicaWait { waiter, wanted });
-        // Behind the record, so that the answer tells of it.
-        let asks = aof::reach_in_feed(server, wanted.number, move |_| {
-            server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
-        });
-        if let Err(error) = asks {
-            log::warn!("Can't ask replicas how far they are: {error}");
+        // Behind the record, so that the answer tells of it. While replicas catch up the stream
+        // stands still; they tell how far they are all the same.
+        if !self.stream_stands_still(server) {
+            self.ask_replicas(server, wanted.number);
         }
         self.answer_waits(server);
     }
@@ -346,6 +396,7 @@ impl Replication {
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);
+        self.look_at_failover(server, data);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary {
@@ -383,7 +434,10 @@ impl Replication {
 
     /// Has the stream tell replicas that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
-        if server.feed.is_on() && now_ms >= self.ping_ms.load(Ordering::Relaxed) {
+        if server.feed.is_on()
+            && !self.stream_stands_still(server)
+            && now_ms >= self.ping_ms.load(Ordering::Relaxed)
+        {
             let period_ms = server.config.repl_ping_replica_period() * 1000;
             self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);
@@ -403,8 +457,8 @@ impl Replication {
         aof::follow_readers(server);
         data.recorder.refresh();
         data.release();
-        // What follows is not in the stream: it is another history.
-        *self.id.lock() = new_id();
+        // What follows is not in the stream: it is another history, and goes on from none.
+        self.take_history(server, HistoryId::new());
     }
 
     /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
@@ -426,7 +480,7 @@ impl Replication {
         let database = if self.link().is_some() {
             // All that is carried out is in the stream, and nothing else.
             transfer.begin(server.feed.end_offset());
-            Some(self.stream_database.load(Ordering::SeqCst))
+            Some(server.feed.relayed_database())
         } else {
             let spliced = Arc::clone(&transfer);
             aof::splice_feed(server, move |offset| spliced.begin(offset))?;
@@ -459,10 +513,10 @@ impl Replication {
         let is_earlier = || {
             let earlier = self.earlier();
             earlier.is_some_and(|(earlier, end)| {
-                id.eq_ignore_ascii_case(earlier.as_bytes()) && offset <= end
+                id.eq_ignore_ascii_case(earlier.as_str().as_bytes()) && offset <= end
             })
         };
-        let is_ours = id.eq_ignore_ascii_case(self.id().as_bytes()) || is_earlier();
+        let is_ours = id.eq_ignore_ascii_case(server.feed.id().as_str().as_bytes()) || is_earlier();
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

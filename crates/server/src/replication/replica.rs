@@ -290,7 +290,7 @@ impl ReplicaFeeder {
             return Feeding::GoesOn;
         };
         if !self.is_plain {
-            let id = Replication::of(self.server).id();
+            let id = self.server.feed.id();
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         let stream = (!self.replica.copy_only.load(Ordering::Relaxed)).then_some(stream);

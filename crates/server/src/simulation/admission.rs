@@ -7,6 +7,7 @@ use bobbin_io::Peer;
 
 use super::process::Process;
 use super::waits;
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
 /// Something that keeps commands from running, or lets them run again.
@@ -160,7 +161,7 @@ fn what_waits_when_the_server_ends_is_not_done() {
     process.ask(&admin, "SET k v");
     let end = |server: &'static Server, now_ms| {
         let gate = server.gate.take();
-        server.pause_clients(i64::MAX, true, now_ms);
+        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, now_ms);
         drop(gate);
     };
     assert_eq!(ask_meanwhile(&mut process, &client, "FLUSHALL", end), "");

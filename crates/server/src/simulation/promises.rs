@@ -202,7 +202,13 @@ impl Play<'_> {
         if self.seed % ENDS_EACH == ENDS_EACH / 2 {
             self.note("(the end)");
             self.go_on_until_idle()?;
-            if self.end(EndRequest { save: None, force: true, waiter: None, by_signal: true })? {
+            if self.end(EndRequest {
+                save: None,
+                force: true,
+                now: true,
+                waiters: Vec::new(),
+                by_signal: true,
+            })? {
                 return Ok(());
             }
             return Err("it does not end".into());
@@ -661,10 +667,10 @@ impl Play<'_> {
     }
 
     /// The server ends in order, unless that is refused; whether it did.
-    fn end(&mut self, request: EndRequest) -> Result<bool, String> {
+    fn end(&mut self, mut request: EndRequest) -> Result<bool, String> {
         let server = self.stage.process.server;
         self.clients.iter().for_each(|client| client.peer.set_room(None));
-        if !shutdown::prepare_end(server, &request) {
+        if !shutdown::prepare_end(server, &mut request) {
             self.note("(it does not end)");
             self.counts.refused_ends += 1;
             return Ok(false);

@@ -27,6 +27,7 @@ fn found(reader: &mut Process, peer: &Peer, disk: Disk) -> Result<String, String
     reader.ask(peer, "FLUSHALL");
     Disk::put_in(Some(disk));
     load::load_at_start(reader.server)?;
+    load::end_loading(reader.server);
     Ok(reader.ask(peer, "GET k"))
 }
 

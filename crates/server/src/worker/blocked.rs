@@ -104,6 +104,10 @@ impl Worker {
         let (failed, refused) = match waiter.ended(&mut reply) {
             WaiterEnd::Not => return false,
             WaiterEnd::Answered(failed) => (failed, false),
+            WaiterEnd::Dismissed => {
+                connection.closing = true;
+                (true, false)
+            }
             WaiterEnd::Refused => (true, true),
         };
         connection.client.blocked = None;

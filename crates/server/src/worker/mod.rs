@@ -100,6 +100,8 @@ pub struct Worker {
     wait_for_script: Vec<u32>,
     /// `Scripts::turns` at the beginning of this turn.
     script_turns: u64,
+    /// How many pauses had ended when it last looked at the connections that were put off.
+    pauses_ended: u64,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
     deferred: VecDeque<u32>,
     /// The turn sends a reply so large that later ones go on with it.
@@ -156,6 +158,7 @@ impl Worker {
             postponed: Vec::new(),
             wait_for_script: Vec::new(),
             script_turns: 0,
+            pauses_ended: 0,
             deferred: VecDeque::new(),
             sends_long: false,
             deadlines: Deadlines::default(),

@@ -11,6 +11,7 @@ impl Worker {
         if self.postponed.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
+        self.pauses_ended = self.server.pause.ended();
         for slot in std::mem::take(&mut self.postponed) {
             let Some(connection) = self.connections.at(slot) else { continue };
             // Who was put off may have left, and the slot have been put off again: then it is named
@@ -56,6 +57,9 @@ impl Worker {
         let (server, now_ms) = (self.server, self.data.now_ms);
         if self.is_overrun() {
             return fanout::OVERRUN_PAUSE;
+        }
+        if server.pause.ended() != self.pauses_ended {
+            return Duration::ZERO;
         }
         if let Some(pause) = server.paused(now_ms) {
             return Duration::from_millis(pause.left_ms as u64);

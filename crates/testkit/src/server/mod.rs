@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{Connection, peers, power};
 
 pub mod cluster;
+pub mod sentinel;
 #[cfg(feature = "tls")]
 pub mod tls;
 
@@ -205,7 +206,10 @@ impl Server {
     }
 
     fn start_once(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
-        let port = free_port().map_err(|error| format!("no free port: {error}"))?;
+        let port = match port_among(arguments) {
+            Some(port) => port,
+            None => free_port().map_err(|error| format!("no free port: {error}"))?,
+        };
         let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
         let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
         let both = log.try_clone().map_err(|error| error.to_string())?;
@@ -265,6 +269,12 @@ impl Drop for Server {
         let _ = std::fs::remove_dir_all(&self.folder);
         assert!(!has_fault || std::thread::panicking(), "the server took locks in two orders");
     }
+}
+
+/// The port that the arguments name: of a server that starts again.
+fn port_among(arguments: &[&str]) -> Option<u16> {
+    let at = arguments.iter().position(|argument| *argument == "--port")?;
+    arguments.get(at + 1)?.parse().ok()
 }
 
 /// A configuration file, if the first argument is one, and the other arguments.

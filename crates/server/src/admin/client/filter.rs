@@ -78,6 +78,14 @@ impl Filter {
         self.conditions.push(condition);
     }
 
+    /// Whether a connection to a primary is meant, and nothing else is asked of it.
+    pub(super) fn is_for_primary(&self) -> bool {
+        matches!(
+            &self.conditions[..],
+            [FilterCondition { field: FilterField::Type(None), negated: false }]
+        )
+    }
+
     pub(super) fn matches(&self, call: &Call<'_>, info: &ClientInfo) -> bool {
         if self.skip_me && info.id == call.client.info.id {
             return false;

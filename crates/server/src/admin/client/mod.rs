@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use self::filter::Filter;
 use crate::engine::client::{self, ClientFlag, ClientInfo, Replies};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::server::pause::PauseReason;
+use crate::replication::Replication;
 
 mod filter;
 pub(super) mod name;
@@ -122,7 +124,8 @@ fn kill(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let filter = Filter::parse(call, 2, true)?;
-    let mut count = 0;
+    let link = Replication::of(call.server).link().filter(|_| filter.is_for_primary());
+    let mut count = i64::from(link.is_some_and(|link| link.cut()));
     for info in &clients {
         if !info.kill.load(Ordering::Relaxed) && filter.matches(call, info) {
             end(call, info);
@@ -160,15 +163,15 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     let Some(until_ms) = now_ms.checked_add(timeout_ms) else {
         return Err("ERR timeout is out of range".into());
     };
-    call.server.pause_clients(until_ms, all, now_ms);
+    call.server.pause_clients(PauseReason::Command, until_ms, all, now_ms);
     call.data.may_expire = call.server.may_expire(now_ms);
     call.reply.ok();
     Ok(())
 }
 
 fn unpause(call: &mut Call<'_>) -> Outcome {
-    call.server.unpause_clients();
-    call.data.may_expire = true;
+    call.server.unpause_clients(PauseReason::Command);
+    call.data.may_expire = call.server.may_expire(call.data.now_ms);
     call.reply.ok();
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::InfoUnit::{Bytes, Milliseconds, Number};
 use super::{Lines, Section, SectionShown, gauge, label, zero};
 use crate::engine::client::ClientFlag;
 use crate::engine::server::Server;
-use crate::engine::server::pause::ActivePause;
+use crate::engine::server::pause::{PauseReason, ShownPause};
 
 pub(super) const CLIENTS: Section = Section {
     name: "clients",
@@ -54,7 +54,14 @@ pub(super) const CLIENTS: Section = Section {
         gauge("total_blocking_keys_on_nokey", Number, "Those whose end unblocks as well.", |s| {
             (s.server.waiters.keys().1 as u64).into()
         }),
-        label("paused_reason", |s| pause(s.server).map_or("none", |_| "client_pause").into()),
+        label("paused_reason", |s| {
+            let reason = |pause: ShownPause| match pause.reason {
+                PauseReason::Command => "client_pause",
+                PauseReason::Shutdown => "shutdown_in_progress",
+                PauseReason::Failover => "failover_in_progress",
+            };
+            pause(s.server).map_or("none", reason).into()
+        }),
         label("paused_actions", |s| {
             pause(s.server).map_or("none", |pause| if pause.all { "all" } else { "write" }).into()
         }),
@@ -101,6 +108,6 @@ impl ClientFigures {
     }
 }
 
-fn pause(server: &Server) -> Option<ActivePause> {
-    server.paused(server.clock.now_ms())
+fn pause(server: &Server) -> Option<ShownPause> {
+    server.shown_pause(server.clock.now_ms())
 }

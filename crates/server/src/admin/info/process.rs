@@ -55,7 +55,7 @@ pub(super) const SERVER: Section = Section {
                 String::from_utf8_lossy(&s.server.config.availability_zone()).as_ref().into()
             }),
         ],
-        listeners,
+        shutdown_and_listeners,
     ),
 };
 
@@ -258,6 +258,15 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("loading_loaded_bytes:{loaded}"));
     line(text, format_args!("loading_loaded_perc:{percent:.2}"));
     line(text, format_args!("loading_eta_seconds:{left_s}"));
+}
+
+/// How long replicas are still waited for, while the server ends, and where clients connect.
+fn shutdown_and_listeners(snapshot: &Snapshot<'_>, text: &mut String) {
+    if let Some(until_ms) = snapshot.server.end.grace_until_ms() {
+        let left_ms = until_ms - snapshot.server.clock.now_ms();
+        line(text, format_args!("shutdown_in_milliseconds:{left_ms}"));
+    }
+    listeners(snapshot, text);
 }
 
 fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {

@@ -27,10 +27,12 @@ pub(super) const REPLICATION: Section = Section {
             gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
                 replicas(s).iter().filter(|r| r.state() == ReplicaState::Waiting).count().into()
             }),
-            label("master_failover_state", |_| "no-failover".into()),
-            label("master_replid", |s| (*Replication::of(s.server).id()).into()),
+            label("master_failover_state", |s| {
+                Replication::of(s.server).failover_phase().name().into()
+            }),
+            label("master_replid", |s| s.server.feed.id().as_str().into()),
             label("master_replid2", |s| match Replication::of(s.server).earlier() {
-                Some((id, _)) => (*id).into(),
+                Some((id, _)) => id.as_str().into(),
                 None => "0".repeat(40).into(),
             }),
             counter("master_repl_offset", Number, "Bytes of the replication stream.", |s| {

@@ -96,7 +96,7 @@ pub fn class(info: &ClientInfo) -> ClientClass {
 }
 
 /// In the order in which they are shown.
-const FLAGS: [(u32, char); 12] = [
+const FLAGS: [(u32, char); 13] = [
     (ClientFlag::REPLICA, 'S'),
     (ClientFlag::MONITOR, 'O'),
     (ClientFlag::PUBSUB, 'P'),
@@ -107,6 +107,7 @@ const FLAGS: [(u32, char); 12] = [
     (ClientFlag::BROADCAST, 'B'),
     (ClientFlag::CLOSE_AFTER_REPLY, 'c'),
     (ClientFlag::UNIX_SOCKET, 'U'),
+    (ClientFlag::READONLY, 'r'),
     (ClientFlag::NO_EVICT, 'e'),
     (ClientFlag::NO_TOUCH, 'T'),
 ];

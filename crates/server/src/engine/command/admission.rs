@@ -97,6 +97,12 @@ pub(super) fn may_run(
 #[cold]
 fn may_run_on_replica(server: &Server, client: &Client, command: &Registered) -> Outcome {
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+    if client.info.has(ClientFlag::CAPA_REDIRECT) {
+        let reads = command.has(Flags::READONLY) || would_execute(client, command, Flags::READONLY);
+        if writes || reads && !client.info.has(ClientFlag::READONLY) {
+            return Err(Failure::redirect(server));
+        }
+    }
     if writes && server.is_read_only() {
         return Err(Failure::READONLY);
     }

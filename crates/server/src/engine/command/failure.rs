@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use super::Registered;
+use crate::config::OptionId;
+use crate::engine::server::Server;
 
 /// Why a command has done nothing, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,17 @@ impl Failure {
     #[cold]
     pub fn format(text: impl Into<String>) -> Self {
         Self::Reply(Cow::Owned(text.into()))
+    }
+
+    /// Sends a client that understands it (CLIENT CAPA REDIRECT) to the primary.
+    #[cold]
+    pub fn redirect(server: &Server) -> Self {
+        Self::format(format!("REDIRECT {}", server.config.words_of(OptionId::replicaof).join(":")))
+    }
+
+    /// Whether it tells where to go with the command.
+    pub fn is_redirect(&self) -> bool {
+        self.code() == "REDIRECT"
     }
 
     /// What is answered to arguments that do not come in the number that the command needs.

@@ -270,7 +270,7 @@ mod tests {
     /// Beside these commands it is taken by: a transaction that has one of them, or a script, or a
     /// walk over all keys (`Flags::WALKS`); a script of which it is not known that it keeps to its
     /// keys (ADR 11); the beginning of a cut, for a snapshot or a base of the log
-    /// (`Data::begin_cut`); the final save at the end.
+    /// (`Data::begin_cut`); PSYNC with FAILOVER; the final save at the end.
     const GATED: &[(&str, &[&str])] = &[
         ("all keys of a database", &["flushall", "flushdb", "swapdb"]),
         ("keys that depend on values: with patterns of keys", &["sort", "sort_ro"]),
@@ -279,7 +279,7 @@ mod tests {
         ("what every command may depend on", &["config|resetstat", "config|set", "debug"]),
         ("what no command may be in the midst of", &["client|pause", "client|unpause"]),
         ("what every worker tells of from then on", &["client|tracking", "monitor"]),
-        ("whose keys there are", &["replicaof", "slaveof"]),
+        ("whose keys there are", &["failover", "replicaof", "slaveof"]),
         (
             "the functions of all workers",
             &["function|delete", "function|flush", "function|load", "function|restore"],

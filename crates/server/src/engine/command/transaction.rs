@@ -241,8 +241,12 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What EXEC fails with if it was refused for another reason.
+/// What EXEC fails with if it was refused for another reason. One that says where to go with the
+/// transaction stays as it is.
 pub fn aborted(failure: &Failure) -> Failure {
+    if failure.is_redirect() {
+        return failure.clone();
+    }
     let text = failure.text();
     let reason = text.strip_prefix("ERR ").unwrap_or(text);
     Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))

@@ -38,6 +38,8 @@ impl RecordKind {
     pub(super) const SEQUENCE: u8 = 0;
     /// They happened at once: MULTI and EXEC go around them.
     pub(super) const GROUP: u8 = 1;
+    /// It is no effect, but a line that only the file gets.
+    pub(super) const REMARK: u8 = 2;
     /// Added to these: the second follows in which they happened.
     pub(super) const STAMPED: u8 = 1 << 7;
 }
@@ -200,6 +202,16 @@ impl Recorder {
             effects.bytes = Vec::new();
         }
         number
+    }
+
+    /// Has the file remark something behind the records so far: a line that begins with `#`.
+    pub fn remark(&mut self, line: &[u8]) {
+        let Some(lane) = self.lane.as_ref().filter(|_| self.is_on) else { return };
+        let appended = lane.append_with(|record| {
+            record.push(RecordKind::REMARK);
+            record.extend_from_slice(line);
+        });
+        self.appended(appended);
     }
 
     /// Notes what became of a record, and returns its number.

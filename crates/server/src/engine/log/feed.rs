@@ -6,13 +6,15 @@
 //! as many, and all that a reader still needs.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use bobbin_resp::SharedSlice;
 use bobbin_sync::Mutex;
 
 use super::append_command;
+use crate::base::random::random_bytes;
 use crate::engine::client::{ClientInfo, feeder};
 use crate::engine::server::Server;
 
@@ -23,9 +25,21 @@ pub struct Feed {
     is_on: AtomicBool,
     /// The bytes are those of a primary, and not the log's.
     is_relayed: AtomicBool,
+    /// Records up to this one were logged while they were: they are not appended.
+    log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
+    /// The history of which the stream is a part.
+    id: Mutex<HistoryId>,
+    /// The database that the last command of a primary was about.
+    relayed_database: AtomicU32,
 }
+
+/// The name of a history: 40 characters, mostly hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HistoryId([u8; HISTORY_ID_BYTES]);
+
+const HISTORY_ID_BYTES: usize = 40;
 
 #[derive(Default)]
 struct FeedState {
@@ -73,7 +87,65 @@ const CHUNK_MIN: usize = 4 * 1024;
 /// For older records than these many rounds have, the oldest known offset stands.
 const MARKS_MAX: usize = 4096;
 
+impl HistoryId {
+    /// Of a new history.
+    pub fn new() -> Self {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |it| it as u8);
+        let bytes = random_bytes::<{ HISTORY_ID_BYTES / 2 }>();
+        Self(std::array::from_fn(|at| digit(bytes[at / 2] >> (4 * (1 - at % 2)) & 0xf)))
+    }
+
+    /// `None`: it is no such name.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let id: [u8; HISTORY_ID_BYTES] = text.try_into().ok()?;
+        id.iter().all(u8::is_ascii_alphanumeric).then_some(Self(id))
+    }
+
+    pub fn as_str(&self) -> &str {
+        // It has nothing but letters and digits.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl Default for HistoryId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for HistoryId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for HistoryId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
 impl Feed {
+    /// The history of which the stream is a part.
+    pub fn id(&self) -> HistoryId {
+        *self.id.lock()
+    }
+
+    /// The stream is from here on a part of another history. Returns the one before.
+    pub fn set_id(&self, id: HistoryId) -> HistoryId {
+        std::mem::replace(&mut *self.id.lock(), id)
+    }
+
+    /// The database that the last command of a primary was about.
+    pub fn relayed_database(&self) -> u32 {
+        self.relayed_database.load(Ordering::SeqCst)
+    }
+
+    /// What a primary sends next is about this database, unless it says otherwise.
+    pub fn set_relayed_database(&self, database: u32) {
+        self.relayed_database.store(database, Ordering::SeqCst);
+    }
+
     /// Whether anybody may want the stream.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -89,6 +161,17 @@ impl Feed {
     /// From now on the bytes are those of a primary, or the log's. The gate is held.
     pub fn relay(&self, on: bool) {
         self.is_relayed.store(on, Ordering::SeqCst);
+    }
+
+    /// From now on the bytes are the log's, from behind this record on. The gate is held.
+    pub fn lead_from(&self, number: u64) {
+        self.log_from.store(number, Ordering::SeqCst);
+        self.relay(false);
+    }
+
+    /// The record behind which the log is appended.
+    pub fn log_from(&self) -> u64 {
+        self.log_from.load(Ordering::SeqCst)
     }
 
     /// Appends bytes of a primary.
@@ -111,17 +194,20 @@ impl Feed {
         *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
     }
 
-    /// Appends the bytes of all records up to a number. They are not published.
-    pub fn append(&self, number: u64, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
+    /// Appends the bytes of all records up to a number. They are not published. Returns the offset
+    /// of the first.
+    pub fn append(&self, number: u64, bytes: &[u8]) -> u64 {
         let state = &mut *self.state.lock();
+        let start = state.end;
+        if bytes.is_empty() {
+            return start;
+        }
         state.push(bytes);
         if state.marks.len() == MARKS_MAX {
             state.marks.pop_front();
         }
         state.marks.push_back(Mark { number, end: state.end });
+        start
     }
 
     /// Lets readers have all that was appended, and forgets what nobody needs. `tell` gets the

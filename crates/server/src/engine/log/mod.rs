@@ -11,4 +11,4 @@ mod stream;
 
 pub use effects::{Effects, Recorder, append_command};
 pub use feed::Feed;
-pub use stream::{RecordStream, StreamOutput, append_timestamp};
+pub use stream::{RecordBytes, RecordStream, StreamOutput, append_timestamp};

@@ -14,6 +14,18 @@ pub struct StreamOutput<'a> {
     pub feed: Option<&'a mut Vec<u8>>,
 }
 
+/// How the bytes of a record in the file and in the feed stand to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecordBytes {
+    /// The file has none.
+    #[default]
+    Nothing,
+    Same,
+    Differ,
+    /// A remark, which the file alone has.
+    Remark,
+}
+
 /// The records of all threads, in the order of their numbers.
 #[derive(Default)]
 pub struct RecordStream {
@@ -22,6 +34,8 @@ pub struct RecordStream {
     selected: Option<u32>,
     /// The second (Unix) that the stream told last.
     told_s: i64,
+    /// Of the last record.
+    last: RecordBytes,
 }
 
 impl RecordStream {
@@ -36,7 +50,15 @@ impl RecordStream {
             return false;
         }
         let Some(record) = self.merger.take_next() else { return false };
+        self.last = RecordBytes::Nothing;
         let Some((&kind, mut effects)) = record.split_first() else { return true };
+        if kind == RecordKind::REMARK {
+            if let Some(file) = &mut output.file {
+                file.extend_from_slice(effects);
+                self.last = RecordBytes::Remark;
+            }
+            return true;
+        }
         if kind & RecordKind::STAMPED != 0
             && let Some((stamp, rest)) = effects.split_first_chunk::<STAMP_BYTES>()
         {
@@ -58,7 +80,7 @@ impl RecordStream {
         };
         let start = out.len();
         // What the feed has of it.
-        let (mut fed, mut is_empty) = (start, true);
+        let (mut fed, mut is_empty, mut differs) = (start, true, false);
         let grouped = kind & RecordKind::GROUP != 0;
         if grouped {
             append_command(out, &[b"MULTI"]);
@@ -71,6 +93,7 @@ impl RecordStream {
                     feed.extend_from_slice(command);
                 }
                 fed = out.len();
+                differs = true;
                 continue;
             }
             is_empty = false;
@@ -89,8 +112,23 @@ impl RecordStream {
         if is_empty {
             // Nothing of it is for the file.
             out.truncate(start);
+        } else {
+            self.last = if differs { RecordBytes::Differ } else { RecordBytes::Same };
         }
         true
+    }
+
+    /// What the last record was for the file and the feed.
+    pub const fn last(&self) -> RecordBytes {
+        self.last
+    }
+
+    /// The database that the stream is about.
+    pub const fn database(&self) -> u32 {
+        match self.selected {
+            Some(database) => database,
+            None => 0,
+        }
     }
 
     /// Passes over everything up to a number; whether all of it was there.

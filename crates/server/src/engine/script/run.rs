@@ -131,6 +131,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         let LuaState { vm, client } = owner.state();
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
+        client.last_record = call.client.last_record;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.rights.act_for(call.client, call.server);
         client.tracking.clone_from(&call.client.tracking);

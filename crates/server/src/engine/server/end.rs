@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bobbin_sync::{Condvar, Mutex};
 
@@ -17,10 +18,37 @@ use crate::engine::command::Failure;
 /// How the server is told to end.
 #[derive(Default)]
 pub struct ServerEnd {
-    wanted: Mutex<Option<EndRequest>>,
+    state: Mutex<EndState>,
     /// A request is being seen to.
     has_begun: AtomicBool,
     bell: Condvar,
+}
+
+#[derive(Default)]
+struct EndState {
+    wanted: Option<EndRequest>,
+    /// Replicas may catch up before the request that is being seen to goes on.
+    grace: Option<Grace>,
+}
+
+/// The time that replicas have.
+#[derive(Default)]
+struct Grace {
+    /// Unix ms.
+    until_ms: i64,
+    is_cancelled: bool,
+    /// Somebody does not want to wait for them.
+    is_hurried: bool,
+    /// Who asked for the end meanwhile.
+    waiters: Vec<Arc<Waiter>>,
+}
+
+/// How the time for replicas ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GraceEnd {
+    /// The server may end.
+    Over,
+    Cancelled,
 }
 
 impl ServerEnd {
@@ -28,38 +56,87 @@ impl ServerEnd {
     pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
         let save = (flags.save() || flags.nosave()).then_some(flags.save());
-        self.end(EndRequest { save, force: flags.force(), waiter: None, by_signal: true });
+        let (force, now) = (flags.force(), flags.now());
+        self.end(EndRequest { save, force, now, waiters: Vec::new(), by_signal: true });
     }
 
-    /// Forgets that an end is wanted, unless it has begun.
-    pub fn cancel(&self) -> Option<EndRequest> {
-        self.wanted.lock().take()
+    /// Forgets that an end is wanted, unless there is only the saving left to do. Whether there was
+    /// something to forget.
+    pub fn cancel(&self, server: &Server) -> bool {
+        let mut state = self.state.lock();
+        if let Some(request) = state.wanted.take() {
+            drop(state);
+            request.refuse(server);
+            return true;
+        }
+        let Some(grace) = &mut state.grace else { return false };
+        grace.is_cancelled = true;
+        self.bell.notify_all();
+        true
     }
 
     /// What may be seen to has changed.
     pub fn look_again(&self) {
-        drop(self.wanted.lock());
+        drop(self.state.lock());
         self.bell.notify_all();
     }
 
     /// Ends the server, in order and soon.
-    pub fn end(&self, request: EndRequest) {
-        *self.wanted.lock() = Some(request);
+    pub fn end(&self, mut request: EndRequest) {
+        let mut state = self.state.lock();
+        if let Some(grace) = &mut state.grace {
+            grace.is_hurried |= request.now;
+            grace.waiters.append(&mut request.waiters);
+        } else if let Some(earlier) = &mut state.wanted {
+            earlier.now |= request.now;
+            earlier.waiters.append(&mut request.waiters);
+        } else {
+            state.wanted = Some(request);
+        }
         self.bell.notify_all();
+    }
+
+    /// Sleeps until replicas have caught up (`have_all`), their time is over (`is_late`), or
+    /// somebody does not want to wait any more. Those who ask meanwhile are added to the request.
+    pub fn give_grace(
+        &self,
+        request: &mut EndRequest,
+        until_ms: i64,
+        have_all: impl Fn() -> bool,
+        is_late: impl Fn() -> bool,
+    ) -> GraceEnd {
+        self.state.lock().grace = Some(Grace { until_ms, ..Grace::default() });
+        loop {
+            let is_over = have_all() || is_late();
+            let mut state = self.state.lock();
+            let grace = state.grace.get_or_insert_default();
+            if is_over || grace.is_hurried || grace.is_cancelled {
+                request.waiters.append(&mut grace.waiters);
+                let is_cancelled = grace.is_cancelled;
+                state.grace = None;
+                return if is_cancelled { GraceEnd::Cancelled } else { GraceEnd::Over };
+            }
+            drop(self.bell.wait_timeout(state, GRACE_POLL));
+        }
+    }
+
+    /// Until when replicas are awaited (Unix ms).
+    pub fn grace_until_ms(&self) -> Option<i64> {
+        self.state.lock().grace.as_ref().map(|grace| grace.until_ms)
     }
 
     /// What `wait` would return, where a test has no thread that waits. What was seen to before
     /// came to nothing.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<EndRequest> {
-        let request = self.cancel();
+        let request = self.state.lock().wanted.take();
         self.has_begun.store(request.is_some(), Ordering::Relaxed);
         request
     }
 
     /// Whether somebody wants that, and it was not seen to yet.
     pub fn is_wanted(&self) -> bool {
-        self.wanted.lock().is_some()
+        self.state.lock().wanted.is_some()
     }
 
     /// Whether somebody wants that, or it has begun.
@@ -70,14 +147,14 @@ impl ServerEnd {
     /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came
     /// to nothing.
     pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
-        let mut wanted = self.wanted.lock();
+        let mut state = self.state.lock();
         self.has_begun.store(false, Ordering::Relaxed);
         loop {
-            if let Some(request) = wanted.take_if(|request| may_be(request)) {
+            if let Some(request) = state.wanted.take_if(|request| may_be(request)) {
                 self.has_begun.store(true, Ordering::Relaxed);
                 return request;
             }
-            wanted = self.bell.wait(wanted);
+            state = self.bell.wait(state);
         }
     }
 }
@@ -88,8 +165,10 @@ pub struct EndRequest {
     pub save: Option<bool>,
     /// End even if that fails.
     pub force: bool,
-    /// Who is told when it does.
-    pub waiter: Option<Arc<Waiter>>,
+    /// Wait for no replicas.
+    pub now: bool,
+    /// Who is told when it fails.
+    pub waiters: Vec<Arc<Waiter>>,
     /// By the process's signals, which are seen to by the clock.
     pub by_signal: bool,
 }
@@ -97,11 +176,14 @@ pub struct EndRequest {
 impl EndRequest {
     /// Tells who asked that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
-        if let Some(waiter) = &self.waiter {
+        for waiter in &self.waiters {
             waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
         }
     }
 }
+
+/// How often the main thread looks whether replicas have caught up.
+const GRACE_POLL: Duration = Duration::from_millis(10);
 
 /// Ends the process, as what it has promised cannot be kept.
 pub(crate) fn exit_at_once() -> ! {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bobbin_store::Cut;
 
+use super::place::LogPlace;
 use super::reader::is_rdb;
 use super::replay::Replay;
 use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
@@ -14,25 +15,28 @@ use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
-use crate::persistence::load;
+use crate::persistence::{Persistence, load};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Loads what there is; returns the increment to append to. Clients are told to wait from now on:
+/// Loads what there is; returns the increment to append to, and where the stream is there. Clients are told to wait from now on:
 /// who writes before the log is on writes for nothing, so it is the caller who lets them in.
-pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
+pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace), String> {
     let directory = AofDirectory::of(&server.config);
     let found = match directory.load()? {
         Some(manifest) if !directory.awaits_single_file(&manifest) => Some(manifest),
         _ => directory.take_over_single_file()?,
     };
     let mut manifest = found.unwrap_or_default();
-    load_all(server, &directory, &manifest)?;
+    let (place, database) = load_all(server, &directory, &manifest)?;
+    if let Some(position) = place.position(database) {
+        Persistence::of(server).loading.set_position(position);
+    }
     let file = open_last(server, &directory, &mut manifest)
         .map_err(|error| format!("Can't open the append-only file: {error}"))?;
     *Aof::of(server).manifest.lock() = manifest;
-    Ok(file)
+    Ok((file, place))
 }
 
 /// Loads what is there now, all of which is on disk.
@@ -44,7 +48,7 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
     };
-    load_all(server, &directory, &manifest)
+    load_all(server, &directory, &manifest).map(drop)
 }
 
 /// Opens the last increment, or makes the first one.
@@ -96,12 +100,13 @@ fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
     Ok(cut)
 }
 
-/// Loads all parts of the log, while clients are told to wait.
+/// Loads all parts of the log, while clients are told to wait. Returns where the stream is behind
+/// them, and the database that they were about last.
 fn load_all(
     server: &'static Server,
     directory: &AofDirectory,
     manifest: &Manifest,
-) -> Result<(), String> {
+) -> Result<(LogPlace, u32), String> {
     let started = Instant::now();
     let sizes = manifest.parts().map(|part| {
         disk::open(&directory.file(&part.name)).and_then(|file| disk::length(&file)).unwrap_or(0)
@@ -121,7 +126,7 @@ fn load_all(
     }
     Aof::of(server).figures.size.store(bytes, Ordering::Relaxed);
     Aof::of(server).figures.base_size.store(bytes, Ordering::Relaxed);
-    Ok(())
+    Ok((replay.place(), replay.database()))
 }
 
 /// Loads one file; returns how many bytes of it count.

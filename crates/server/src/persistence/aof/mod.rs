@@ -12,6 +12,7 @@
 mod directory;
 pub mod load;
 mod manifest;
+pub mod place;
 pub(crate) mod reader;
 pub(crate) mod replay;
 pub mod rewrite;
@@ -31,6 +32,7 @@ pub use manifest::{AofFile, Manifest};
 pub use reader::{AofFault, AofItem, AofReader};
 pub use rewrite::Rewrites;
 
+use self::place::LogPlace;
 use self::unkept::Unkept;
 use self::writer::{AofWriter, WriterOrder};
 use crate::base::clock::{Clock, ticks};
@@ -226,8 +228,8 @@ impl Aof {
 
 /// Loads the data set from the log and goes on with it, while clients are told to wait.
 pub fn start_log(server: &'static Server) -> Result<(), String> {
-    let file = load::load_and_open(server)?;
-    start_writer(server, Some(file))?;
+    let (file, place) = load::load_and_open(server)?;
+    start_writer(server, Some(file), place)?;
     let gate = server.gate.take();
     Aof::of(server).switch(server, true);
     follow_log_config(server);
@@ -271,6 +273,23 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
     Ok(())
 }
 
+/// What is there now has come otherwise than by the log: nothing more is written before there is a
+/// base that holds it. Until then the files have what was there before. The gate is held.
+pub fn replace_log(server: &'static Server, data: &mut Data) {
+    let aof = Aof::of(server);
+    if !aof.is_on() {
+        return;
+    }
+    aof.rewrites.cancel();
+    aof.order(server, WriterOrder::Stop { after: server.log.last() });
+    aof.waits_for_base.store(true, Ordering::SeqCst);
+    if rewrite::cut_is_busy(server) {
+        aof.rewrites.schedule();
+    } else {
+        rewrite::begin_rewrite(server, data);
+    }
+}
+
 /// Takes up what `appendfsync` says; the gate is held.
 pub fn follow_log_config(server: &Server) {
     let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
@@ -278,7 +297,7 @@ pub fn follow_log_config(server: &Server) {
     if held && !holds {
         // There may be replies that were promised to wait, and with `no` nothing else would end
         // that.
-        drop(settle_log(server));
+        drop(settle_log(server, false));
     }
     server.log.wake();
 }
@@ -287,14 +306,15 @@ pub fn follow_log_config(server: &Server) {
 pub fn end_log(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
         // It fails only if the writer is there no more, and then nothing is left to wait for.
-        settle_log(server).recv().ok();
+        settle_log(server, true).recv().ok();
     }
 }
 
-/// Has all that was logged so far forced to disk, and the receiver told.
-fn settle_log(server: &Server) -> Receiver<()> {
+/// Has all that was logged so far forced to disk, and the receiver told. `ends`: nothing follows for
+/// now.
+fn settle_log(server: &Server, ends: bool) -> Receiver<()> {
     let (done, wait) = channel();
-    Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done });
+    Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done, ends });
     wait
 }
 
@@ -366,14 +386,22 @@ pub fn reach_in_feed(
 
 /// Sees to it that there is a thread that reads the log.
 fn need_writer(server: &'static Server) -> Result<(), String> {
-    if Aof::of(server).writer.get().is_none() { start_writer(server, None) } else { Ok(()) }
+    if Aof::of(server).writer.get().is_none() {
+        start_writer(server, None, LogPlace::Unknown)
+    } else {
+        Ok(())
+    }
 }
 
-fn start_writer(server: &'static Server, file: Option<File>) -> Result<(), String> {
+fn start_writer(
+    server: &'static Server,
+    file: Option<File>,
+    place: LogPlace,
+) -> Result<(), String> {
     let run = move || AofWriter::run(server, Aof::of(server).writer.wait());
     let started = background::start("bobbin-log", CoreWork::Background, run);
     started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
-    Aof::of(server).writer.get_or_init(|| Mutex::new(AofWriter::new(server, file)));
+    Aof::of(server).writer.get_or_init(|| Mutex::new(AofWriter::new(server, file, place)));
     Ok(())
 }
 
@@ -435,7 +463,7 @@ pub(crate) fn load_log(server: &'static Server) -> Result<(), String> {
 #[cfg(test)]
 pub(crate) fn end_log_alone(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
-        let done = settle_log(server);
+        let done = settle_log(server, true);
         step_log(server);
         done.try_recv().expect("it is settled");
     }

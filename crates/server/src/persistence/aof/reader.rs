@@ -89,6 +89,11 @@ impl<R: BufRead> AofReader<R> {
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
+    /// The remark that was read last.
+    pub fn remark_text(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Where the log goes on: after an item, behind that item.
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -101,7 +106,10 @@ impl<R: BufRead> AofReader<R> {
 
     fn remark(&mut self) -> Result<AofItem, AofFault> {
         let line = self.line()?;
-        let Some(text) = line.strip_prefix(b"#TS:") else { return Ok(AofItem::Remark) };
+        let Some(text) = line.strip_prefix(b"#TS:") else {
+            self.bytes = line;
+            return Ok(AofItem::Remark);
+        };
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let seconds = bobbin_resp::parse_i64(text);
         seconds

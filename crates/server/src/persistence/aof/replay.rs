@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bobbin_resp::Part;
 use bobbin_store::Hash;
 
+use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
@@ -25,6 +26,9 @@ pub(crate) struct Replay {
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
+    /// Where the stream is, as the log says, and behind its last whole unit.
+    place: LogPlace,
+    whole_place: LogPlace,
 }
 
 impl Replay {
@@ -51,6 +55,8 @@ impl Replay {
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
+            place: LogPlace::Unknown,
+            whole_place: LogPlace::Unknown,
         }
     }
 
@@ -63,13 +69,20 @@ impl Replay {
         mut good: u64,
     ) -> Result<(u64, Result<(), AofFault>), String> {
         loop {
+            let start = reader.offset();
             match reader.read() {
                 Ok(AofItem::Command) => {}
                 Ok(AofItem::End) if self.is_in_transaction() => {
                     return Ok((good, Err(AofFault::Truncated)));
                 }
                 Ok(AofItem::End) => return Ok((good, Ok(()))),
-                Ok(AofItem::Timestamp(_) | AofItem::Remark) => {
+                Ok(item @ (AofItem::Timestamp(_) | AofItem::Remark)) => {
+                    if item == AofItem::Remark
+                        && let Some(place) = LogPlace::parse(reader.remark_text())
+                    {
+                        self.place = place;
+                        self.whole_place = place;
+                    }
                     good = if self.is_in_transaction() { good } else { reader.offset() };
                     continue;
                 }
@@ -77,7 +90,9 @@ impl Replay {
             }
             let args: Vec<&[u8]> = reader.args().collect();
             self.run(&args)?;
+            self.place.advance(reader.offset() - start);
             if !self.is_in_transaction() {
+                self.whole_place = self.place;
                 good = reader.offset();
             }
         }
@@ -144,6 +159,12 @@ impl Replay {
     /// Forgets the transaction that was begun.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
+        self.place = self.whole_place;
+    }
+
+    /// Where the stream is behind what was carried out.
+    pub(crate) const fn place(&self) -> LogPlace {
+        self.whole_place
     }
 
     /// Begins another file: each selects its database itself.

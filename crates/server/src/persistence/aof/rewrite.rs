@@ -15,6 +15,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 use bobbin_sync::Mutex;
 
+use super::place::LogPlace;
 use super::writer::{Rotated, WriterOrder};
 use super::{AofDirectory, Manifest};
 use crate::base::clock::system_ms;
@@ -188,7 +189,8 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         Some(CurrentRewrite { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
     let (done, rotated) = channel();
     if Aof::of(server).is_on() {
-        Aof::of(server).order(server, WriterOrder::Rotate { after: server.log.last(), done });
+        let (after, place) = (server.log.last(), LogPlace::relayed(server));
+        Aof::of(server).order(server, WriterOrder::Rotate { after, place, done });
     } else {
         // There is nothing to go on with: the base alone is written. The other end is below.
         drop(done.send(Ok(Rotated::None)));
@@ -271,6 +273,8 @@ impl RewriteTask {
         rewrites.count.fetch_add(1, Ordering::Relaxed);
         server.end_cut();
         *rewrites.current.lock() = None;
+        // Those that waited for the base see that nothing is under way any more.
+        Aof::of(server).answer_waiters(server);
     }
 }
 
@@ -332,7 +336,6 @@ fn publish(
         Aof::of(server).waits_for_base.store(false, Ordering::SeqCst);
         Aof::of(server).mended_gaps.store(gaps, Ordering::SeqCst);
     });
-    Aof::of(server).answer_waiters(server);
     server.log.wake();
     collect_history(server, directory, &mut new);
     *manifest = new;
@@ -380,7 +383,7 @@ fn write_cut(
     file: &mut impl Write,
 ) -> io::Result<()> {
     if server.config.aof_use_rdb_preamble() {
-        snapshot::write(server, data, cut, Purpose::LogBase, &AtomicU64::new(0), file)
+        snapshot::write(server, data, cut, Purpose::LogBase(None), &AtomicU64::new(0), file)
     } else {
         write_commands(server, data, cut, file)
     }

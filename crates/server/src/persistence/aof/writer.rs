@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bobbin_sync::Mutex;
 
 use super::AofDirectory;
+use super::place::{Batch, LogPlace};
 use super::syncer::{self, Syncer};
 use crate::base::files::{self, DATA_MODE, File};
 use crate::config::AppendFsync;
@@ -23,6 +24,7 @@ use crate::engine::log::{RecordStream, StreamOutput};
 use crate::engine::server::{Server, exit_at_once};
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
+use crate::persistence::position::StreamPosition;
 
 /// The state of the thread that writes the log.
 pub(super) struct AofWriter {
@@ -41,6 +43,8 @@ pub(super) struct AofWriter {
     /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
     /// noted.
     noted: usize,
+    /// Where the stream is behind `pending`, as the file says.
+    place: LogPlace,
     /// The last record that `pending`, or what was written, holds.
     merged: u64,
     /// The last record that was written.
@@ -58,11 +62,12 @@ pub(super) struct AofWriter {
 /// What the thread is told to do, once everything up to a number is written.
 pub(super) enum WriterOrder {
     /// From the record behind `after` on, append to a new increment.
-    Rotate { after: u64, done: Sender<io::Result<Rotated>> },
+    /// `place`: where a primary's stream is there.
+    Rotate { after: u64, place: LogPlace, done: Sender<io::Result<Rotated>> },
     /// What comes behind `after` is not written.
     Stop { after: u64 },
-    /// Force everything up to a number to disk and say so.
-    Settle { number: u64, done: Sender<()> },
+    /// Force everything up to a number to disk and say so. `ends`: nothing follows for now.
+    Settle { number: u64, done: Sender<()>, ends: bool },
     /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there
     /// on, and nothing before.
     Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
@@ -111,7 +116,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 impl AofWriter {
-    pub(super) fn new(server: &'static Server, file: Option<File>) -> Self {
+    pub(super) fn new(server: &'static Server, file: Option<File>, place: LogPlace) -> Self {
         Self {
             server,
             aof: Aof::of(server),
@@ -122,6 +127,7 @@ impl AofWriter {
             pending: Vec::new(),
             feeding: Vec::new(),
             noted: 0,
+            place,
             merged: 0,
             written: 0,
             synced_at: server.clock.instant(),
@@ -233,23 +239,31 @@ impl AofWriter {
 
     fn merge_up_to(&mut self, boundary: u64) -> bool {
         let feed = &self.server.feed;
-        let (writes, feeds) = (self.file.is_some(), feed.takes_log());
+        let feeds = feed.takes_log() && self.stream.done() >= feed.log_from();
+        let (writes, mut batch) = (self.file.is_some(), Batch::default());
         if !writes && !feeds {
             self.stream.skip(boundary);
             self.merged = self.stream.done();
             return false;
         }
         while self.pending.len().max(self.feeding.len()) < CHUNK_BYTES {
+            let (in_file, in_feed) = (self.pending.len(), self.feeding.len());
             let file = writes.then_some(&mut self.pending);
             let feed = feeds.then_some(&mut self.feeding);
             if !self.stream.next(boundary, &mut StreamOutput { file, feed }) {
                 break;
             }
+            let (in_file, in_feed) = (in_file..self.pending.len(), in_feed..self.feeding.len());
+            batch.add(self.stream.last(), in_file, in_feed);
         }
+        let mut fed = None;
         if feeds {
-            feed.append(self.stream.done(), &self.feeding);
+            fed = Some((feed.id(), feed.append(self.stream.done(), &self.feeding)));
             self.feeding.clear();
             self.feeding.shrink_to(CHUNK_BYTES);
+        }
+        if writes {
+            self.place.remark(&mut self.pending, &batch, fed, !self.has_gap);
         }
         let more = self.stream.done() > self.merged;
         self.merged = self.stream.done();
@@ -473,9 +487,12 @@ impl AofWriter {
                 let what = "the disk does not take what comes before";
                 drop(done.send(Err(io::Error::other(what))));
             }
-            WriterOrder::Rotate { done, .. } => {
+            WriterOrder::Rotate { done, place, .. } => {
                 self.sync_now();
                 let rotated = self.rotate();
+                if rotated.is_ok() {
+                    self.remark_beginning(place);
+                }
                 if let Err(error) = &rotated {
                     log::warn!("Can't open a new AOF incr file: {error}");
                 }
@@ -489,7 +506,10 @@ impl AofWriter {
                 }
                 then(self.server.feed.end_offset());
             }
-            WriterOrder::Settle { done, .. } => {
+            WriterOrder::Settle { done, ends, .. } => {
+                if ends {
+                    self.remark_end();
+                }
                 self.sync_now();
                 // Who gave up waiting does not mind.
                 done.send(()).ok();
@@ -528,6 +548,41 @@ impl AofWriter {
         Aof::of(server).figures.increment_size.store(0, Ordering::Relaxed);
         self.stream.begin_anew();
         Ok(rotated)
+    }
+
+    /// A new increment says first where the stream is. `relayed`: if it is a primary's.
+    fn remark_beginning(&mut self, relayed: LogPlace) {
+        let feed = &self.server.feed;
+        let place = match relayed {
+            // The base that makes the gap good is not there yet.
+            _ if self.has_gap => LogPlace::Unknown,
+            LogPlace::Unknown if feed.takes_log() && self.merged >= feed.log_from() => {
+                LogPlace::Counts(feed.id(), feed.end_offset())
+            }
+            place => place,
+        };
+        if place != LogPlace::Unknown || self.place != LogPlace::Unknown {
+            place.append(&mut self.pending);
+            self.place = place;
+            self.write();
+        }
+    }
+
+    /// Says where the stream is, as far as the records themselves do not. What was written is
+    /// whole, or would be of no use.
+    fn remark_end(&mut self) {
+        let feed = &self.server.feed;
+        let is_ours = feed.takes_log() && self.merged >= feed.log_from();
+        if !is_ours || self.has_gap || self.file.is_none() || !self.pending.is_empty() {
+            return;
+        }
+        let (id, offset, database) = (feed.id(), feed.end_offset(), self.stream.database());
+        let place = LogPlace::Exactly(StreamPosition { id, offset, database });
+        if self.place != place {
+            place.append(&mut self.pending);
+            self.place = place;
+            self.write();
+        }
     }
 
     /// The log ends behind a record.

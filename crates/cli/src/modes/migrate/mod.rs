@@ -1,0 +1,340 @@
+//! `bobbin-cli migrate SOURCE`: has the server follow another one, shows how far it is, looks for
+//! differences, and has it take over.
+//!
+//! All is done by commands that every server of the protocol knows, so either side may be a Redis,
+//! a Valkey or a Bobbin.
+
+mod node;
+mod sample;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bobbin_client::{Address, Target};
+
+use self::node::{Facts, Node};
+use self::sample::Samples;
+use super::statistics::human;
+use crate::session::Session;
+use crate::terminal;
+
+/// What is wanted, by the words of the command.
+struct Migration {
+    source: Target,
+    /// The target's keys may be replaced.
+    replaces: bool,
+    /// The target shall take over.
+    switches: bool,
+    /// The source shall follow the target then.
+    keeps_way_back: bool,
+}
+
+/// How far the target is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// There is no link to the source.
+    Connecting,
+    /// The keys are copied.
+    Copying,
+    /// What was written meanwhile is carried out.
+    CatchingUp,
+    InStep,
+}
+
+/// Whether the words are this tool's. MIGRATE, the command, has more of them.
+pub fn is_meant(command: &[Vec<u8>]) -> bool {
+    let is_name = command.first().is_some_and(|name| name.eq_ignore_ascii_case(b"migrate"));
+    is_name && (2..=WORDS_MAX).contains(&command.len())
+}
+
+/// The status is 0 once the target may take over, or has done so.
+pub fn run(session: &mut Session, command: &[Vec<u8>]) -> ExitCode {
+    let outcome = Migration::parse(&command[1..]).and_then(|migration| migration.run(session));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Migration {
+    fn parse(words: &[Vec<u8>]) -> Result<Self, String> {
+        let (source, rest) = words.split_first().ok_or(USAGE)?;
+        let text = String::from_utf8_lossy(source);
+        let url = if text.contains("://") { text.into_owned() } else { format!("redis://{text}") };
+        let source = Target::parse_url(&url).map_err(|error| format!("{url}: {error}"))?;
+        let mut migration =
+            Self { source, replaces: false, switches: false, keeps_way_back: false };
+        for word in rest {
+            match &*word.to_ascii_lowercase() {
+                b"replace" => migration.replaces = true,
+                b"switch" => migration.switches = true,
+                b"back" => migration.keeps_way_back = true,
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(migration)
+    }
+
+    fn run(&self, session: &Session) -> Result<(), String> {
+        let mut of_target = session.options.target.clone();
+        of_target.address = session.address.clone();
+        let transport = &session.options.transport;
+        let mut target = Node::connect(&of_target, transport)?;
+        let mut source = Node::connect(&self.source, transport)?;
+        let facts = source.facts()?;
+        out!("From  {} at {}: {}\n", facts.program(), source.address, facts.summary());
+        let there = target.facts()?;
+        out!("To    {} at {}: {}\n", there.program(), target.address, there.summary());
+        self.follow(&mut target, &facts, &there)?;
+        let samples = watch(&mut source, &mut target)?;
+        if !samples.different.is_empty() {
+            return Err(tell_differences(&samples));
+        }
+        if self.switches {
+            self.switch(&mut source, &mut target, &of_target)
+        } else {
+            out!("{}", how_to_switch(&self.source.address));
+            Ok(())
+        }
+    }
+
+    /// Has the target follow the source, if it does not.
+    fn follow(&self, target: &mut Node, source: &Facts, there: &Facts) -> Result<(), String> {
+        let Address::Tcp { host, port } = &self.source.address else {
+            return Err("The target cannot follow a Unix socket: name a host and a port.".into());
+        };
+        if source.is_on("cluster_enabled") {
+            return Err("The source is a node of a cluster, which nobody can follow alone.".into());
+        }
+        if there.is_replica() && there.text("master_port") == port.to_string() {
+            return Ok(());
+        }
+        if there.keys() > 0 && !self.replaces {
+            let keys = there.keys();
+            return Err(format!(
+                "{} has {keys} keys, which the copy would replace. Add \"replace\" if that is meant.",
+                target.address
+            ));
+        }
+        target.log_in_as(&self.source)?;
+        if self.source.tls {
+            target.demand(&["CONFIG", "SET", "tls-replication", "yes"])?;
+        }
+        target.demand(&["REPLICAOF", host, &port.to_string()])?;
+        Ok(())
+    }
+
+    /// Stops the writers of the source, waits for what they wrote, and has the target take over.
+    fn switch(&self, source: &mut Node, target: &mut Node, here: &Target) -> Result<(), String> {
+        let pause_ms = PAUSE.as_millis().to_string();
+        let started = Instant::now();
+        source.demand(&["CLIENT", "PAUSE", &pause_ms, "WRITE"]).map_err(|error| {
+            format!(
+                "{error}\nStop all writers yourself, and then say REPLICAOF NO ONE to the target."
+            )
+        })?;
+        if let Err(error) = take_over(source, target, started) {
+            source.demand(&["CLIENT", "UNPAUSE"])?;
+            return Err(format!("{error} Nothing was switched; the source takes writes again."));
+        }
+        let ms = started.elapsed().as_millis();
+        out!("{} is a primary now. Writes stood still for {ms} ms until then.\n", target.address);
+        if target.ask(&["CONFIG", "REWRITE"])?.is_error() {
+            out!("Note: it has no configuration file, so this is forgotten when it restarts.\n");
+        }
+        if self.keeps_way_back {
+            return self.follow_back(source, here);
+        }
+        let seconds = PAUSE.as_secs();
+        out!(
+            "Have your programs use it. Writes to {} stand still for {seconds} s, and are lost \
+             after that: stop it.\n",
+            source.address
+        );
+        Ok(())
+    }
+
+    /// Has the source follow the target: what still writes to it is refused, and there is a way
+    /// back.
+    fn follow_back(&self, source: &mut Node, here: &Target) -> Result<(), String> {
+        let Address::Tcp { host, port } = &here.address else {
+            return Err("The source cannot follow a Unix socket.".into());
+        };
+        source.log_in_as(here)?;
+        source.demand(&["REPLICAOF", host, &port.to_string()])?;
+        source.demand(&["CLIENT", "UNPAUSE"])?;
+        out!(
+            "{} follows it now and refuses writes. The way back: bobbin-cli on it, with migrate \
+             {host}:{port} switch.\n",
+            source.address
+        );
+        Ok(())
+    }
+}
+
+/// Waits until the target has all that the source wrote, and makes it a primary.
+fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(), String> {
+    let end = source.facts()?.offset();
+    while target.facts()?.offset() < end {
+        if started.elapsed() > PAUSE / 2 {
+            return Err("The target did not catch up in time.".into());
+        }
+        thread::sleep(LOOK_PAUSE);
+    }
+    target.demand(&["REPLICAOF", "NO", "ONE"]).map(drop)
+}
+
+/// Shows how far the target is, until it has been in step for a while and enough keys were
+/// compared.
+fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
+    let (mut samples, mut view) = (Samples::default(), View::default());
+    let mut calm = 0;
+    while calm < CALM_LOOKS && samples.different.len() < DIFFERENT_MAX {
+        let (here, there) = (source.facts()?, target.facts()?);
+        let lag = here.offset() - there.offset();
+        let phase = phase(&there, lag);
+        calm = if phase == Phase::InStep { calm + 1 } else { 0 };
+        if matches!(phase, Phase::InStep | Phase::CatchingUp) {
+            compare(source, target, &here, &mut samples)?;
+        }
+        view.show(phase, &line(phase, &here, &there, lag, &samples));
+        thread::sleep(INTERVAL);
+    }
+    view.end();
+    Ok(samples)
+}
+
+fn phase(there: &Facts, lag: i64) -> Phase {
+    if there.is_on("master_sync_in_progress") || there.is_on("loading") {
+        Phase::Copying
+    } else if there.text("master_link_status") != "up" {
+        Phase::Connecting
+    } else if lag > LAG_MAX {
+        Phase::CatchingUp
+    } else {
+        Phase::InStep
+    }
+}
+
+fn line(phase: Phase, here: &Facts, there: &Facts, lag: i64, samples: &Samples) -> String {
+    match phase {
+        Phase::Connecting => "connecting    the link is not up; see the target's log".to_owned(),
+        Phase::Copying => format!("copying       {} of {} keys", there.keys(), here.keys()),
+        Phase::CatchingUp => format!("catching up   {} behind", human(lag)),
+        Phase::InStep => format!("in step       {} behind; {}", human(lag.max(0)), samples.show()),
+    }
+}
+
+/// Compares some keys of each database.
+fn compare(
+    source: &mut Node,
+    target: &mut Node,
+    here: &Facts,
+    samples: &mut Samples,
+) -> Result<(), String> {
+    let total = here.keys().max(1);
+    for &(database, keys) in &here.databases {
+        let count = (SAMPLES * keys).div_ceil(total);
+        for _ in 0..count {
+            if !samples.take(source, target, database)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell_differences(samples: &Samples) -> String {
+    let mut text = String::from("These keys differ, though the source's did not change:\n");
+    for (key, what) in &samples.different {
+        text.push_str(&format!("  {}: {what}\n", String::from_utf8_lossy(key)));
+    }
+    text + "Does anybody write to the target? It is not ready to take over."
+}
+
+fn how_to_switch(source: &Address) -> String {
+    format!(
+        "Ready. To switch, with writes standing still for a moment: the same command with \
+         \"switch\".\nWith \"switch back\" {source} becomes a replica of the new primary.\n"
+    )
+}
+
+/// Where the progress is shown: in one line of a terminal; elsewhere a line for each phase.
+#[derive(Default)]
+struct View {
+    phase: Option<Phase>,
+    last: String,
+}
+
+impl View {
+    fn show(&mut self, phase: Phase, line: &str) {
+        if terminal::is_terminal() {
+            out!("\r\x1b[0K{line}");
+        } else if self.phase != Some(phase) {
+            out!("{line}\n");
+        }
+        self.phase = Some(phase);
+        line.clone_into(&mut self.last);
+    }
+
+    /// The last line stays.
+    fn end(&self) {
+        if terminal::is_terminal() {
+            out!("\n");
+        } else {
+            out!("{}\n", self.last);
+        }
+    }
+}
+
+const USAGE: &str = "usage: bobbin-cli [-h host] [-p port] migrate SOURCE [replace] [switch] [back]
+SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what shall follow it.";
+/// The name, the source, and three words.
+const WORDS_MAX: usize = 5;
+/// For how long writers of the source are held at most.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Between two looks while they are held.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// Between two lines.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Looks in a row at which the target must have been in step.
+const CALM_LOOKS: u32 = 4;
+/// Bytes that a target in step may be behind.
+const LAG_MAX: i64 = 1 << 20;
+/// Keys that are compared at each look.
+const SAMPLES: u64 = 25;
+/// After as many differences it is clear that something is wrong.
+const DIFFERENT_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<Vec<u8>> {
+        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn the_command_of_that_name_is_left_alone() {
+        for line in ["migrate host", "MIGRATE redis://a:b@host:1 replace switch back"] {
+            assert!(is_meant(&words(line)), "{line}");
+        }
+        for line in ["migrate", "migrate host 6379 key 0 1000", "migrated host"] {
+            assert!(!is_meant(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn words_say_what_is_wanted() {
+        let parsed = Migration::parse(&words("10.0.0.1:7000 switch back")).unwrap();
+        assert_eq!(parsed.source.address.to_string(), "10.0.0.1:7000");
+        assert_eq!((parsed.switches, parsed.keeps_way_back, parsed.replaces), (true, true, false));
+        let parsed = Migration::parse(&words("rediss://u:p@host")).unwrap();
+        assert_eq!((parsed.source.tls, parsed.source.password), (true, Some(b"p".to_vec())));
+        assert!(Migration::parse(&words("host now")).is_err());
+    }
+}

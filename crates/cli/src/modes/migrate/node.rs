@@ -1,0 +1,148 @@
+//! One of the two servers: a connection, and what INFO says.
+
+use std::time::Duration;
+
+use bobbin_client::{Address, Client, Target, Transport, Value, error_text};
+
+use crate::modes::info::Info;
+use crate::modes::statistics::human;
+use crate::session::explain;
+
+pub struct Node {
+    pub address: Address,
+    client: Client,
+    database: u32,
+}
+
+/// What INFO says of a server that matters here.
+pub struct Facts {
+    info: Info,
+    /// The numbers of the databases that have keys, and how many.
+    pub databases: Vec<(u32, u64)>,
+}
+
+impl Node {
+    /// Connects and logs in.
+    pub fn connect(target: &Target, transport: &Transport) -> Result<Self, String> {
+        let address = target.address.clone();
+        let client = Client::connect_to(&address, transport)
+            .map_err(|error| format!("Could not connect to {address}: {}", error_text(&error)))?;
+        let mut node = Self { address, client, database: 0 };
+        // Both may be behind a network that drops what is idle.
+        node.client.set_read_timeout(Some(SILENCE)).map_err(|error| error.to_string())?;
+        if let Some(password) = &target.password {
+            let user = target.user.as_deref();
+            let words: Vec<&[u8]> =
+                [&b"AUTH"[..]].into_iter().chain(user).chain([&password[..]]).collect();
+            node.demand(&words)?;
+        }
+        Ok(node)
+    }
+
+    /// The reply to a command, which may be an error.
+    pub fn ask(&mut self, words: &[impl AsRef<[u8]>]) -> Result<Value, String> {
+        self.client.command(words).map_err(|error| format!("{}: {}", self.address, explain(&error)))
+    }
+
+    /// The reply to a command, which must not be an error.
+    pub fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> Result<Value, String> {
+        let reply = self.ask(words)?;
+        match reply.as_error() {
+            None => Ok(reply),
+            Some(text) => {
+                let name = String::from_utf8_lossy(words[0].as_ref()).to_uppercase();
+                let text = String::from_utf8_lossy(text);
+                Err(format!("{} refused {name}: {text}", self.address))
+            }
+        }
+    }
+
+    /// Has the server log in to its primary as we do.
+    pub fn log_in_as(&mut self, primary: &Target) -> Result<(), String> {
+        let Some(password) = &primary.password else { return Ok(()) };
+        let user = primary.user.as_deref().unwrap_or_default();
+        let words = [&b"CONFIG"[..], b"SET", b"masteruser", user, b"masterauth", password];
+        self.demand(&words).map(drop)
+    }
+
+    /// What follows is about this database.
+    pub fn select(&mut self, database: u32) -> Result<(), String> {
+        if self.database != database {
+            self.demand(&["SELECT", &database.to_string()])?;
+            self.database = database;
+        }
+        Ok(())
+    }
+
+    pub fn facts(&mut self) -> Result<Facts, String> {
+        let reply = self.demand(&["INFO"])?;
+        let text = String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned();
+        Ok(Facts { databases: databases(&text), info: Info::read(&reply) })
+    }
+}
+
+impl Facts {
+    pub fn text(&self, name: &str) -> &str {
+        self.info.text(name).unwrap_or_default()
+    }
+
+    pub fn keys(&self) -> u64 {
+        self.databases.iter().map(|(_, keys)| keys).sum()
+    }
+
+    /// Bytes of the stream that a primary has written, or that a replica has carried out.
+    pub fn offset(&self) -> i64 {
+        let name = if self.is_replica() { "slave_repl_offset" } else { "master_repl_offset" };
+        self.info.integer(name)
+    }
+
+    pub fn is_replica(&self) -> bool {
+        self.text("role") == "slave"
+    }
+
+    pub fn is_on(&self, name: &str) -> bool {
+        self.info.integer(name) != 0
+    }
+
+    /// Which program it is, in which version.
+    pub fn program(&self) -> String {
+        let named = |name, field| self.info.text(field).map(|version| format!("{name} {version}"));
+        named("bobbin", "bobbin_version")
+            .or_else(|| named("valkey", "valkey_version"))
+            .or_else(|| named("redis", "redis_version"))
+            .unwrap_or_else(|| "a server".to_owned())
+    }
+
+    /// Its part and its data, in a few words.
+    pub fn summary(&self) -> String {
+        let part = if self.is_replica() {
+            format!("replica of {}:{}", self.text("master_host"), self.text("master_port"))
+        } else {
+            "primary".to_owned()
+        };
+        format!("{part}, {} keys, {}", self.keys(), human(self.info.integer("used_memory")))
+    }
+}
+
+/// The lines of INFO that are about databases: `db0:keys=3,expires=0`.
+fn databases(text: &str) -> Vec<(u32, u64)> {
+    let of_line = |line: &str| {
+        let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
+        Some((number.parse().ok()?, rest.split(',').next()?.parse().ok()?))
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+/// For how long a server may say nothing.
+const SILENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_and_their_keys() {
+        let text = "db0:keys=3,expires=0\r\ndb12:keys=40,expires=1,avg_ttl=0\r\ndbx:keys=9\r\n";
+        assert_eq!(databases(text), [(0, 3), (12, 40)]);
+    }
+}

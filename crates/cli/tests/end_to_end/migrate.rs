@@ -1,0 +1,101 @@
+//! `bobbin-cli migrate`: following another server, and taking over from it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bobbin_testkit::{Reply, Server};
+
+use crate::common::{Ran, run};
+
+const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
+
+/// Keys of all types in two databases.
+fn fill(server: &Server) {
+    let mut client = server.connect();
+    for database in ["SELECT 3", "SELECT 0"] {
+        client.say(database);
+        for number in 0..50 {
+            for line in [
+                format!("SET s:{number} {number}"),
+                format!("SET e:{number} {number} EX {}", 1000 + number),
+                format!("RPUSH l:{number} a b {number}"),
+                format!("HSET h:{number} a {number} b c"),
+                format!("SADD t:{number} a {number} b"),
+                format!("ZADD z:{number} {number} a 2 b"),
+                format!("XADD x:{number} * f {number}"),
+            ] {
+                assert!(!client.say(&line).is_error(), "{line}");
+            }
+        }
+    }
+}
+
+fn migrate(target: &Server, source: &Server, words: &[&str]) -> Ran {
+    let source = source.address().to_string();
+    run(target, &[&["migrate", &source][..], words].concat())
+}
+
+/// Moves from one server to another one and back, while a client writes.
+fn there_and_back(source: &Server, target: &Server) {
+    fill(source);
+    let ready = migrate(target, source, &[]).ok();
+    for text in ["in step", "sampled keys are equal", "Ready. To switch"] {
+        assert!(ready.contains(text), "{text} in {ready}");
+    }
+    let stop = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut client = source.connect();
+            let mut count = 0_u32;
+            while !stop.load(Ordering::SeqCst) {
+                // From the switch on it is refused.
+                match client.call(&["SET", "count", &(count + 1).to_string()]) {
+                    Ok(reply) if reply == Reply::simple("OK") => count += 1,
+                    Ok(_) | Err(_) => break,
+                }
+            }
+            count
+        });
+        let done = migrate(target, source, &["switch", "back"]).ok();
+        assert!(done.contains("is a primary now"), "{done}");
+        stop.store(true, Ordering::SeqCst);
+        writer.join().expect("it ends")
+    });
+    let mut client = target.connect();
+    assert_eq!(client.say("GET count"), Reply::bulk(written.to_string()));
+    assert_eq!(client.say("SET after 1"), Reply::simple("OK"));
+    let done = migrate(source, target, &["switch"]).ok();
+    assert!(done.contains("is a primary now"), "{done}");
+    let mut client = source.connect();
+    assert_eq!(client.say("GET after"), Reply::bulk("1"));
+    assert_eq!(client.say("SET after 2"), Reply::simple("OK"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn from_real_servers_and_back() {
+    there_and_back(&Server::valkey(&ARGUMENTS), &Server::bobbin(&ARGUMENTS));
+    there_and_back(&Server::bobbin(&ARGUMENTS), &Server::bobbin(&ARGUMENTS));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nothing_is_replaced_or_switched_by_mistake() {
+    let (source, target) = (Server::valkey(&ARGUMENTS), Server::bobbin(&ARGUMENTS));
+    source.connect().say("SET a 1");
+    let mut client = target.connect();
+    client.say("SET b 1");
+    let errors = migrate(&target, &source, &["switch"]).failed();
+    assert!(errors.contains("has 1 keys, which the copy would replace"), "{errors}");
+    assert_eq!(client.say("GET b"), Reply::bulk("1"));
+    migrate(&target, &source, &["replace"]).ok();
+    assert!(client.say("GET b").is_null());
+    // A key that differs is found, and nothing is switched.
+    client.say("CONFIG SET replica-read-only no");
+    client.say("SET a 2");
+    let errors = migrate(&target, &source, &["switch"]).failed();
+    assert!(errors.contains("a: another value (string)"), "{errors}");
+    assert_eq!(source.connect().say("SET c 1"), Reply::simple("OK"));
+    assert!(target.connect().say("INFO replication").text().contains("role:slave"));
+    let errors = run(&target, &["migrate", "127.0.0.1:1", "switch"]).failed();
+    assert!(errors.contains("Could not connect to 127.0.0.1:1"), "{errors}");
+}

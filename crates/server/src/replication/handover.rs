@@ -1,0 +1,141 @@
+//! Does what a failover comes to: the pause of writes, the look at the replicas, the change of
+//! parts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Replication;
+use super::failover::{
+    BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, ReplicaPosition, Target,
+};
+use super::replica::{Replica, ReplicaState};
+use crate::engine::command::{Data, Failure};
+use crate::engine::server::Server;
+use crate::engine::server::pause::PauseReason;
+use crate::persistence::aof;
+
+impl Replication {
+    /// FAILOVER. The gate is held.
+    pub(super) fn begin_failover(
+        &self,
+        server: &'static Server,
+        data: &mut Data,
+        request: FailoverRequest,
+    ) -> Result<(), Failure> {
+        let (is_replica, positions) = (self.link().is_some(), self.positions());
+        self.failover.lock().begin(request, data.now_ms, is_replica, &positions)?;
+        server.pause_clients(PauseReason::Failover, i64::MAX, false, data.now_ms);
+        data.may_expire = false;
+        self.ask_replicas(server, server.log.last());
+        self.look_soon();
+        Ok(())
+    }
+
+    /// FAILOVER ABORT. The gate is held.
+    pub(super) fn abort_failover(
+        &self,
+        server: &'static Server,
+        data: &mut Data,
+    ) -> Result<(), Failure> {
+        let step = self.failover.lock().abort(BY_HAND);
+        self.carry_on(server, data, step.ok_or("ERR No failover in progress.")?);
+        Ok(())
+    }
+
+    /// Looks whether a failover can go on. Nothing is held.
+    pub(super) fn look_at_failover(&self, server: &'static Server, data: &mut Data) {
+        // Nothing can go on while a script that has the gate's keys is paused.
+        if self.failover_phase() != FailoverPhase::WaitingForSync || !data.hold_gate() {
+            return;
+        }
+        let end = self.settled_end(server);
+        let step = self.failover.lock().look(data.now_ms, end, &self.positions());
+        self.carry_on(server, data, step);
+        data.release();
+    }
+
+    /// The server that was asked to lead has answered. `data` has not entered.
+    pub(super) fn target_answered(&self, server: &'static Server, data: &mut Data, leads: bool) {
+        if self.failover_phase() != FailoverPhase::InProgress {
+            return;
+        }
+        data.enter();
+        data.hold_gate_anyway();
+        let step = self.failover.lock().answered(leads);
+        self.carry_on(server, data, step);
+        data.release();
+        data.leave();
+    }
+
+    /// Does what the failover comes to. The gate is held.
+    fn carry_on(&self, server: &'static Server, data: &mut Data, step: FailoverStep) {
+        match step {
+            FailoverStep::Wait => return,
+            FailoverStep::HandOver(Target { host, port }) => {
+                if let Err(error) = self.follow(server, host, port) {
+                    // It is still the primary.
+                    let step = self.failover.lock().abort(&error);
+                    step.into_iter().for_each(|_| server.unpause_clients(PauseReason::Failover));
+                }
+            }
+            FailoverStep::GiveUp { leads_again } => {
+                if leads_again {
+                    self.lead(server);
+                }
+                server.unpause_clients(PauseReason::Failover);
+            }
+            FailoverStep::Done => server.unpause_clients(PauseReason::Failover),
+        }
+        data.recorder.refresh();
+        data.may_expire = server.may_expire(data.now_ms);
+    }
+
+    pub fn failover_phase(&self) -> FailoverPhase {
+        self.failover.lock().phase()
+    }
+
+    /// Whether all replicas have all there is. `None`: it is not known yet how much that is.
+    pub fn all_have(&self, server: &'static Server) -> Option<bool> {
+        let end = self.settled_end(server)?;
+        Some(self.replicas.lock().iter().all(|replica| replica.acked() == end))
+    }
+
+    /// The offset behind everything that was changed and told; `None`: it is not all in the stream
+    /// yet.
+    pub fn settled_end(&self, server: &'static Server) -> Option<u64> {
+        let last = server.log.last();
+        if !server.feed.takes_log() || self.fed.load(Ordering::SeqCst) >= last {
+            return Some(server.feed.end_offset());
+        }
+        let note = move |_| {
+            Self::of(server).fed.fetch_max(last, Ordering::SeqCst);
+        };
+        if let Err(error) = aof::reach_in_feed(server, last, note) {
+            log::warn!("Can't tell how far the stream is: {error}");
+        }
+        None
+    }
+
+    /// Has replicas say how far they are, behind this record.
+    pub fn ask_replicas(&self, server: &'static Server, number: u64) {
+        let ask = move |_| {
+            Self::of(server).fed.fetch_max(number, Ordering::SeqCst);
+            server.feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
+        };
+        if let Err(error) = aof::reach_in_feed(server, number, ask) {
+            log::warn!("Can't ask replicas how far they are: {error}");
+        }
+    }
+
+    fn positions(&self) -> Vec<ReplicaPosition> {
+        let position = |replica: &Arc<Replica>| ReplicaPosition {
+            address: Target {
+                host: replica.host(),
+                port: replica.port.load(Ordering::Relaxed) as u16,
+            },
+            is_online: replica.state() == ReplicaState::Online,
+            acked: replica.acked(),
+        };
+        self.replicas.lock().iter().map(position).collect()
+    }
+}

@@ -1,0 +1,390 @@
+//! FAILOVER, between Bobbins and with real Valkey servers at either end.
+
+use std::time::Duration;
+
+use bobbin_testkit::{Received, Reply, Server, until};
+
+/// Copies begin at once, and tests may look inside.
+const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+
+fn start() -> Server {
+    Server::bobbin(&ARGUMENTS)
+}
+
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
+}
+
+/// A field of INFO.
+fn info(server: &Server, field: &str) -> String {
+    let text = text(&server.connect().say("INFO everything"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+/// Whether it has a primary, and is connected to it.
+fn is_up(server: &Server) -> bool {
+    info(server, "role") == "slave" && info(server, "master_link_status") == "up"
+}
+
+fn follow(replica: &Server, primary: &Server) {
+    let port = primary.address().port();
+    let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
+    assert!(text(&reply).starts_with("OK"), "{reply:?}");
+}
+
+/// Waits until all these have all that the primary has.
+fn settle(primary: &Server, replicas: &[&Server]) {
+    until(|| {
+        let offset = info(primary, "master_repl_offset");
+        let has_it = |server: &&Server| {
+            info(server, "master_link_status") == "up"
+                && info(server, "master_repl_offset") == offset
+        };
+        replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset
+    });
+}
+
+fn same(servers: &[&Server]) {
+    let digests: Vec<_> =
+        servers.iter().map(|server| text(&server.connect().say("DEBUG DIGEST"))).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:#?}");
+}
+
+/// A primary with online replicas, and some keys.
+fn group(primary: &Server, replicas: &[&Server]) {
+    primary.connect().say("RPUSH list a b c");
+    replicas.iter().for_each(|replica| follow(replica, primary));
+    settle(primary, replicas);
+    until(|| info(primary, "slave0").contains("state=online"));
+    let last = format!("slave{}", replicas.len() - 1);
+    until(|| info(primary, &last).contains("state=online"));
+}
+
+fn failover(primary: &Server, words: &str) -> Reply {
+    primary.connect().say(format!("FAILOVER {words}").trim())
+}
+
+fn to(target: &Server) -> String {
+    format!("TO 127.0.0.1 {}", target.address().port())
+}
+
+/// The replica takes over, and the others go on without a copy.
+fn hands_over(old: &Server, new: &Server, third: &Server) {
+    group(old, &[new, third]);
+    let (full, partial) = (info(new, "sync_full"), info(new, "sync_partial_ok"));
+    old.connect().say("SET before 1");
+    assert_eq!(failover(old, &to(new)), Reply::simple("OK"));
+    until(|| info(old, "master_failover_state") == "no-failover");
+    assert_eq!((info(old, "role"), info(new, "role")), ("slave".into(), "master".into()));
+    follow(third, new);
+    new.connect().say("SET after 1");
+    settle(new, &[old, third]);
+    let partial: u64 = partial.parse().expect("a number");
+    assert_eq!(info(new, "sync_partial_ok"), (partial + 2).to_string());
+    assert_eq!(info(new, "sync_full"), full);
+    same(&[old, new, third]);
+    assert_eq!(old.connect().say("GET after"), Reply::bulk("1"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_takes_over_and_the_old_primary_follows_without_a_copy() {
+    let (old, new, third) = (start(), start(), start());
+    hands_over(&old, &new, &third);
+    assert!(old.log().contains("is synced, failing over."));
+    assert!(new.log().contains("PRIMARY MODE enabled (failover request from"));
+    // And back, to any replica.
+    assert_eq!(failover(&new, ""), Reply::simple("OK"));
+    until(|| info(&new, "master_failover_state") == "no-failover");
+    assert_eq!(info(&new, "role"), "slave");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn real_servers_take_over_and_hand_over() {
+    hands_over(&start(), &Server::valkey(&ARGUMENTS), &start());
+    hands_over(&Server::valkey(&ARGUMENTS), &start(), &start());
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn writes_wait_until_it_is_over() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    replica.signal("STOP");
+    let mut writer = primary.connect();
+    writer.say("SET a 1");
+    let mut blocked = primary.connect();
+    blocked.send(&["BLPOP", "none", "0"]).expect("it is sent");
+    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    assert_eq!(info(&primary, "master_failover_state"), "waiting-for-sync");
+    assert_eq!(info(&primary, "paused_reason"), "failover_in_progress");
+    writer.send(&["SET", "a", "2"]).expect("it is sent");
+    // It is no pause of a client's, and none of a client's ends it.
+    for line in ["CLIENT PAUSE 10 ALL", "CLIENT UNPAUSE"] {
+        assert_eq!(primary.connect().say(line), Reply::simple("OK"));
+    }
+    let Ok(Received::Nothing) = writer.receive_within(Duration::from_millis(150)) else {
+        panic!("a write did not wait")
+    };
+    assert_eq!(primary.connect().say("GET a"), Reply::bulk("1"));
+    for (line, error) in [
+        ("REPLICAOF NO ONE", "ERR REPLICAOF not allowed while failing over."),
+        ("FAILOVER", "ERR FAILOVER already in progress."),
+        ("PSYNC ? -1", "NOMASTERLINK Can't SYNC while failing over"),
+    ] {
+        assert_eq!(primary.connect().say(line), Reply::error(error), "{line}");
+    }
+    // Given up: they go on.
+    assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
+    assert_eq!(writer.receive().expect("it answers"), Reply::simple("OK"));
+    assert_eq!(info(&primary, "master_failover_state"), "no-failover");
+    // Done: they are told to go elsewhere.
+    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    writer.send(&["SET", "a", "3"]).expect("it is sent");
+    replica.signal("CONT");
+    let refused = Reply::error("READONLY You can't write against a read only replica.");
+    assert_eq!(writer.receive().expect("it answers"), refused);
+    let dismissed = "UNBLOCKED force unblock from blocking operation, instance state changed \
+                     (master -> replica?)";
+    assert_eq!(blocked.receive().expect("it answers"), Reply::error(dismissed));
+    assert!(blocked.receive().is_err(), "it is closed");
+    until(|| is_up(&primary));
+    assert_eq!(replica.connect().say("GET a"), Reply::bulk("2"));
+    assert_eq!(info(&replica, "sync_full"), "0");
+    same(&[&primary, &replica]);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn when_the_time_is_over_it_is_given_up_or_forced() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    replica.signal("STOP");
+    primary.connect().say("SET a 1");
+    assert_eq!(failover(&primary, &format!("{} TIMEOUT 50", to(&replica))), Reply::simple("OK"));
+    until(|| info(&primary, "master_failover_state") == "no-failover");
+    assert!(primary.log().contains("aborted: Replica never caught up before timeout"));
+    assert_eq!(primary.connect().say("SET a 2"), Reply::simple("OK"));
+    let words = format!("{} TIMEOUT 50 FORCE", to(&replica));
+    assert_eq!(failover(&primary, &words), Reply::simple("OK"));
+    until(|| info(&primary, "master_failover_state") == "failover-in-progress");
+    assert_eq!(info(&primary, "role"), "slave");
+    // It may still be called off, and leads again.
+    assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
+    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(primary.connect().say("SET a 3"), Reply::simple("OK"));
+    assert!(primary.log().contains("time out exceeded, failing over."));
+    replica.signal("CONT");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_target_that_refuses_leaves_the_primary_as_it_was() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    replica.connect().say("ACL SETUSER default -psync");
+    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    until(|| primary.log().contains("aborted: Failover target rejected psync request"));
+    until(|| info(&primary, "master_failover_state") == "no-failover");
+    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(primary.connect().say("SET a 1"), Reply::simple("OK"));
+    settle(&primary, &[&replica]);
+    same(&[&primary, &replica]);
+}
+
+/// What FAILOVER and its PSYNC refuse: with what, and with which words.
+fn refusals(primary: &Server, replica: &Server) -> Vec<(String, Reply)> {
+    let port = replica.address().port().to_string();
+    let mut replies = Vec::new();
+    let mut ask = |server: &Server, line: &str| {
+        let reply = server.connect().say(&line.replace("PORT", &port));
+        replies.push((line.to_owned(), reply));
+    };
+    ask(primary, "FAILOVER");
+    for has_replica in [false, true] {
+        if has_replica {
+            group(primary, &[replica]);
+        }
+        for words in [
+            "ABORT",
+            "ABORT NOW",
+            "FORCE TIMEOUT 100",
+            "TO 127.0.0.1 PORT FORCE",
+            "TO invalidhost PORT",
+            "TO 127.0.0.1 port",
+            "TO 127.0.0.1 -7",
+            "TIMEOUT 0",
+            "TIMEOUT x",
+            "TO 127.0.0.1 PORT TO 127.0.0.1 PORT",
+        ] {
+            ask(primary, &format!("FAILOVER {words}"));
+        }
+    }
+    ask(replica, "FAILOVER");
+    ask(primary, "PSYNC x 1 FAILOVER");
+    ask(replica, "PSYNC x 1 FAILOVER");
+    let mut client = primary.connect();
+    for line in ["MULTI", "FAILOVER ABORT", "FAILOVER TIMEOUT 1 NOW", "EXEC"] {
+        replies.push((line.to_owned(), client.say(line)));
+    }
+    replies
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_makes_no_sense_is_refused_as_by_valkey() {
+    let expected = refusals(&Server::valkey(&ARGUMENTS), &Server::valkey(&ARGUMENTS));
+    let found = refusals(&start(), &start());
+    for (expected, found) in expected.iter().zip(&found) {
+        assert!(expected == found, "{}: {} {}", found.0, shown(&expected.1), shown(&found.1));
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+fn shown(reply: &Reply) -> String {
+    reply.bytes().map_or_else(|| format!("{reply:?}"), |_| text(reply))
+}
+
+/// The names of a section's fields, one a line. What differs from server to server is masked.
+fn fields(server: &Server, section: &str) -> String {
+    let text = text(&server.connect().say(&format!("INFO {section}")));
+    let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned() + "\n";
+    text.lines().map(name).collect()
+}
+
+/// What INFO tells of replication and of files has the names and the order of Valkey.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn info_has_the_fields_of_valkey() {
+    let told = |start: &dyn Fn(&[&str]) -> Server| {
+        let logged = [&ARGUMENTS[..], &["--appendonly", "yes"]].concat();
+        let (primary, replica) = (start(&ARGUMENTS), start(&logged));
+        let mut told = Vec::new();
+        let mut ask = |server: &Server, when: &str| {
+            for section in ["replication", "persistence"] {
+                told.push((when.to_owned(), fields(server, section)));
+            }
+        };
+        ask(&primary, "alone");
+        replica.connect().say(&format!("REPLICAOF 127.0.0.1 {}", primary.address().port()));
+        settle(&primary, &[&replica]);
+        let is_over = |field: &str| info(&replica, field) == "0";
+        until(|| is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled"));
+        primary.connect().say("CONFIG SET min-replicas-to-write 1");
+        ask(&primary, "as a primary");
+        ask(&replica, "as a replica");
+        drop(primary);
+        until(|| info(&replica, "master_link_status") == "down");
+        ask(&replica, "alone as a replica");
+        told
+    };
+    let expected = told(&Server::valkey);
+    let found = told(&Server::bobbin);
+    for ((when, expected), (_, found)) in expected.iter().zip(&found) {
+        // What a cut keeps is a matter of ours alone.
+        assert_eq!(&found.replace("rdb_current_kept_bytes\n", ""), expected, "{when}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn client_kill_cuts_links_at_both_ends() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    for (server, class, ended) in [
+        (&replica, "primary", 1),
+        (&replica, "replica", 0),
+        (&primary, "slave", 1),
+        (&primary, "master", 0),
+    ] {
+        let reply = server.connect().say(&format!("CLIENT KILL TYPE {class}"));
+        assert_eq!(reply, Reply::integer(ended), "{class}");
+        settle(&primary, &[&replica]);
+    }
+    assert_eq!(info(&primary, "sync_full"), "1");
+    until(|| info(&primary, "sync_partial_ok") == "2");
+}
+
+/// What changes parts is refused where it would be half done, or takes effect as a whole.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn parts_change_between_units_alone() {
+    let (primary, replica) = (start(), start());
+    group(&primary, &[&replica]);
+    let mut client = primary.connect();
+    for command in ["REPLICAOF", "FAILOVER", "SHUTDOWN"] {
+        let script = format!("return redis.pcall('{command}', 'no', 'one').err");
+        let reply = client.call(&["EVAL", &script, "0"]).expect("it answers");
+        assert!(text(&reply).contains("not allowed from script"), "{reply:?}");
+    }
+    // What a transaction does behind FAILOVER is still the primary's.
+    for line in ["MULTI", "SET a 1", "FAILOVER", "SET b 2"] {
+        client.say(line);
+    }
+    let ok = Reply::simple("OK");
+    assert_eq!(client.say("EXEC"), Reply::array(vec![ok.clone(), ok.clone(), ok]));
+    until(|| is_up(&primary));
+    assert_eq!(replica.connect().say("GET b"), Reply::bulk("2"));
+    assert_eq!(info(&replica, "sync_full"), "0");
+    same(&[&primary, &replica]);
+    // And what it does behind REPLICAOF is for nobody, or a primary's again.
+    let refused = Reply::error("ERR Command not allowed inside a transaction");
+    let mut client = replica.connect();
+    client.say("MULTI");
+    assert_eq!(client.say("SHUTDOWN"), refused);
+    client.say("DISCARD");
+    let port = replica.address().port();
+    let mut client = primary.connect();
+    for line in ["MULTI", "REPLICAOF NO ONE", "SET c 3", "EXEC"] {
+        client.say(line);
+    }
+    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(client.say("GET c"), Reply::bulk("3"));
+    for line in ["MULTI", &format!("REPLICAOF 127.0.0.1 {port}"), "SET d 4", "EXEC"] {
+        client.say(line);
+    }
+    replica.connect().say("SET e 5");
+    settle(&replica, &[&primary]);
+    same(&[&primary, &replica]);
+}
+
+/// A script that takes long keeps what it has: who changes parts is told, or waits for it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_slow_script_is_not_cut_in_two() {
+    let arguments = [&ARGUMENTS[..], &["--busy-reply-threshold", "20"]].concat();
+    let (primary, replica) = (Server::bobbin(&arguments), start());
+    group(&primary, &[&replica]);
+    for writes in [false, true] {
+        let mut busy = primary.connect();
+        let script = if writes {
+            "redis.call('SET', KEYS[1], 1) while redis.call('EXISTS', KEYS[2]) == 0 do end"
+        } else {
+            "while redis.call('EXISTS', KEYS[2]) == 0 do end"
+        };
+        if writes {
+            // It ends by itself.
+            let script = "redis.call('SET', KEYS[1], 1) \
+                          local n = 0 while n < 30000000 do n = n + 1 end \
+                          redis.call('SET', KEYS[2], 1)";
+            busy.send(&["EVAL", script, "2", "k", "end"]).expect("it is sent");
+        } else {
+            busy.send(&["EVAL", script, "2", "k", "end"]).expect("it is sent");
+        }
+        until(|| text(&primary.connect().say("GET a")).starts_with("BUSY"));
+        let port = replica.address().port();
+        for line in ["FAILOVER", "REPLICAOF NO ONE", &format!("REPLICAOF 127.0.0.1 {port}")] {
+            let reply = text(&primary.connect().say(line));
+            assert!(reply.starts_with("BUSY"), "{line}: {reply}");
+        }
+        if !writes {
+            assert_eq!(primary.connect().say("SCRIPT KILL"), Reply::simple("OK"));
+        }
+        drop(busy.receive());
+    }
+    until(|| failover(&primary, "") == Reply::simple("OK"));
+    until(|| is_up(&primary));
+    same(&[&primary, &replica]);
+}

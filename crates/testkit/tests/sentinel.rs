@@ -1,0 +1,99 @@
+//! Real Sentinels watch Bobbin nodes, and have a replica take over when the primary fails.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bobbin_testkit::server::sentinel::Sentinels;
+use bobbin_testkit::{Connection, Received, Reply, Server, until};
+
+const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
+/// For how long a client waits for a reply.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A primary with two replicas.
+fn nodes() -> [Server; 3] {
+    let primary = Server::bobbin(&ARGUMENTS);
+    let port = primary.address().port().to_string();
+    let replica =
+        || Server::bobbin(&[&ARGUMENTS[..], &["--replicaof", "127.0.0.1", &port]].concat());
+    let nodes = [primary, replica(), replica()];
+    until(|| nodes[1..].iter().all(|node| info(node, "master_link_status") == "up"));
+    nodes
+}
+
+/// A field of INFO; empty where there is none.
+fn info(server: &Server, field: &str) -> String {
+    let text = server.connect().say("INFO").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_default().to_owned()
+}
+
+/// Writes keys until the primary fails. `confirmed` gets the number of each that both replicas
+/// have.
+fn write(mut client: Connection, confirmed: &Mutex<Vec<u32>>) {
+    let mut answers = |words: &[&str], expected: Reply| {
+        client.send(words)?;
+        Ok::<_, std::io::Error>(client.receive_within(SILENCE)? == Received::Reply(expected))
+    };
+    for number in 0.. {
+        let key = number.to_string();
+        match answers(&["SET", &key, &key], Reply::simple("OK")) {
+            Ok(true) => {}
+            Ok(false) | Err(_) => return,
+        }
+        match answers(&["WAIT", "2", "1000"], Reply::integer(2)) {
+            Ok(true) => confirmed.lock().unwrap().push(number),
+            Ok(false) | Err(_) => return,
+        }
+    }
+}
+
+/// The primary fails while a client writes. Returns the node that took over, once it was seen to
+/// have all that was confirmed.
+fn fail_over<'a>(sentinels: &Sentinels, nodes: &'a [Server; 3], signal: &str) -> &'a Server {
+    let old = nodes[0].address().port();
+    let confirmed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(nodes[0].connect(), &confirmed));
+        until(|| confirmed.lock().unwrap().len() >= 200);
+        nodes[0].signal(signal);
+        until(|| sentinels.primary_port().is_some_and(|port| port != old));
+    });
+    let port = sentinels.primary_port().expect("they agree");
+    let new = nodes.iter().find(|node| node.address().port() == port).expect("it is ours");
+    let mut client = new.connect();
+    until(|| client.say("SET after 1") == Reply::simple("OK"));
+    for number in confirmed.into_inner().unwrap() {
+        let key = number.to_string();
+        assert_eq!(client.say(&format!("GET {key}")), Reply::bulk(key), "WAIT confirmed it");
+    }
+    new
+}
+
+/// The node that is no primary follows the new one without a copy.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_takes_over_when_the_primary_is_killed() {
+    let nodes = nodes();
+    let sentinels = Sentinels::watch("valkey-server", 3, &nodes[0], 2);
+    let new = fail_over(&sentinels, &nodes, "KILL");
+    let port = new.address().port();
+    let other = nodes[1..].iter().find(|node| node.address().port() != port).expect("there is one");
+    until(|| info(other, "master_port") == port.to_string());
+    until(|| other.connect().say("GET after") == Reply::bulk("1"));
+    assert_eq!((info(new, "sync_full"), info(new, "sync_partial_ok")), ("0".into(), "1".into()));
+}
+
+/// A primary that comes back follows the one that took over.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_primary_that_stood_still_follows_the_new_one() {
+    let nodes = nodes();
+    let sentinels = Sentinels::watch("redis-server", 3, &nodes[0], 2);
+    let new = fail_over(&sentinels, &nodes, "STOP");
+    nodes[0].signal("CONT");
+    let port = new.address().port().to_string();
+    until(|| info(&nodes[0], "master_port") == port);
+    until(|| nodes[0].connect().say("GET after") == Reply::bulk("1"));
+    assert_eq!(info(&nodes[0], "role"), "slave");
+}

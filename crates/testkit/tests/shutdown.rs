@@ -1,0 +1,179 @@
+//! The server's end waits for replicas: by SHUTDOWN and by signals.
+
+use std::time::Duration;
+
+use bobbin_testkit::{Connection, Received, Reply, Server, until};
+
+const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
+/// More than any test waits.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
+}
+
+/// A field of INFO, if it is there.
+fn field(client: &mut Connection, field: &str) -> Option<String> {
+    let text = text(&client.say("INFO everything"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.map(str::to_owned)
+}
+
+fn info(server: &Server, name: &str) -> String {
+    field(&mut server.connect(), name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// A primary and a replica that is stopped, and does not have the last write.
+fn with_late_replica(replica: &Server, arguments: &[&str]) -> Server {
+    let primary = Server::bobbin(&[&ARGUMENTS, arguments].concat());
+    let port = primary.address().port();
+    replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
+    until(|| info(&primary, "connected_slaves") == "1");
+    until(|| info(&primary, "slave0").contains("state=online"));
+    primary.connect().say("SET k 1");
+    until(|| info(replica, "master_repl_offset") == info(&primary, "master_repl_offset"));
+    replica.signal("STOP");
+    primary.connect().say("INCR k");
+    primary
+}
+
+fn waits(primary: &Server) {
+    until(|| field(&mut primary.connect(), "shutdown_in_milliseconds").is_some());
+}
+
+/// What the replica lacks arrives, and then the server ends.
+fn ends_when_replica_has_all(replica: &Server, by_signal: bool) {
+    let mut primary = with_late_replica(replica, &["--shutdown-timeout", "300"]);
+    let (mut writer, mut client) = (primary.connect(), primary.connect());
+    if by_signal {
+        primary.signal("TERM");
+    } else {
+        client.send(&["SHUTDOWN"]).expect("it is sent");
+    }
+    waits(&primary);
+    assert_eq!(info(&primary, "paused_reason"), "shutdown_in_progress");
+    writer.send(&["INCR", "k"]).expect("it is sent");
+    let Ok(Received::Nothing) = writer.receive_within(Duration::from_millis(50)) else {
+        panic!("a write did not wait")
+    };
+    replica.signal("CONT");
+    let status = primary.wait(LIMIT).expect("it ends");
+    assert!(status.success());
+    assert_eq!(replica.connect().say("GET k"), Reply::bulk("2"));
+    let log = primary.log();
+    assert!(log.contains("Waiting for replicas before shutting down."), "{log}");
+    assert!(log.contains("1 of 1 replicas are in sync when shutting down."), "{log}");
+    assert!(!log.contains("Lagging replica"), "{log}");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_ends_once_replicas_have_everything() {
+    ends_when_replica_has_all(&Server::bobbin(&[]), true);
+    ends_when_replica_has_all(&Server::valkey(&[]), false);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_ends_when_the_time_is_over() {
+    let replica = Server::bobbin(&[]);
+    let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "1"]);
+    primary.signal("TERM");
+    assert!(primary.wait(LIMIT).expect("it ends").success());
+    assert!(primary.log().contains("Lagging replica 127.0.0.1:"), "{}", primary.log());
+    assert!(primary.log().contains("0 of 1 replicas are in sync when shutting down."));
+}
+
+/// NOW, also where another one waits already; `shutdown-on-sigterm now`; and without a time.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nobody_has_to_wait() {
+    let replica = Server::bobbin(&[]);
+    for (arguments, line, other) in [
+        (&["--shutdown-timeout", "300"][..], "SHUTDOWN NOW", ""),
+        (&["--shutdown-timeout", "300"], "SHUTDOWN", "SHUTDOWN NOW"),
+        (&["--shutdown-timeout", "300", "--shutdown-on-sigterm", "now"], "", ""),
+        (&["--shutdown-timeout", "0"], "", ""),
+    ] {
+        let mut primary = with_late_replica(&replica, arguments);
+        let mut clients = [primary.connect(), primary.connect()];
+        match line {
+            "" => primary.signal("TERM"),
+            _ => clients[0].send(&line.split(' ').collect::<Vec<_>>()).expect("it is sent"),
+        }
+        if !other.is_empty() {
+            waits(&primary);
+            clients[1].send(&other.split(' ').collect::<Vec<_>>()).expect("it is sent");
+        }
+        assert!(primary.wait(LIMIT).expect("it ends").success(), "{line}");
+        replica.signal("CONT");
+        replica.connect().say("REPLICAOF NO ONE");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_insists_ends_it_at_once() {
+    let replica = Server::bobbin(&[]);
+    let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
+    primary.signal("TERM");
+    waits(&primary);
+    primary.signal("INT");
+    assert_eq!(primary.wait(LIMIT).expect("it ends").code(), Some(1));
+    assert!(primary.log().contains("Received SIGINT again"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_can_be_called_off_while_it_waits() {
+    let replica = Server::bobbin(&[]);
+    let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
+    let mut clients = [primary.connect(), primary.connect(), primary.connect()];
+    clients[0].send(&["SHUTDOWN"]).expect("it is sent");
+    waits(&primary);
+    clients[1].send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
+    until(|| info(&primary, "blocked_clients") == "2");
+    clients[2].send(&["INCR", "k"]).expect("it is sent");
+    assert_eq!(primary.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
+    let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+    for client in &mut clients[..2] {
+        assert_eq!(client.receive().expect("it answers"), refused);
+    }
+    assert_eq!(clients[2].receive().expect("it answers"), Reply::integer(3));
+    assert!(primary.log().contains("Shutdown manually aborted."));
+    let none = Reply::error("ERR No shutdown in progress.");
+    assert_eq!(primary.connect().say("SHUTDOWN ABORT"), none);
+    assert!(primary.is_running());
+}
+
+/// A log without a base keeps the server from ending, once replicas have everything.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn all_who_asked_are_told_when_it_cannot_end() {
+    let replica = Server::bobbin(&[]);
+    let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
+    let mut clients = [primary.connect(), primary.connect()];
+    for client in &mut clients {
+        client.send(&["SHUTDOWN"]).expect("it is sent");
+    }
+    until(|| info(&primary, "blocked_clients") == "2");
+    for line in ["CONFIG SET rdb-key-save-delay 30000000", "CONFIG SET appendonly yes"] {
+        assert_eq!(primary.connect().say(line), Reply::simple("OK"));
+    }
+    replica.signal("CONT");
+    for client in &mut clients {
+        let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+        assert_eq!(client.receive().expect("it answers"), refused);
+    }
+    let log = primary.log();
+    for line in [
+        "1 of 1 replicas are in sync",
+        "Writing initial AOF, can't exit",
+        "Errors trying to shut down the server",
+    ] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    assert_eq!(primary.connect().say("SET k 5"), Reply::simple("OK"));
+    primary.connect().send(&["SHUTDOWN", "NOSAVE", "FORCE", "NOW"]).expect("it is sent");
+    assert!(primary.wait(LIMIT).is_some());
+}
