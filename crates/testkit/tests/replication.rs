@@ -208,6 +208,16 @@ fn a_replica_reads_and_does_not_write() {
     let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
     let reply = client.call(&script).expect("it answers");
     assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    // What it carried out counts as its own.
+    client.say("CONFIG RESETSTAT");
+    primary.connect().say("SPOP nothing");
+    for line in ["SADD set a b c", "SPOP set 2"] {
+        primary.connect().say(line);
+    }
+    settle(&primary, &[&replica]);
+    let calls = |name: &str| info(&replica, &format!("cmdstat_{name}"));
+    assert!(calls("sadd").starts_with("calls=1,"), "{}", calls("sadd"));
+    assert!(calls("srem").starts_with("calls=1,"), "{}", calls("srem"));
     // It is there until the primary says otherwise, and nobody sees it.
     primary.connect().say("SET passing value PX 50");
     settle(&primary, &[&replica]);
@@ -228,6 +238,8 @@ fn wait_counts_replicas_that_have_the_write() {
     assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
     replicas.iter().for_each(|replica| follow(replica, &primary));
     settle(&primary, &[&replicas[0], &replicas[1]]);
+    // The copy has what was written before there was a stream.
+    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
     for round in 0..20 {
         client.say(&format!("SET a {round}"));
         assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));

@@ -15,6 +15,7 @@ use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
 use crate::persistence::aof::rewrite;
 use crate::persistence::{Persistence, aof};
+use crate::replication::Replication;
 use crate::worker::{listen, pool, watchdog};
 
 fn get(call: &mut Call<'_>) -> Outcome {
@@ -127,6 +128,7 @@ fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(),
                 );
             }
         }
+        Effect::MinReplicas => Replication::of(server).follow_count(server),
         Effect::OomScore => server.services.oom_score.lock().apply(config)?,
         Effect::OpenFiles => raise_open_files(server, config)?,
         Effect::Password => server.follow_requirepass(),

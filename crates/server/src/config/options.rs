@@ -446,9 +446,9 @@ options! {
         /// Port to be listed with.
         replica_announce_port = integer(0, 65535, 0) => Full, aliases "slave-announce-port";
         /// Replicas without which writes are refused.
-        min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write";
+        min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write", then MinReplicas;
         /// Seconds such a replica may lag.
-        min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag";
+        min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag", then MinReplicas;
     }
 
     section "cluster" {

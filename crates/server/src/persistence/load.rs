@@ -56,7 +56,8 @@ pub struct Loaded {
 }
 
 /// Loads the snapshot that the configuration names, if there is one, while clients are told to
-/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
+/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server
+/// meanwhile.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     let name = server.config.dbfilename();
     let path = Path::new(OsStr::from_bytes(&name));

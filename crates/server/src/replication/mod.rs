@@ -47,8 +47,8 @@ pub struct Replication {
     link: Mutex<Option<Arc<Link>>>,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
-    /// When the stream gets the next PING (Unix ms).
-    ping_ms: AtomicI64,
+    /// When the stream got a PING last, or began (Unix ms).
+    pinged_ms: AtomicI64,
     /// When the last replica went (Unix ms).
     alone_since_ms: AtomicI64,
     /// Clients of WAIT.
@@ -124,7 +124,7 @@ impl Default for Replication {
             replicas: Mutex::default(),
             link: Mutex::default(),
             due_ms: AtomicI64::new(0),
-            ping_ms: AtomicI64::new(0),
+            pinged_ms: AtomicI64::new(i64::MAX),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
             failover: Mutex::default(),
@@ -200,13 +200,14 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        self.follow_count(server);
         blocking::dismiss_all(server);
         self.dismiss(server);
         Ok(())
     }
 
-    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
-    /// Nobody is served yet, and nothing is held.
+    /// Goes on with the stream where the file was that the server has loaded, if the file says
+    /// that. Nobody is served yet, and nothing is held.
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
@@ -274,6 +275,7 @@ impl Replication {
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
+        self.follow_count(server);
         server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
         if server.feed.is_on()
@@ -306,7 +308,7 @@ impl Replication {
     }
 
     /// Refuses writes as long as there are too few replicas for `min-replicas-to-write`.
-    pub(super) fn follow_count(&self, server: &Server) {
+    pub fn follow_count(&self, server: &Server) {
         let config = &server.config;
         let wanted = config.min_replicas_to_write() as usize;
         let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
@@ -437,12 +439,13 @@ impl Replication {
 
     /// Has the stream tell replicas that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
+        let pinged_ms = self.pinged_ms.fetch_min(now_ms, Ordering::Relaxed);
+        let period_ms = server.config.repl_ping_replica_period() * 1000;
         if server.feed.is_on()
             && !self.stream_stands_still(server)
-            && now_ms >= self.ping_ms.load(Ordering::Relaxed)
+            && now_ms.saturating_sub(pinged_ms) >= period_ms
         {
-            let period_ms = server.config.repl_ping_replica_period() * 1000;
-            self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
+            self.pinged_ms.store(now_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);
             server.log.wake();
         }
@@ -474,8 +477,10 @@ impl Replication {
         let beside = transfer::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
-            let period_ms = server.config.repl_ping_replica_period() * 1000;
-            self.ping_ms.store(data.now_ms + period_ms, Ordering::Relaxed);
+            if self.link().is_none() {
+                server.feed.lead_from(server.log.last());
+            }
+            self.pinged_ms.store(data.now_ms, Ordering::Relaxed);
             aof::follow_readers(server);
             data.recorder.refresh();
         }

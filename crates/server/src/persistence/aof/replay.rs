@@ -8,6 +8,7 @@ use bobbin_store::Hash;
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
+use crate::base::clock::ticks;
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::call::{Context, Request};
@@ -22,10 +23,12 @@ use crate::engine::telemetry::stats::WorkerStats;
 pub(crate) struct Replay {
     server: &'static Server,
     pub(crate) data: Data,
-    stats: WorkerStats,
+    stats: Arc<WorkerStats>,
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
+    /// When the last command ended.
+    ticks: u64,
     /// Where the stream is, as the log says, and behind its last whole unit.
     place: LogPlace,
     whole_place: LogPlace,
@@ -38,9 +41,13 @@ impl Replay {
         Ok(Self::with(server, data.ok_or("too many threads")?))
     }
 
-    /// For the commands of a primary: what they change is logged, and those who listen are told.
+    /// For the commands of a primary: what they change is logged and counted, and those who listen
+    /// are told.
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
-        Ok(Self::with(server, background::data(server).ok_or("too many threads, or open files")?))
+        let data = background::data(server).ok_or("too many threads, or open files")?;
+        let replay = Self::with(server, data);
+        server.workers.count_also(&replay.stats);
+        Ok(replay)
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
@@ -51,10 +58,11 @@ impl Replay {
         Self {
             server,
             data,
-            stats: WorkerStats::new(server.registry.all().len()),
+            stats: Arc::new(WorkerStats::new(server.registry.all().len())),
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
+            ticks: 0,
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -100,6 +108,7 @@ impl Replay {
 
     /// Looks at the clock and at what the configuration says now.
     pub(crate) fn look_around(&mut self) {
+        self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
     }
@@ -133,10 +142,22 @@ impl Replay {
         first_hash: Hash,
     ) -> Result<(), String> {
         let executed = self.execute(args, command, first_hash);
+        let now = ticks();
+        if let Executed::Ran(command) = executed {
+            let track = self.server.config.latency_tracking();
+            self.stats.commands[command.id].executed(now - self.ticks, track);
+            self.stats.totals.commands.add(1);
+        }
+        self.ticks = now;
         let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
+    }
+
+    /// Adds what the commands did to the statistics.
+    pub(crate) fn count(&mut self) {
+        std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
     }
 
     fn forget_replies(&mut self) {
@@ -192,7 +213,7 @@ impl Replay {
     }
 
     /// Where the stream is behind what was carried out.
-    pub(crate) const fn place(&self) -> LogPlace {
+    pub(crate) const fn place_behind(&self) -> LogPlace {
         self.whole_place
     }
 
@@ -209,5 +230,11 @@ impl Replay {
     /// The commands to come are about this database.
     pub(crate) const fn select(&mut self, database: u32) {
         self.client.database = database;
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        self.server.workers.count_no_more(&self.stats);
     }
 }

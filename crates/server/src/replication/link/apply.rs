@@ -70,6 +70,7 @@ fn carry_out_entered(
     if !replay.is_in_transaction() {
         good = commands.len();
     }
+    replay.count();
     server.feed.set_relayed_database(replay.database());
     server.feed.append_relayed(&commands.bytes[..good]);
     remark_place(server, replay, remarked);
