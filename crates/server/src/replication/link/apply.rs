@@ -25,8 +25,8 @@ struct Prepared<'c> {
 const WINDOW: usize = 32;
 
 /// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
-/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how far
-/// the stream is.
+/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how
+/// far the stream is.
 pub(super) fn carry_out(
     server: &'static Server,
     link: &Link,
