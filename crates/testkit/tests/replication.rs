@@ -181,6 +181,8 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     settle(&old, &[&new, &third]);
     assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
     assert_eq!(info(&new, "role"), "master");
+    // What they go on from is kept, though nobody reads it for a while.
+    std::thread::sleep(Duration::from_millis(300));
     follow(&old, &new);
     follow(&third, &new);
     disturb(&mut new.connect(), 2, 500);
@@ -208,6 +210,16 @@ fn a_replica_reads_and_does_not_write() {
     let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
     let reply = client.call(&script).expect("it answers");
     assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    // What it carried out counts as its own.
+    client.say("CONFIG RESETSTAT");
+    primary.connect().say("SPOP nothing");
+    for line in ["SADD set a b c", "SPOP set 2"] {
+        primary.connect().say(line);
+    }
+    settle(&primary, &[&replica]);
+    let calls = |name: &str| info(&replica, &format!("cmdstat_{name}"));
+    assert!(calls("sadd").starts_with("calls=1,"), "{}", calls("sadd"));
+    assert!(calls("srem").starts_with("calls=1,"), "{}", calls("srem"));
     // It is there until the primary says otherwise, and nobody sees it.
     primary.connect().say("SET passing value PX 50");
     settle(&primary, &[&replica]);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::net::sockopt;
+
 use super::{Worker, touch};
 use crate::engine::client::ClientInfo;
 use crate::engine::client::feeder::{self, Feeding};
@@ -24,7 +26,7 @@ impl Worker {
         }
         let Some(feeder) = &mut connection.client.feeder else { return true };
         let room = OUTPUT_MAX.saturating_sub(connection.output.len());
-        if connection.closing || room == 0 {
+        if connection.closing {
             return true;
         }
         match feeder.fill(self.data.now_ms, room, &mut connection.output) {
@@ -55,9 +57,12 @@ impl Worker {
 
     /// Once a second: feeders look at the clock.
     pub(super) fn look_at_fed(&mut self) {
+        let gathers = self.server.config.repl_disable_tcp_nodelay();
         let Self { fed, connections, touched, .. } = self;
         fed.retain(|&slot| match connections.at(slot) {
             Some(connection) if connection.client.feeder.is_some() => {
+                // A Unix socket has no such thing.
+                sockopt::set_tcp_nodelay(&connection.socket, !gathers).ok();
                 touch(touched, connection);
                 true
             }

@@ -90,6 +90,9 @@ pub(super) fn may_run(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
+    if switches & Switch::LOADING_ASIDE != 0 && command.has(Flags::NO_ASYNC_LOADING) {
+        return Err(Failure::LOADING);
+    }
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
         return Err(server.scripts.busy_failure());
     }

@@ -29,6 +29,8 @@ pub struct Feed {
     log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
+    /// Bytes that are kept only because a reader is slow.
+    beyond_backlog: AtomicU64,
     /// The history of which the stream is a part.
     id: Mutex<HistoryId>,
     /// The database that the last command of a primary was about.
@@ -194,6 +196,7 @@ impl Feed {
         self.is_on.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
         *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
+        self.beyond_backlog.store(0, Ordering::Relaxed);
     }
 
     /// Appends the bytes of all records up to a number. They are not published. Returns the offset
@@ -217,6 +220,12 @@ impl Feed {
             return;
         }
         state.trim(backlog_max);
+        let kept = state.end - state.start;
+        let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
+        // Every thread that may evict reads it: it is mostly 0, and stays so.
+        if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
+            self.beyond_backlog.store(beyond, Ordering::Relaxed);
+        }
         let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
         let waiting: Vec<_> = state.readers.iter().filter(waits).cloned().collect();
         drop(state);
@@ -244,6 +253,11 @@ impl Feed {
     /// The offset of the first byte that is kept.
     pub fn start_offset(&self) -> u64 {
         self.state.lock().start
+    }
+
+    /// Bytes that are kept only because a reader is slow.
+    pub fn beyond_backlog(&self) -> usize {
+        self.beyond_backlog.load(Ordering::Relaxed) as usize
     }
 
     /// Bytes of memory.
@@ -410,10 +424,12 @@ mod tests {
             publish(&feed, 200_000);
         }
         assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
+        assert!((900_000..=1_000_000).contains(&feed.beyond_backlog()));
         drop(reader);
         feed.append(2001, &line);
         publish(&feed, 200_000);
         assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
+        assert_eq!(feed.beyond_backlog(), 0);
     }
 
     #[test]
