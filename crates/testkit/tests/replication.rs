@@ -210,6 +210,11 @@ fn a_replica_reads_and_does_not_write() {
     let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
     let reply = client.call(&script).expect("it answers");
     assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    // One that does not promise to write nothing may not begin.
+    let script = |head: &str| ["EVAL".to_owned(), format!("#!lua{head}\nreturn 1"), "0".into()];
+    assert_eq!(client.call(&script("")).expect("it answers"), refused);
+    let reply = client.call(&script(" flags=no-writes")).expect("it answers");
+    assert_eq!(reply, Reply::integer(1));
     // What it carried out counts as its own.
     client.say("CONFIG RESETSTAT");
     primary.connect().say("SPOP nothing");
@@ -287,6 +292,8 @@ fn writes_need_as_many_replicas_as_are_asked_for() {
     assert_eq!(client.say("GET a").is_null(), true);
     let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
     assert!(text(&script.expect("it answers")).starts_with("NOREPLICAS"));
+    let script = client.call(&["EVAL", "#!lua\nreturn 1", "0"]);
+    assert_eq!(script.expect("it answers"), refused);
     let replica = start(&[]);
     follow(&replica, &primary);
     until(|| client.say("SET a 1") == Reply::simple("OK"));
