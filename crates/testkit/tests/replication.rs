@@ -181,6 +181,8 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     settle(&old, &[&new, &third]);
     assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
     assert_eq!(info(&new, "role"), "master");
+    // What they go on from is kept, though nobody reads it for a while.
+    std::thread::sleep(Duration::from_millis(300));
     follow(&old, &new);
     follow(&third, &new);
     disturb(&mut new.connect(), 2, 500);

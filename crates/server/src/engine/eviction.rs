@@ -72,9 +72,9 @@ struct Candidate {
 }
 
 /// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
-/// not count, nor does what slow replicas keep of the stream beyond the backlog: evicting adds to it.
-/// Nor does what a cut keeps. That is freed when the cut is walked. If it counted,
-/// evicting keys that the cut has not reached would free nothing, and all keys would be evicted.
+/// not count, nor does what slow replicas keep of the stream beyond the backlog: evicting adds to
+/// that. Nor does what a cut keeps. That is freed when the cut is walked. If it counted, evicting
+/// keys that the cut has not reached would free nothing, and all keys would be evicted.
 fn counted(used: usize, server: &Server) -> usize {
     used.saturating_sub(not_counted(server))
 }

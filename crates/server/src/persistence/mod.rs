@@ -7,6 +7,7 @@
 pub mod aof;
 
 pub mod load;
+pub mod passing;
 pub mod points;
 pub mod position;
 pub mod save;
@@ -43,6 +44,8 @@ pub struct Persistence {
     /// -1: there was none.
     pub last_duration_s: AtomicI64,
     pub saves: AtomicU64,
+    /// How many copies for replicas are being written.
+    pub copies: AtomicU32,
     /// Of the save that is going on.
     pub written_keys: AtomicU64,
     /// When to look at the save points again.
@@ -113,6 +116,7 @@ impl Persistence {
             last_failed: AtomicBool::new(false),
             last_duration_s: AtomicI64::new(-1),
             saves: AtomicU64::new(0),
+            copies: AtomicU32::new(0),
             written_keys: AtomicU64::new(0),
             due_ms: AtomicI64::new(0),
             loading: FileLoading {
@@ -136,6 +140,11 @@ impl Persistence {
     /// Whether a save in the background is going on; SAVE's own is none.
     pub fn is_saving(&self) -> bool {
         self.running.lock().is_some()
+    }
+
+    /// Whether a snapshot is written in the background, be it for replicas.
+    pub fn is_writing(&self) -> bool {
+        self.is_saving() || self.copies.load(Ordering::Relaxed) > 0
     }
 
     /// Keys that the save that is going on has to write, and when it began (Unix ms).

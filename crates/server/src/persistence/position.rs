@@ -69,4 +69,4 @@ impl CutPosition {
 }
 
 /// How long the log's thread is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);

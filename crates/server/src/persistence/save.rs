@@ -213,6 +213,13 @@ pub fn remove_unfinished() {
     }
 }
 
+/// A name for a file that is no snapshot yet.
+pub(super) fn unfinished_name() -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(format!("{}{number}.rdb", unfinished_prefix()))
+}
+
 /// With what the names of this process's files begin that are no snapshots yet.
 fn unfinished_prefix() -> String {
     format!("temp-{}-", std::process::id())
@@ -228,9 +235,7 @@ struct SnapshotFile {
 
 impl SnapshotFile {
     fn create(server: &Server) -> io::Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("{}{number}.rdb", unfinished_prefix()));
+        let path = unfinished_name();
         // There may be one of a process that was killed and had the same number, as in a container.
         let file = files::create_anew(&path, DATA_MODE).inspect_err(|error| {
             let directory = std::env::current_dir().unwrap_or_default();

@@ -105,18 +105,17 @@ fn tell_of_replicas(server: &'static Server) {
     let end = server.feed.end_offset();
     let is_behind = |replica: &&Arc<Replica>| replica.acked() != end;
     for replica in replicas.iter().filter(is_behind) {
-        let (state, lag_s) = match replica.state() {
-            ReplicaState::Greets | ReplicaState::Waiting => ("wait_bgsave", 0),
-            ReplicaState::Receives => ("send_bulk", 0),
-            ReplicaState::Online => {
-                ("online", (server.clock.now_ms() - replica.acked_ms()).max(0) / 1000)
-            }
+        let state = replica.state();
+        let lag_s = match state {
+            ReplicaState::Online => (server.clock.now_ms() - replica.acked_ms()).max(0) / 1000,
+            _ => 0,
         };
         log::info!(
-            "Lagging replica {}:{} reported offset {} behind master, lag={lag_s}, state={state}.",
+            "Lagging replica {}:{} reported offset {} behind master, lag={lag_s}, state={}.",
             replica.host(),
             replica.port.load(Ordering::Relaxed),
             end.saturating_sub(replica.acked()),
+            state.name(),
         );
     }
     if !replicas.is_empty() {

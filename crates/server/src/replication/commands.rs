@@ -35,7 +35,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
     }
     let replicas = Replication::of(call.server).replicas();
     let online: Vec<_> =
-        replicas.iter().filter(|replica| replica.state() == ReplicaState::Online).collect();
+        replicas.iter().filter(|replica| replica.state() >= ReplicaState::Loads).collect();
     call.reply.array(3);
     call.reply.bulk(b"master");
     call.reply.integer(call.server.feed.published() as i64);
@@ -72,31 +72,35 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         take_over(call)?;
     }
     refuse_while_failing_over(call)?;
-    has_keys(call)?;
+    may_sync(call)?;
     let (server, now_ms) = (call.server, call.data.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         return Err(Failure::NOT_AN_INTEGER);
     };
     let feeder = feeder(call.client, server, now_ms);
-    let asks_for_all = call.args[1] == b"?";
+    let host = feeder.replica.host();
+    log::info!("Replica {host} asks for synchronization");
+    let asks_for_all = call.args[1].starts_with(b"?");
     let stream = u64::try_from(first_byte - 1)
         .ok()
         .filter(|_| !asks_for_all)
         .and_then(|offset| replication.reader(server, call.args[1], offset, &feeder.replica));
     if let Some(stream) = stream {
-        log::info!("Partial resynchronization request from {} accepted", feeder.replica.host());
+        log::info!("Partial resynchronization request from {host} accepted.");
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
-        let knows_id =
-            feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::PSYNC2 != 0;
+        let knows_id = feeder.replica.has(Capability::PSYNC2);
         let answer =
             if knows_id { format!("CONTINUE {}", server.feed.id()) } else { "CONTINUE".to_owned() };
         feeder.go_on(stream, now_ms);
         call.reply.simple(&answer);
         return Ok(());
     }
-    if !asks_for_all {
+    if asks_for_all {
+        log::info!("Full resync requested by replica {host}");
+    } else {
         replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
+        log_refusal(server, &host, call.args[1], first_byte);
     }
     full_sync(call, false)
 }
@@ -136,18 +140,53 @@ fn sync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     refuse_while_failing_over(call)?;
-    has_keys(call)?;
+    may_sync(call)?;
+    let feeder = feeder(call.client, call.server, call.data.now_ms);
+    log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
 
-/// A replica that is not connected with its primary has nothing to pass on: its history may be
-/// about to change.
-fn has_keys(call: &Call<'_>) -> Outcome {
-    match Replication::of(call.server).link() {
-        Some(link) if link.state() != LinkState::Connected => {
-            Err("NOMASTERLINK Can't SYNC while not connected with my master".into())
+/// A replica has something to give only as long as it has its primary.
+fn may_sync(call: &Call<'_>) -> Outcome {
+    let link = Replication::of(call.server).link();
+    if link.is_some_and(|link| link.state() != LinkState::Connected) {
+        return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
+    }
+    Ok(())
+}
+
+/// Says why a replica can't go on where it was.
+fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
+    let replication = Replication::of(server);
+    let (ours, earlier) = (server.feed.id().to_string(), replication.earlier());
+    let (earlier, end) = match earlier {
+        Some((id, end)) => (id.to_string(), end as i64 + 1),
+        None => ("0".repeat(40), -1),
+    };
+    let is_earlier = id.eq_ignore_ascii_case(earlier.as_bytes());
+    let is_ours = id.eq_ignore_ascii_case(ours.as_bytes());
+    if is_ours || is_earlier && first_byte <= end {
+        log::info!(
+            "Unable to partial resync with replica {host} for lack of backlog (Replica request \
+             was: {first_byte})."
+        );
+        if first_byte > server.feed.published() as i64 {
+            log::warn!(
+                "Warning: replica {host} tried to PSYNC with an offset that is greater than the \
+                 primary replication offset."
+            );
         }
-        _ => Ok(()),
+    } else if is_earlier {
+        log::info!(
+            "Partial resynchronization not accepted: Requested offset for second ID was \
+             {first_byte}, but I can reply up to {end}"
+        );
+    } else {
+        let id = id.escape_ascii();
+        log::info!(
+            "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for \
+             '{id}', my replication IDs are '{ours}' and '{earlier}')"
+        );
     }
 }
 
@@ -158,13 +197,9 @@ fn is_replica(call: &Call<'_>) -> bool {
 fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
     let (server, now_ms) = (call.server, call.data.now_ms);
     let feeder = feeder(call.client, server, now_ms);
-    if feeder.replica.capabilities.load(Ordering::Relaxed) & Capability::EOF == 0 {
-        if feeder.replica.wish().parts.is_filtered() {
-            return Err("ERR Filtered replica requires EOF capability".into());
-        }
-        return Err("ERR a full synchronization needs REPLCONF capa eof".into());
+    if feeder.replica.wish().parts.is_filtered() && !feeder.replica.has(Capability::EOF) {
+        return Err("ERR Filtered replica requires EOF capability".into());
     }
-    log::info!("Full resync requested by replica {}", feeder.replica.host());
     feeder.wait_for_copy(now_ms, is_plain);
     Ok(())
 }
@@ -220,7 +255,10 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             b"rdb-filter-only" => {
                 let parts =
                     Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
-                replica.set_wish(Wish { parts });
+                // What was asked for stays as it was.
+                if !is_replica {
+                    replica.set_wish(Wish { parts });
+                }
             }
             b"ack" => {
                 // No reply to this one.

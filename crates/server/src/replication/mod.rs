@@ -6,6 +6,7 @@
 //! what replicas and administrators say.
 
 pub mod commands;
+mod copying;
 mod failover;
 mod handover;
 pub mod history;
@@ -26,7 +27,7 @@ pub use self::failover::FailoverPhase;
 use self::history::History;
 use self::link::Link;
 use self::replica::{Replica, ReplicaState};
-use self::transfer::Transfer;
+use self::transfer::{Form, Transfer};
 use crate::config::OptionId;
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
@@ -420,18 +421,26 @@ impl Replication {
         if is_primary {
             self.ping(server, now_ms);
         }
+        // Their limits of time and output are looked at also while nothing happens.
+        let has_all = |replica: &&Arc<Replica>| replica.state() == ReplicaState::Online;
+        replicas.iter().filter(|replica| !has_all(replica)).for_each(|replica| {
+            feeder::wake(server, &replica.client);
+        });
         let waiting = transfer::waiting(&replicas);
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
         if waiting.is_empty()
             || server.switches.load() & busy != 0
             || rewrite::cut_is_busy(server)
-            || !is_time(server, &waiting, now_ms)
+            || !transfer::is_time(server, &waiting, now_ms)
         {
             return;
         }
         if data.hold_gate() {
-            if let Err(error) = self.begin_transfer(server, data, waiting) {
-                log::warn!("Can't begin a full synchronization: {error}");
+            if let Err(error) = self.begin_transfer(server, data, &waiting) {
+                log::warn!("BGSAVE for replication failed: {error}");
+                for replica in waiting {
+                    replica.refuse(server, "BGSAVE failed, replication can't continue");
+                }
             }
             data.release();
         }
@@ -472,9 +481,9 @@ impl Replication {
         &self,
         server: &'static Server,
         data: &mut Data,
-        replicas: Vec<Arc<Replica>>,
+        replicas: &[Arc<Replica>],
     ) -> Result<(), String> {
-        let beside = transfer::beside().map_err(|error| error.to_string())?;
+        let beside = copying::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
             if self.link().is_none() {
@@ -484,7 +493,7 @@ impl Replication {
             aof::follow_readers(server);
             data.recorder.refresh();
         }
-        let transfer = Arc::new(Transfer::new(server, &replicas));
+        let transfer = Arc::new(Transfer::new(server, replicas));
         let database = if self.link().is_some() {
             // All that is carried out is in the stream, and nothing else.
             transfer.begin(server.feed.end_offset());
@@ -497,7 +506,11 @@ impl Replication {
         let parts = transfer.wish().parts;
         let cut = parts.keys.then(|| server.begin_cut(data, "full synchronization"));
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
-        log::info!("Starting full synchronization of {} replicas", replicas.len());
+        let target = match transfer.form() {
+            Form::Marked(_) => "replicas sockets",
+            Form::Sized => "disk",
+        };
+        log::info!("Starting BGSAVE for SYNC with target: {target} using: normal sync");
         for replica in replicas {
             replica.receive(&transfer);
             feeder::wake(server, &replica.client);
@@ -518,14 +531,4 @@ impl Replication {
         let is_ours = history.holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
-}
-
-/// Whether no more replicas are awaited before the copy begins.
-fn is_time(server: &Server, waiting: &[Arc<Replica>], now_ms: i64) -> bool {
-    let config = &server.config;
-    let since_ms = waiting.iter().map(|replica| replica.since_ms()).min().unwrap_or(now_ms);
-    let delay_ms =
-        if config.repl_diskless_sync() { config.repl_diskless_sync_delay() * 1000 } else { 0 };
-    let enough = config.repl_diskless_sync_max_replicas() as usize;
-    now_ms - since_ms >= delay_ms || enough > 0 && waiting.len() >= enough
 }

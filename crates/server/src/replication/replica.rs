@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use bobbin_sync::Mutex;
 
 use super::Replication;
-use super::transfer::{Transfer, TransferState};
+use super::transfer::{Form, Transfer, TransferState};
 use super::wish::Wish;
 use crate::engine::client::connection::output::ConnectionOutput;
-use crate::engine::client::feeder::{Feeder, Feeding};
+use crate::engine::client::feeder::{self, Feeder, Feeding};
 use crate::engine::client::{ClientFlag, ClientInfo};
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
@@ -42,20 +42,37 @@ pub struct Replica {
     since_ms: AtomicI64,
     /// The copy that it gets.
     transfer: Mutex<Option<Arc<Transfer>>>,
+    /// Why it gets none.
+    refusal: Mutex<Option<String>>,
 }
 
 /// How far a replica is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum ReplicaState {
     /// It has said things about itself.
     Greets,
     /// It waits for a copy of all keys to begin.
     Waiting,
-    /// It gets the copy.
+    /// It gets the copy as it is made, or waits until it is made.
     Receives,
+    /// It gets the copy, which was made before.
+    ReceivesFile,
+    /// It was sent the copy, and has not said that it has it.
+    Loads,
     /// It gets the stream.
     Online,
+}
+
+impl ReplicaState {
+    /// As Valkey names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Greets | Self::Waiting | Self::Receives => "wait_bgsave",
+            Self::ReceivesFile => "send_bulk",
+            Self::Loads | Self::Online => "online",
+        }
+    }
 }
 
 /// What a replica says that it understands (REPLCONF CAPA).
@@ -72,8 +89,15 @@ pub struct ReplicaFeeder {
     server: &'static Server,
     pub replica: Arc<Replica>,
     source: Source,
-    /// It asked with SYNC, and is not told the history and the offset.
+    /// It asked with SYNC: it is not told the history and the offset, and need not say how far it
+    /// is.
     is_plain: bool,
+    /// Bytes that waited to be sent when it last got some.
+    left: usize,
+    /// When it last took some of them, or there were none (Unix ms).
+    moved_ms: i64,
+    /// Bytes that it has sent.
+    heard: u64,
     /// When it last got an empty line (Unix ms).
     kept_alive_ms: i64,
 }
@@ -84,12 +108,14 @@ enum Source {
     /// The copy, behind this many bytes of it; then the stream.
     Copy {
         transfer: Arc<Transfer>,
+        has_header: bool,
         sent: u64,
-        stream: FeedReader,
+        /// `None`: it wants the copy alone.
+        stream: Option<FeedReader>,
     },
     /// The whole copy was sent, and the replica has not said that it has it: so often has it said
     /// how far it is.
-    Loaded {
+    Loads {
         stream: FeedReader,
         acks: u64,
     },
@@ -115,6 +141,7 @@ impl Replica {
             acked_ms: AtomicI64::new(now_ms),
             since_ms: AtomicI64::new(now_ms),
             transfer: Mutex::new(None),
+            refusal: Mutex::new(None),
         }
     }
 
@@ -123,6 +150,8 @@ impl Replica {
             0 => ReplicaState::Greets,
             1 => ReplicaState::Waiting,
             2 => ReplicaState::Receives,
+            3 => ReplicaState::ReceivesFile,
+            4 => ReplicaState::Loads,
             _ => ReplicaState::Online,
         }
     }
@@ -169,6 +198,17 @@ impl Replica {
         self.acks.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Whether it says that it understands something.
+    pub fn has(&self, capability: u32) -> bool {
+        self.capabilities.load(Ordering::Relaxed) & capability != 0
+    }
+
+    /// It gets no copy, and is told why.
+    pub(super) fn refuse(&self, server: &Server, reason: &str) {
+        *self.refusal.lock() = Some(format!("-ERR {reason}\r\n"));
+        feeder::wake(server, &self.client);
+    }
+
     /// It gets this copy.
     pub(super) fn receive(&self, transfer: &Arc<Transfer>) {
         *self.transfer.lock() = Some(Arc::clone(transfer));
@@ -189,8 +229,16 @@ impl Replica {
 impl ReplicaFeeder {
     pub fn new(server: &'static Server, client: &Arc<ClientInfo>, now_ms: i64) -> Self {
         let replica = Arc::new(Replica::new(Arc::clone(client), now_ms));
-        let source = Source::Nothing;
-        Self { server, replica, source, is_plain: false, kept_alive_ms: now_ms }
+        Self {
+            server,
+            replica,
+            source: Source::Nothing,
+            is_plain: false,
+            left: 0,
+            moved_ms: now_ms,
+            heard: 0,
+            kept_alive_ms: now_ms,
+        }
     }
 
     /// The client becomes a replica that waits for a copy.
@@ -225,88 +273,177 @@ impl ReplicaFeeder {
     }
 
     /// Takes up the copy that it was given, if that has begun.
-    fn begin_copy(&mut self, output: &mut ConnectionOutput) -> Feeding {
-        let Some(transfer) = self.replica.transfer.lock().clone() else { return Feeding::GoesOn };
-        let Some(offset) = transfer.offset() else { return Feeding::GoesOn };
-        let client = Some(Arc::clone(&self.replica.client));
-        let Some(stream) = self.server.feed.reader(offset, client) else { return Feeding::Ends };
+    fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
+        if let Some(refusal) = self.replica.refusal.lock().take() {
+            output.push(refusal.as_bytes());
+            self.source = Source::End;
+            return Feeding::GoesOn;
+        }
+        let Some(transfer) = self.replica.transfer.lock().clone() else {
+            self.keep_alive(now_ms, output);
+            return Feeding::GoesOn;
+        };
+        if transfer.has_failed() {
+            return Feeding::Ends;
+        }
+        let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
+            return Feeding::GoesOn;
+        };
         if !self.is_plain {
             let id = self.server.feed.id();
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
-        output.push(transfer.header().as_bytes());
-        self.source = Source::Copy { transfer, sent: 0, stream };
+        let stream = (!self.replica.copy_only.load(Ordering::Relaxed)).then_some(stream);
+        self.source = Source::Copy { transfer, has_header: false, sent: 0, stream };
         Feeding::GoesOn
+    }
+
+    /// Sends the line before the copy, once it is known; whether it was sent.
+    fn send_header(
+        &mut self,
+        transfer: &Transfer,
+        now_ms: i64,
+        output: &mut ConnectionOutput,
+    ) -> bool {
+        let Some(header) = transfer.header() else {
+            self.keep_alive(now_ms, output);
+            return false;
+        };
+        output.push(header.as_bytes());
+        if *transfer.form() == Form::Sized {
+            self.replica.set_state(ReplicaState::ReceivesFile);
+        }
+        true
+    }
+
+    /// The copy was sent: what comes behind it.
+    fn end_copy(
+        &self,
+        transfer: &Transfer,
+        stream: Option<FeedReader>,
+        now_ms: i64,
+        output: &mut ConnectionOutput,
+    ) -> Source {
+        output.push(transfer.trailer());
+        *self.replica.transfer.lock() = None;
+        self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+        let host = self.replica.host();
+        let Some(stream) = stream else {
+            log::info!(
+                "RDB transfer completed, rdb only replica ({host}) should be disconnected asap"
+            );
+            return Source::End;
+        };
+        if *transfer.form() == Form::Sized {
+            return self.begin_stream(stream);
+        }
+        log::info!(
+            "Streamed RDB transfer with replica {host} succeeded (socket). Waiting for REPLCONF ACK \
+             from replica to enable streaming"
+        );
+        self.replica.set_state(ReplicaState::Loads);
+        Source::Loads { stream, acks: self.replica.acks.load(Ordering::SeqCst) }
+    }
+
+    fn begin_stream(&self, stream: FeedReader) -> Source {
+        log::info!("Synchronization with replica {} succeeded", self.replica.host());
+        self.replica.set_state(ReplicaState::Online);
+        Source::Stream(stream)
+    }
+
+    fn send_next(
+        &mut self,
+        now_ms: i64,
+        bytes_max: usize,
+        output: &mut ConnectionOutput,
+    ) -> Feeding {
+        if matches!(self.source, Source::Nothing)
+            && self.begin_copy(now_ms, output) == Feeding::Ends
+        {
+            return Feeding::Ends;
+        }
+        self.source = match std::mem::replace(&mut self.source, Source::Nothing) {
+            Source::Nothing => Source::Nothing,
+            Source::End if output.is_empty() => return Feeding::Finishes,
+            Source::End => Source::End,
+            Source::Copy { transfer, has_header, mut sent, stream } => {
+                let has_header = has_header || self.send_header(&transfer, now_ms, output);
+                let room = if has_header { bytes_max } else { 0 };
+                let take = |bytes| output.push_shared(bytes);
+                match transfer.read(&self.replica.client, &mut sent, room, take) {
+                    TransferState::Failed => return Feeding::Ends,
+                    TransferState::Done if has_header => {
+                        self.end_copy(&transfer, stream, now_ms, output)
+                    }
+                    TransferState::Done | TransferState::GoesOn => {
+                        Source::Copy { transfer, has_header, sent, stream }
+                    }
+                }
+            }
+            Source::Loads { stream, acks } if self.replica.acks.load(Ordering::SeqCst) == acks => {
+                Source::Loads { stream, acks }
+            }
+            Source::Loads { stream, .. } => self.begin_stream(stream),
+            Source::Stream(stream) => Source::Stream(stream),
+        };
+        if let Source::Stream(stream) = &self.source {
+            self.server.feed.read(stream, bytes_max as u64, |bytes| output.push_shared(bytes));
+        }
+        Feeding::GoesOn
+    }
+
+    /// Whether it has taken nothing, or said nothing, for longer than it may.
+    fn is_over_time(&mut self, now_ms: i64) -> bool {
+        let (since_ms, what) = match self.source {
+            Source::Stream(_) | Source::Loads { .. } if self.is_plain => {
+                (self.moved_ms, "streaming sync")
+            }
+            Source::Stream(_) => (self.replica.acked_ms(), "streaming sync"),
+            Source::Loads { .. } => {
+                // While it loads it sends empty lines.
+                let heard = self.replica.client.net_input_bytes.get();
+                if heard != self.heard {
+                    self.heard = heard;
+                    self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+                }
+                (self.replica.acked_ms(), "streaming sync")
+            }
+            Source::Nothing | Source::Copy { .. } | Source::End => (self.moved_ms, "full sync"),
+        };
+        let is_over = now_ms - since_ms > self.server.config.repl_timeout() * 1000;
+        if is_over {
+            let host = self.replica.host();
+            log::warn!("Disconnecting timedout replica ({what}): {host}");
+        }
+        is_over
     }
 }
 
 impl Feeder for ReplicaFeeder {
     fn fill(&mut self, now_ms: i64, bytes_max: usize, output: &mut ConnectionOutput) -> Feeding {
-        match self.replica.state() {
-            ReplicaState::Greets => return Feeding::GoesOn,
-            ReplicaState::Waiting => {
-                self.keep_alive(now_ms, output);
-                return Feeding::GoesOn;
-            }
-            ReplicaState::Receives | ReplicaState::Online => {}
+        if output.is_empty() || output.len() < self.left {
+            self.moved_ms = now_ms;
         }
-        if matches!(self.source, Source::Nothing) && self.begin_copy(output) == Feeding::Ends {
+        if self.replica.state() == ReplicaState::Greets {
+            return Feeding::GoesOn;
+        }
+        if self.is_over_time(now_ms) {
             return Feeding::Ends;
         }
-        let timeout_ms = self.server.config.repl_timeout() * 1000;
-        self.source = match std::mem::replace(&mut self.source, Source::Nothing) {
-            Source::Nothing => Source::Nothing,
-            Source::End if output.is_empty() => return Feeding::Finishes,
-            Source::End => Source::End,
-            Source::Copy { transfer, mut sent, stream } => {
-                let take = |bytes| output.push_shared(bytes);
-                match transfer.read(&self.replica.client, &mut sent, bytes_max, take) {
-                    TransferState::GoesOn => Source::Copy { transfer, sent, stream },
-                    TransferState::Failed => return Feeding::Ends,
-                    TransferState::Done => {
-                        output.push(transfer.mark());
-                        self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
-                        *self.replica.transfer.lock() = None;
-                        if self.replica.copy_only.load(Ordering::Relaxed) {
-                            log::info!(
-                                "RDB transfer completed, rdb only replica ({}) should be \
-                                 disconnected asap",
-                                self.replica.host()
-                            );
-                            self.source = Source::End;
-                            return Feeding::GoesOn;
-                        }
-                        let acks = self.replica.acks.load(Ordering::SeqCst);
-                        Source::Loaded { stream, acks }
-                    }
-                }
-            }
-            Source::Loaded { stream, acks } if self.replica.acks.load(Ordering::SeqCst) == acks => {
-                Source::Loaded { stream, acks }
-            }
-            Source::Loaded { stream, .. } => {
-                log::info!("Synchronization with replica {} succeeded", self.replica.host());
-                self.replica.set_state(ReplicaState::Online);
-                self.server.feed.read(&stream, bytes_max as u64, |bytes| output.push_shared(bytes));
-                Source::Stream(stream)
-            }
-            Source::Stream(stream) => {
-                if now_ms - self.replica.acked_ms() > timeout_ms {
-                    log::warn!("Disconnecting timedout replica: {}", self.replica.host());
-                    return Feeding::Ends;
-                }
-                self.server.feed.read(&stream, bytes_max as u64, |bytes| output.push_shared(bytes));
-                Source::Stream(stream)
-            }
+        let feeding = if bytes_max == 0 {
+            Feeding::GoesOn
+        } else {
+            self.send_next(now_ms, bytes_max, output)
         };
-        Feeding::GoesOn
+        self.left = output.len();
+        feeding
     }
 
     fn waiting_bytes(&self) -> u64 {
         match &self.source {
-            Source::Nothing | Source::End => 0,
-            Source::Copy { stream, .. }
-            | Source::Loaded { stream, .. }
+            Source::Nothing | Source::End | Source::Copy { stream: None, .. } => 0,
+            Source::Copy { stream: Some(stream), .. }
+            | Source::Loads { stream, .. }
             | Source::Stream(stream) => {
                 self.server.feed.published().saturating_sub(stream.offset())
             }

@@ -1,36 +1,39 @@
-//! A copy of all keys on its way to replicas, straight from a cut.
+//! A copy of all keys on its way to replicas.
 //!
-//! One thread walks the cut and appends the bytes of an RDB file; any number of replicas read them,
-//! each at its own pace. Bytes are kept until the slowest has them. The thread waits while those
-//! are too many, so a copy needs little memory, and nobody who writes waits for it.
+//! One thread makes the bytes of an RDB file (`copying`); any number of replicas read them, each at
+//! its own pace. Bytes are kept until the slowest has them. The thread waits while those are too
+//! many, so a copy needs little memory, and nobody who writes waits for it.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bobbin_resp::SharedSlice;
-use bobbin_store::Cut;
 use bobbin_sync::{Condvar, Mutex};
 
-use super::replica::{Replica, ReplicaState};
+use super::replica::{Capability, Replica, ReplicaState};
 use super::wish::Wish;
-use crate::base::cores::CoreWork;
 use crate::base::random::random_bytes;
 use crate::engine::client::{ClientInfo, feeder};
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
-use crate::persistence::snapshot::{self, Beside, Purpose};
 
 /// A copy for some replicas.
 pub struct Transfer {
     server: &'static Server,
     wish: Wish,
+    form: Form,
     state: Mutex<State>,
     /// Rings when a reader has taken something, or has gone.
     room: Condvar,
-    /// What ends the copy: bytes that are nowhere in it, by all odds.
-    mark: String,
+}
+
+/// How a reader finds the end of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// By these bytes, which are nowhere in the copy, by all odds. So it is sent as it is made.
+    Marked(String),
+    /// By its length. So it is made whole first, as a file.
+    Sized,
 }
 
 struct State {
@@ -39,7 +42,11 @@ struct State {
     start: u64,
     /// Bytes that were written.
     end: u64,
-    /// The stream from the cut on, kept until all readers have readers of their own.
+    /// Bytes of the whole copy, once that is known.
+    len: Option<u64>,
+    /// Where the stream goes on from the cut.
+    offset: Option<u64>,
+    /// The stream from there on, kept until all readers have begun.
     stream: Option<FeedReader>,
     /// How it ended.
     outcome: Option<bool>,
@@ -48,6 +55,7 @@ struct State {
 
 struct Reader {
     client: Arc<ClientInfo>,
+    has_begun: bool,
     /// Bytes that it has taken.
     taken: u64,
 }
@@ -61,13 +69,18 @@ pub enum TransferState {
     Failed,
 }
 
-/// Bytes that may wait for the slowest reader before the walk waits as well.
-const WAITING_MAX: u64 = 8 << 20;
-
-/// A thread that will walk the cut.
-pub(super) fn beside() -> io::Result<Beside> {
-    Beside::start("bobbin-sync", CoreWork::Saving)
+/// What came of bytes that were offered to the readers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Offered {
+    Taken,
+    /// The readers are slow, and others should not wait for them.
+    Refused,
+    /// No reader is left.
+    Useless,
 }
+
+/// Bytes that may wait for the slowest reader before the thread that makes them waits as well.
+const WAITING_MAX: u64 = 8 << 20;
 
 /// The replicas that the next copy is for: the first that waits, and all that wait for the same.
 pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
@@ -78,26 +91,68 @@ pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
     waiting
 }
 
+/// Whether no more replicas are awaited before the copy begins. One that wants a length is not
+/// kept waiting, as in Valkey.
+pub(super) fn is_time(server: &Server, waiting: &[Arc<Replica>], now_ms: i64) -> bool {
+    let config = &server.config;
+    if !config.repl_diskless_sync() || !all_know_marks(waiting) {
+        return true;
+    }
+    let since_ms = waiting.iter().map(|replica| replica.since_ms()).min().unwrap_or(now_ms);
+    let enough = config.repl_diskless_sync_max_replicas() as usize;
+    now_ms - since_ms >= config.repl_diskless_sync_delay() * 1000
+        || enough > 0 && waiting.len() >= enough
+}
+
+fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
+    replicas.iter().all(|replica| replica.has(Capability::EOF))
+}
+
+impl Form {
+    /// A copy of a part is never a file, as in Valkey. One replica that wants a length makes the
+    /// copy of all of them a file.
+    fn of(server: &Server, wish: Wish, replicas: &[Arc<Replica>]) -> Self {
+        let is_direct = server.config.repl_diskless_sync() || wish.parts.is_filtered();
+        if !is_direct || !all_know_marks(replicas) {
+            return Self::Sized;
+        }
+        Self::Marked(random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
 impl Transfer {
     /// For replicas that all ask for the same.
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
-        let reader =
-            |replica: &Arc<Replica>| Reader { client: Arc::clone(&replica.client), taken: 0 };
+        let reader = |replica: &Arc<Replica>| Reader {
+            client: Arc::clone(&replica.client),
+            has_begun: false,
+            taken: 0,
+        };
         let state = State {
             chunks: VecDeque::new(),
             start: 0,
             end: 0,
+            len: None,
+            offset: None,
             stream: None,
             outcome: None,
             readers: replicas.iter().map(reader).collect(),
         };
-        let mark = random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect();
         let wish = replicas.first().map(|first| first.wish()).unwrap_or_default();
-        Self { server, wish, state: Mutex::new(state), room: Condvar::new(), mark }
+        let form = Form::of(server, wish, replicas);
+        Self { server, wish, form, state: Mutex::new(state), room: Condvar::new() }
     }
 
     pub(super) fn wish(&self) -> Wish {
         self.wish
+    }
+
+    pub(super) fn form(&self) -> &Form {
+        &self.form
+    }
+
+    pub(super) fn server(&self) -> &'static Server {
+        self.server
     }
 
     /// The stream goes on from the cut at this offset.
@@ -107,24 +162,42 @@ impl Transfer {
         if stream.is_none() {
             state.outcome = Some(false);
         }
+        state.offset = Some(offset);
         state.stream = stream;
         drop(state);
         self.wake_readers();
     }
 
-    /// The offset at which the stream goes on; `None`: that is not known yet.
-    pub(super) fn offset(&self) -> Option<u64> {
-        self.state.lock().stream.as_ref().map(FeedReader::offset)
+    /// A reader begins: where the stream goes on, and the stream. `None`: that is not known yet.
+    pub(super) fn take_stream(&self, client: &Arc<ClientInfo>) -> Option<(u64, FeedReader)> {
+        let mut state = self.state.lock();
+        let offset = state.offset?;
+        let stream = self.server.feed.reader(offset, Some(Arc::clone(client)))?;
+        let begun = state.readers.iter_mut().find(|reader| reader.client.id == client.id);
+        begun.into_iter().for_each(|reader| reader.has_begun = true);
+        state.let_stream_go();
+        Some((offset, stream))
     }
 
-    /// What goes before the copy.
-    pub(super) fn header(&self) -> String {
-        format!("$EOF:{}\r\n", self.mark)
+    /// What goes before the copy; `None`: that is not known yet.
+    pub(super) fn header(&self) -> Option<String> {
+        match &self.form {
+            Form::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
+            Form::Sized => self.state.lock().len.map(|len| format!("${len}\r\n")),
+        }
     }
 
     /// What goes behind it.
-    pub(super) fn mark(&self) -> &[u8] {
-        self.mark.as_bytes()
+    pub(super) fn trailer(&self) -> &[u8] {
+        match &self.form {
+            Form::Marked(mark) => mark.as_bytes(),
+            Form::Sized => b"",
+        }
+    }
+
+    /// Whether it will not come.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().outcome == Some(false)
     }
 
     /// Hands a reader about `bytes_max` bytes of what it does not have; `sent` counts them.
@@ -161,29 +234,48 @@ impl Transfer {
     pub(super) fn leave(&self, client: &Arc<ClientInfo>) {
         let mut state = self.state.lock();
         state.readers.retain(|reader| reader.client.id != client.id);
+        state.let_stream_go();
         self.room.notify_all();
     }
 
-    /// Makes the copy, of a cut if it has keys. `database`: what the stream is about, if it does
-    /// not say that itself.
-    pub(super) fn run(self: Arc<Self>, cut: Option<Cut>, database: Option<u32>) {
-        let server = self.server;
-        let purpose = Purpose::Copy { database, functions: self.wish.parts.functions };
-        let mut sink = self.as_ref();
-        let written = match cut {
-            None => snapshot::write_without_keys(server, purpose, &mut sink),
-            Some(cut) => {
-                let (mut walker, keys) = (snapshot::walker(server), AtomicU64::new(0));
-                let written = snapshot::write(server, &mut walker, cut, purpose, &keys, &mut sink);
-                server.end_cut();
-                written
+    /// How many read it.
+    pub(super) fn reader_count(&self) -> usize {
+        self.state.lock().readers.len()
+    }
+
+    /// Offers bytes to the readers, and waits until there is room for them. `is_urgent` says
+    /// whether others wait for the caller: then it does not wait here.
+    pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> Offered {
+        let mut state = self.state.lock();
+        loop {
+            state.trim();
+            if state.readers.is_empty() || state.outcome == Some(false) {
+                return Offered::Useless;
             }
-        };
-        match &written {
-            Ok(()) => log::info!("All keys are on their way to the replicas"),
-            Err(error) => log::warn!("A full synchronization ended before all was sent: {error}"),
+            if state.end - state.start < WAITING_MAX {
+                break;
+            }
+            if is_urgent() {
+                return Offered::Refused;
+            }
+            state = self.room.wait_timeout(state, LOOK).0;
         }
-        self.state.lock().outcome.get_or_insert(written.is_ok());
+        state.chunks.push_back(Arc::new(bytes.to_vec()));
+        state.end += bytes.len() as u64;
+        drop(state);
+        self.wake_readers();
+        Offered::Taken
+    }
+
+    /// The whole copy has so many bytes.
+    pub(super) fn tell_len(&self, len: u64) {
+        self.state.lock().len = Some(len);
+        self.wake_readers();
+    }
+
+    /// All was offered, or there is no more.
+    pub(super) fn end(&self, is_whole: bool) {
+        self.state.lock().outcome.get_or_insert(is_whole);
         self.wake_readers();
     }
 
@@ -193,6 +285,9 @@ impl Transfer {
         readers.iter().for_each(|client| feeder::wake(self.server, client));
     }
 }
+
+/// How often the thread that makes the copy looks whether others wait for it.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl State {
     /// Notes how far a reader is, and forgets what all have.
@@ -205,6 +300,12 @@ impl State {
         self.trim();
     }
 
+    fn let_stream_go(&mut self) {
+        if self.readers.iter().all(|reader| reader.has_begun) {
+            self.stream = None;
+        }
+    }
+
     fn trim(&mut self) {
         let needed = self.readers.iter().map(|reader| reader.taken).min().unwrap_or(self.end);
         while let Some(first) = self.chunks.front()
@@ -213,30 +314,5 @@ impl State {
             self.start += first.len() as u64;
             self.chunks.pop_front();
         }
-    }
-}
-
-impl Write for &Transfer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut state = self.state.lock();
-        loop {
-            state.trim();
-            if state.readers.is_empty() || state.outcome == Some(false) {
-                return Err(io::Error::other("no replica is left"));
-            }
-            if state.end - state.start < WAITING_MAX {
-                break;
-            }
-            state = self.room.wait(state);
-        }
-        state.chunks.push_back(Arc::new(bytes.to_vec()));
-        state.end += bytes.len() as u64;
-        drop(state);
-        self.wake_readers();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

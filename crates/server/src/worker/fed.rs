@@ -26,7 +26,7 @@ impl Worker {
         }
         let Some(feeder) = &mut connection.client.feeder else { return true };
         let room = OUTPUT_MAX.saturating_sub(connection.output.len());
-        if connection.closing || room == 0 {
+        if connection.closing {
             return true;
         }
         match feeder.fill(self.data.now_ms, room, &mut connection.output) {

@@ -91,7 +91,9 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }
-    if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
+    // What a replica may ask for again it may have waiting.
+    let spared = if fed > 0 { server.config.repl_backlog_size() } else { 0 };
+    if limit.hard_bytes > 0 && bytes >= limit.hard_bytes.max(spared) {
         return true;
     }
     let since_ms = &mut connection.output.over_soft_since_ms;
@@ -149,7 +151,8 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
         let bytes = connection.output_memory();
-        if bytes > 0 || info.output_bytes.load(Ordering::Relaxed) > 0 {
+        let is_fed = connection.client.feeder.is_some();
+        if bytes > 0 || is_fed || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
             if is_over_output_limit(self.server, connection, self.data.now_ms) {
                 note_overcoming(self.server, &self.handle, connection, self.data.now_ms);

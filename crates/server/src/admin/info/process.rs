@@ -95,7 +95,7 @@ pub(super) const PERSISTENCE: Section = Section {
                 Persistence::of(s.server).unsaved(s.totals().dirty.get()).into()
             }),
             gauge("rdb_bgsave_in_progress", Number, "Whether a snapshot is written (1).", |s| {
-                u64::from(Persistence::of(s.server).is_saving()).into()
+                u64::from(Persistence::of(s.server).is_writing()).into()
             }),
             label("rdb_last_save_time", |s| {
                 Persistence::of(s.server).last_save_s.load(Relaxed).into()

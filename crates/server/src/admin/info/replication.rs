@@ -75,11 +75,7 @@ fn good_replicas(snapshot: &Snapshot<'_>, text: &mut String) {
 fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
     let now_ms = snapshot.server.clock.now_ms();
     for (index, replica) in replicas(snapshot).iter().enumerate() {
-        let state = match replica.state() {
-            ReplicaState::Greets | ReplicaState::Waiting => "wait_bgsave",
-            ReplicaState::Receives => "send_bulk",
-            ReplicaState::Online => "online",
-        };
+        let state = replica.state().name();
         let lag_s = match replica.state() {
             ReplicaState::Online => (now_ms - replica.acked_ms()).max(0) / 1000,
             _ => 0,

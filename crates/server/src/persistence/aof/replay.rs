@@ -128,20 +128,25 @@ impl Replay {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
         let executed = self.execute(args, command, first_hash);
+        self.data.release();
         let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
     }
 
-    /// Carries out a command of a primary: `data` has entered. The error is what it was answered
-    /// with: a command that the primary carried out fails nowhere, unless the two differ.
+    /// Carries out a command of a primary: `data` has entered. `before_release` is told whether a
+    /// transaction goes on, and the database, while the command still holds what it took. The error is what it was
+    /// answered with: a command that the primary carried out fails nowhere, unless the two differ.
     pub(crate) fn run_relayed(
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: Hash,
+        before_release: impl FnOnce(bool, u32),
     ) -> Result<(), String> {
         let executed = self.execute(args, command, first_hash);
+        before_release(self.is_in_transaction(), self.database());
+        self.data.release();
         let now = ticks();
         if let Executed::Ran(command) = executed {
             let track = self.server.config.latency_tracking();
@@ -165,6 +170,7 @@ impl Replay {
         self.parts.clear();
     }
 
+    /// What it takes is held afterwards.
     fn execute(
         &mut self,
         args: &[&[u8]],
@@ -190,7 +196,6 @@ impl Replay {
                 more: &mut || true,
             }) {}
         }
-        self.data.release();
         executed
     }
 

@@ -25,8 +25,8 @@ struct Prepared<'c> {
 const WINDOW: usize = 32;
 
 /// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
-/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how far
-/// the stream is.
+/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how
+/// far the stream is.
 pub(super) fn carry_out(
     server: &'static Server,
     link: &Link,
@@ -55,26 +55,46 @@ fn carry_out_entered(
     if link.is_over() {
         return Err(GiveUp::because("the server has another part now".to_owned()));
     }
-    let mut good = 0;
+    let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
     let mut window = Vec::with_capacity(WINDOW);
     let mut rest = commands.iter().peekable();
     while rest.peek().is_some() {
         prepare(server, replay, &mut rest, &mut window);
         for prepared in window.drain(..) {
-            run(server, replay, &prepared);
-            if !replay.is_in_transaction() {
-                good = prepared.end;
-            }
+            run(server, replay, &prepared, &mut units);
         }
     }
     if !replay.is_in_transaction() {
-        good = commands.len();
+        units.good = commands.len();
     }
     replay.count();
-    server.feed.set_relayed_database(replay.database());
-    server.feed.append_relayed(&commands.bytes[..good]);
+    units.give(replay.database());
     remark_place(server, replay, remarked);
-    Ok(good)
+    Ok(units.good)
+}
+
+/// How far the units of some bytes are carried out, and given to the feed.
+struct Units<'a> {
+    server: &'static Server,
+    bytes: &'a [u8],
+    good: usize,
+    given: usize,
+}
+
+impl Units<'_> {
+    /// Gives the feed what is carried out. `database`: what the stream is about behind it.
+    fn give(&mut self, database: u32) {
+        self.server.feed.set_relayed_database(database);
+        self.server.feed.append_relayed(&self.bytes[self.given..self.good]);
+        self.given = self.good;
+    }
+}
+
+/// Whether a command may take the gate. It is somebody else's for a moment then, and whoever has the
+/// gate must find in the feed all that was carried out.
+fn may_take_gate(command: Option<&'static Registered>) -> bool {
+    let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
+    command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())
 }
 
 /// Has our own log say how far the stream is, behind what was carried out. Nobody else gets the
@@ -121,9 +141,17 @@ fn prepare<'c>(
     keyed().for_each(|prepared| keyspace.prefetch_entry(prepared.first_hash, database));
 }
 
-fn run(server: &'static Server, replay: &mut Replay, prepared: &Prepared<'_>) {
-    let Prepared { args, command, first_hash, .. } = *prepared;
+fn run(
+    server: &'static Server,
+    replay: &mut Replay,
+    prepared: &Prepared<'_>,
+    units: &mut Units<'_>,
+) {
+    let Prepared { args, command, first_hash, end } = *prepared;
     if args[0].eq_ignore_ascii_case(b"REPLCONF") {
+        if !replay.is_in_transaction() {
+            units.good = end;
+        }
         return;
     }
     if server.switches.load() & Switch::DISK_FAILED != 0
@@ -134,7 +162,20 @@ fn run(server: &'static Server, replay: &mut Replay, prepared: &Prepared<'_>) {
         log::error!("{}", failure.text());
         end_server("Replica was unable to write command to disk.");
     }
-    let Err(complaint) = replay.run_relayed(args, command, first_hash) else { return };
+    let takes_gate = may_take_gate(command);
+    if takes_gate {
+        units.give(replay.database());
+    }
+    let before_release = |in_transaction: bool, database| {
+        if !in_transaction {
+            units.good = end;
+            if takes_gate {
+                units.give(database);
+            }
+        }
+    };
+    let outcome = replay.run_relayed(args, command, first_hash, before_release);
+    let Err(complaint) = outcome else { return };
     let name = String::from_utf8_lossy(args[0]);
     log::warn!(
         "== CRITICAL == This replica is sending an error to its primary: '{complaint}' after \

@@ -1,0 +1,48 @@
+//! A file without a name: written, read and gone when it is closed.
+
+use std::io::{self, Read, Write};
+
+use super::save;
+use crate::base::files::{self, DATA_MODE, File, disk};
+
+/// Written from the beginning to the end, then read likewise.
+pub struct PassingFile {
+    writer: File,
+    reader: File,
+    len: u64,
+}
+
+impl PassingFile {
+    /// Makes one in the working directory, where snapshots are.
+    pub fn create() -> io::Result<Self> {
+        let path = save::unfinished_name();
+        let writer = files::create_anew(&path, DATA_MODE)?;
+        let reader = disk::open(&path);
+        // Whatever becomes of the process, nothing of it stays on disk.
+        disk::remove_file(&path)?;
+        Ok(Self { writer, reader: reader?, len: 0 })
+    }
+
+    /// Bytes that were written.
+    pub fn written(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Write for PassingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.writer.write(bytes)?;
+        self.len += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Read for PassingFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(bytes)
+    }
+}

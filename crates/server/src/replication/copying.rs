@@ -1,0 +1,135 @@
+//! The thread that makes the bytes of a copy: of a cut as it walks it, or by way of a file.
+//!
+//! A file is needed where the length comes first, and where replicas read so slowly that clients
+//! that write would have to wait for the walk.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bobbin_store::Cut;
+
+use super::transfer::{Form, Offered, Transfer};
+use crate::base::cores::CoreWork;
+use crate::persistence::Persistence;
+use crate::persistence::passing::PassingFile;
+use crate::persistence::snapshot::{self, Beside, Purpose};
+
+/// A thread that will walk the cut.
+pub(super) fn beside() -> io::Result<Beside> {
+    Beside::start("bobbin-sync", CoreWork::Saving)
+}
+
+/// Where the bytes go.
+struct Sink<'a> {
+    transfer: &'a Transfer,
+    /// What the readers are offered later.
+    file: Option<PassingFile>,
+}
+
+/// Bytes that are read from the file at once.
+const READ_BYTES: usize = 256 * 1024;
+
+impl Transfer {
+    /// Makes the copy, of a cut if it has keys. `database`: what the stream is about, if it does
+    /// not say that itself.
+    pub(super) fn run(self: Arc<Self>, cut: Option<Cut>, database: Option<u32>) {
+        let copies = &Persistence::of(self.server()).copies;
+        copies.fetch_add(1, Ordering::Relaxed);
+        let written = self.write(cut, database);
+        // Before the replicas hear of it, so that none sees a copy that has ended going on.
+        copies.fetch_sub(1, Ordering::Relaxed);
+        let outcome = written.and_then(|file| file.map_or(Ok(()), |file| self.pass_on(file)));
+        let readers = self.reader_count();
+        let is_sized = *self.form() == Form::Sized;
+        // In the words that Valkey has for it.
+        match &outcome {
+            Ok(()) if is_sized => log::info!("The copy went through a file to {readers} replicas"),
+            Ok(()) => log::info!(
+                "Diskless rdb transfer, done reading from pipe, {readers} replicas still up"
+            ),
+            Err(_) if readers == 0 && !is_sized => {
+                log::warn!("Diskless rdb transfer, last replica dropped, killing fork child");
+            }
+            Err(_) if readers == 0 => log::warn!("No replica is left for the copy"),
+            Err(error) => log::warn!("SYNC failed. BGSAVE child returned an error: {error}"),
+        }
+        self.end(outcome.is_ok());
+    }
+
+    /// Writes it all, and returns what has to be passed on from a file.
+    fn write(&self, cut: Option<Cut>, database: Option<u32>) -> io::Result<Option<PassingFile>> {
+        let server = self.server();
+        let purpose = Purpose::Copy { database, functions: self.wish().parts.functions };
+        let mut sink = Sink { transfer: self, file: None };
+        let mut is_ready = Ok(());
+        if *self.form() == Form::Sized {
+            is_ready = PassingFile::create().map(|file| sink.file = Some(file));
+        }
+        match cut {
+            None => {
+                is_ready?;
+                snapshot::write_without_keys(server, purpose, &mut sink)?;
+            }
+            Some(cut) => {
+                let (mut walker, keys) = (snapshot::walker(server), AtomicU64::new(0));
+                if is_ready.is_err() {
+                    cut.handle().abort();
+                }
+                let written = snapshot::write(server, &mut walker, cut, purpose, &keys, &mut sink);
+                server.end_cut();
+                is_ready.and(written)?;
+            }
+        }
+        if *self.form() == Form::Sized
+            && let Some(file) = &sink.file
+        {
+            self.tell_len(file.written());
+        }
+        Ok(sink.file)
+    }
+
+    /// Offers what is in a file. Nobody waits for that.
+    fn pass_on(&self, mut file: PassingFile) -> io::Result<()> {
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            let count = file.read(&mut bytes)?;
+            if count == 0 {
+                return Ok(());
+            }
+            match self.offer(&bytes[..count], || false) {
+                Offered::Taken => {}
+                Offered::Refused | Offered::Useless => return Err(no_reader()),
+            }
+        }
+    }
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            match self.transfer.offer(bytes, || self.transfer.server().keeps_too_much()) {
+                Offered::Taken => return Ok(bytes.len()),
+                Offered::Useless => return Err(no_reader()),
+                Offered::Refused => {
+                    log::info!(
+                        "Replicas take their copy slowly: the rest of it goes through a file"
+                    );
+                    self.file = Some(PassingFile::create()?);
+                }
+            }
+        }
+        if self.transfer.reader_count() == 0 {
+            return Err(no_reader());
+        }
+        self.file.as_mut().map_or_else(|| Err(no_reader()), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn no_reader() -> io::Error {
+    io::Error::other("no replica is left")
+}

@@ -1,0 +1,298 @@
+//! The copy of all keys that a primary sends: its forms, and what becomes of replicas that do not
+//! take it. The replicas are clients of the test's own.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use bobbin_testkit::{Connection, Reply, Server, until};
+
+const ARGUMENTS: [&str; 6] =
+    ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--save", ""];
+
+fn start(arguments: &[&str]) -> Server {
+    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+}
+
+/// A client that asks for a copy.
+struct Replica {
+    connection: Connection,
+    /// What has come and was not read yet.
+    bytes: Vec<u8>,
+}
+
+impl Replica {
+    /// Says some lines, each answered by OK, and asks.
+    fn ask(server: &Server, lines: &[&str], request: &[u8]) -> Self {
+        let mut connection = server.connect();
+        for line in lines {
+            assert_eq!(connection.say(line), Reply::simple("OK"), "{line}");
+        }
+        let stream = connection.stream();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has a limit");
+        stream.write_all(request).expect("it is sent");
+        Self { connection, bytes: Vec::new() }
+    }
+
+    fn psync(server: &Server, lines: &[&str]) -> Self {
+        let mut replica = Self::ask(server, lines, b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n");
+        assert!(replica.line().starts_with("+FULLRESYNC "));
+        replica
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.connection.stream().write_all(bytes).expect("it is sent");
+    }
+
+    /// Whether more came; otherwise the primary has gone.
+    fn receive(&mut self) -> bool {
+        let mut block = [0; 64 * 1024];
+        let count = match self.connection.stream().read(&mut block) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            count => count.expect("more comes, or the end"),
+        };
+        self.bytes.extend_from_slice(&block[..count]);
+        count > 0
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        while self.bytes.len() < count {
+            assert!(self.receive(), "{} of {count}", self.bytes.len());
+        }
+        self.bytes.drain(..count).collect()
+    }
+
+    /// The next line that is not empty.
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        loop {
+            match self.take(1)[0] {
+                b'\n' if line.is_empty() => {}
+                b'\n' => break,
+                byte => line.push(byte),
+            }
+        }
+        String::from_utf8(line).expect("a line is text").trim_end().to_owned()
+    }
+
+    /// A copy that says how long it is.
+    fn sized_copy(&mut self) -> Vec<u8> {
+        let line = self.line();
+        let len = line.strip_prefix('$').and_then(|len| len.parse().ok());
+        let copy = self.take(len.unwrap_or_else(|| panic!("no length: {line}")));
+        assert!(copy.starts_with(b"REDIS0011") && copy[copy.len() - 9] == 0xff);
+        copy
+    }
+
+    /// A copy that ends by a mark.
+    fn marked_copy(&mut self) -> Vec<u8> {
+        let line = self.line();
+        let mark = line.strip_prefix("$EOF:").unwrap_or_else(|| panic!("no mark: {line}"));
+        while !self.bytes.ends_with(mark.as_bytes()) {
+            assert!(self.receive(), "{} bytes came", self.bytes.len());
+        }
+        let mut copy = std::mem::take(&mut self.bytes);
+        copy.truncate(copy.len() - mark.len());
+        assert!(copy.starts_with(b"REDIS0011") && copy[copy.len() - 9] == 0xff);
+        copy
+    }
+
+    /// Whether the primary has ended the connection, whatever came before that.
+    fn has_ended(&mut self) -> bool {
+        while self.receive() {}
+        self.bytes.clear();
+        true
+    }
+
+    fn expect_commands(&mut self, expected: &str) {
+        let len = expected.len();
+        let bytes = self.take(len);
+        assert_eq!(String::from_utf8_lossy(&bytes), expected);
+    }
+}
+
+fn info(server: &Server, field: &str) -> String {
+    let reply = server.connect().say("INFO everything");
+    let text = String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.map(str::to_owned).unwrap_or_default()
+}
+
+/// Fills the server with bytes that do not become fewer by compression.
+fn fill(server: &Server, mib: usize) {
+    let mut client = server.connect();
+    client.say("CONFIG SET rdbcompression no");
+    let keys = mib * 16;
+    assert_eq!(client.say(&format!("DEBUG POPULATE {keys} big 65536")), Reply::simple("OK"));
+}
+
+const SELECT: &str = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+
+fn set(key: &str, value: &str) -> String {
+    let (keys, values) = (key.len(), value.len());
+    format!("*3\r\n$3\r\nSET\r\n${keys}\r\n{key}\r\n${values}\r\n{value}\r\n")
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_copy_says_how_long_it_is_to_those_that_know_no_mark() {
+    let server = start(&["--repl-ping-replica-period", "1000"]);
+    let mut client = server.connect();
+    client.say("SET key value");
+    let mut replica = Replica::ask(&server, &[], b"SYNC\r\n");
+    assert!(replica.sized_copy().windows(3).any(|part| part == b"key"));
+    // It need not say that it has it.
+    client.say("SET a 1");
+    replica.expect_commands(&[SELECT, &set("a", "1")].concat());
+    assert!(info(&server, "slave0").contains("state=online"));
+    let line = client.say("CLIENT LIST TYPE replica");
+    let line = String::from_utf8_lossy(line.bytes().expect("text")).into_owned();
+    assert!(line.contains(" flags=S ") && line.contains(" cmd=sync "), "{line}");
+    drop(replica);
+
+    let mut replica = Replica::psync(&server, &["REPLCONF capa psync2"]);
+    replica.sized_copy();
+    client.say("SET a 2");
+    replica.expect_commands(&[SELECT, &set("a", "2")].concat());
+    drop(replica);
+
+    client.say("CONFIG SET repl-diskless-sync no");
+    let mut replica = Replica::psync(&server, &["REPLCONF capa eof", "REPLCONF capa psync2"]);
+    replica.sized_copy();
+    client.say("SET a 3");
+    replica.expect_commands(&[SELECT, &set("a", "3")].concat());
+    let files = std::fs::read_dir(server.folder()).expect("it has a folder").flatten();
+    let names: Vec<_> = files.map(|file| file.file_name()).collect();
+    let is_snapshot = |name: &std::ffi::OsString| name.to_string_lossy().ends_with(".rdb");
+    assert!(!names.iter().any(is_snapshot), "{names:?}");
+    assert!(server.log().contains("Starting BGSAVE for SYNC with target: disk"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn one_that_wants_a_length_is_not_kept_waiting_and_others_come_along() {
+    let server = start(&["--repl-diskless-sync-delay", "1000"]);
+    let ask = |lines: &[&str]| Replica::ask(&server, lines, b"PSYNC ? -1\r\n");
+    let mut first = ask(&["REPLCONF capa eof"]);
+    until(|| info(&server, "slave0").contains("state=wait_bgsave"));
+    let mut second = ask(&[]);
+    for replica in [&mut first, &mut second] {
+        assert!(replica.line().starts_with("+FULLRESYNC "));
+        replica.sized_copy();
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_copy_that_cannot_be_written_is_told() {
+    let server = start(&[]);
+    std::fs::remove_dir_all(server.folder()).expect("the folder goes");
+    let mut replica = Replica::ask(&server, &[], b"SYNC\r\n");
+    assert!(replica.has_ended());
+    // Others need no file.
+    Replica::psync(&server, &["REPLCONF capa eof"]).marked_copy();
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn one_that_does_not_take_its_copy_is_dropped_and_others_have_it() {
+    for lines in [&["REPLCONF capa eof"][..], &[]] {
+        let server = start(&["--repl-timeout", "1", "--repl-diskless-sync-max-replicas", "2"]);
+        server.connect().say("CONFIG SET repl-diskless-sync-delay 1000");
+        fill(&server, 48);
+        let mut slow = Replica::ask(&server, lines, b"PSYNC ? -1\r\n");
+        let mut quick = Replica::ask(&server, lines, b"PSYNC ? -1\r\n");
+        assert!(quick.line().starts_with("+FULLRESYNC "));
+        let copy = if lines.is_empty() { quick.sized_copy() } else { quick.marked_copy() };
+        assert!(copy.len() > 48 << 20);
+        until(|| server.log().contains("Disconnecting timedout replica (full sync)"));
+        assert!(slow.has_ended());
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn one_that_has_its_copy_and_is_silent_is_dropped() {
+    let server = start(&["--repl-timeout", "1"]);
+    let mut loading = Replica::psync(&server, &["REPLCONF capa eof"]);
+    loading.marked_copy();
+    // Empty lines tell that it loads.
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(250));
+        loading.say(b"\n");
+    }
+    loading.say(b"REPLCONF ACK 0\r\n");
+    server.connect().say("SET a 1");
+    loading.expect_commands(SELECT);
+    assert!(loading.has_ended(), "it is silent again");
+    let log = server.log();
+    assert!(log.contains("Disconnecting timedout replica (streaming sync)"), "{log}");
+    let mut silent = Replica::psync(&server, &["REPLCONF capa eof"]);
+    silent.marked_copy();
+    assert!(silent.has_ended());
+    // One of old need say nothing.
+    let mut plain = Replica::ask(&server, &[], b"SYNC\r\n");
+    plain.sized_copy();
+    std::thread::sleep(Duration::from_millis(1500));
+    server.connect().say("SET a 1");
+    plain.expect_commands(SELECT);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn one_that_leaves_too_much_waiting_is_dropped() {
+    let hard = "CONFIG SET client-output-buffer-limit replica-2mb-0-0";
+    let soft = "CONFIG SET client-output-buffer-limit replica-0-2mb-1";
+    for limit in [hard, soft] {
+        let server = start(&["--repl-backlog-size", "16kb"]);
+        let mut client = server.connect();
+        let [order, option, name, value] = &limit.split(' ').collect::<Vec<_>>()[..] else {
+            unreachable!("four words")
+        };
+        let value = value.replace('-', " ");
+        let reply = client.call(&[order, option, name, value.as_str()]).expect("it answers");
+        assert_eq!(reply, Reply::simple("OK"));
+        // One loads, one gets its copy, and one reads nothing of the stream.
+        let mut loading = Replica::psync(&server, &["REPLCONF capa eof"]);
+        loading.marked_copy();
+        let mut online = Replica::psync(&server, &["REPLCONF capa eof"]);
+        online.marked_copy();
+        online.say(b"REPLCONF ACK 0\r\n");
+        fill(&server, 32);
+        let mut receiving = Replica::psync(&server, &["REPLCONF capa eof"]);
+        until(|| info(&server, "slave2").contains("state=wait_bgsave"));
+        let value = "x".repeat(1 << 20);
+        for _ in 0..16 {
+            client.call(&["SET", "value", &value]).expect("it answers");
+        }
+        for replica in [&mut loading, &mut online, &mut receiving] {
+            assert!(replica.has_ended(), "{limit}");
+        }
+        until(|| info(&server, "connected_slaves") == "0");
+        let dropped = info(&server, "client_output_buffer_limit_disconnections");
+        assert_eq!(dropped, "3", "{limit}");
+    }
+}
+
+/// So a replica that is slow holds up no client.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_changes_much_during_a_slow_copy_goes_through_a_file() {
+    let server = start(&[]);
+    fill(&server, 48);
+    let mut slow = Replica::psync(&server, &["REPLCONF capa eof"]);
+    let mut client = server.connect();
+    let value = "y".repeat(65536);
+    let mut key = 0;
+    until(|| {
+        for _ in 0..32 {
+            let name = format!("big:{}", key % (48 * 16));
+            client.call(&["SET", &name, &value]).expect("it answers");
+            key += 1;
+        }
+        server.log().contains("the rest of it goes through a file")
+    });
+    until(|| info(&server, "rdb_bgsave_in_progress") == "0");
+    let copy = slow.marked_copy();
+    assert!(copy.len() > 48 << 20);
+    assert!(!copy.windows(100).any(|part| part == &value.as_bytes()[..100]), "it is of before");
+}
