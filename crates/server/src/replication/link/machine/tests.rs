@@ -6,11 +6,14 @@ const ID: &str = "0123456789012345678901234567890123456789";
 const LIMITS: LinkLimits =
     LinkLimits { bulk_len_max: 1000, command_len_max: 2000, transaction_len_max: 3000 };
 
+/// The history and the offset of a copy, and its length.
+type CopyHeader = (Option<(String, u64)>, Option<u64>);
+
 /// What a replica sees, whatever the pieces are in which it comes.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Seen {
     goes_on: Option<Option<String>>,
-    copy_begins: Option<(Option<(String, u64)>, Option<u64>)>,
+    copy_begins: Option<CopyHeader>,
     copy: Vec<u8>,
     copy_ends: bool,
     commands: Vec<Vec<Vec<u8>>>,
