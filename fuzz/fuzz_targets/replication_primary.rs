@@ -54,7 +54,7 @@ fn receive(input: &[u8], step: usize) -> Seen {
 
 fn look(machine: &mut LinkMachine, seen: &mut Seen) -> Result<(), GiveUp> {
     loop {
-        match machine.next()? {
+        match machine.next_event()? {
             LinkEvent::Nothing => return Ok(()),
             LinkEvent::Copy(bytes) => seen.copy.extend_from_slice(bytes),
             LinkEvent::Commands(commands) => {

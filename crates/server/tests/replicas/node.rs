@@ -285,7 +285,7 @@ impl Node {
         now_ms: i64,
     ) -> Result<(), GiveUp> {
         loop {
-            match session.machine.next()? {
+            match session.machine.next_event()? {
                 LinkEvent::Nothing => return Ok(()),
                 LinkEvent::WillCopy => {}
                 LinkEvent::GoesOn { id } => {

@@ -135,8 +135,9 @@ impl Replay {
     }
 
     /// Carries out a command of a primary: `data` has entered. `before_release` is told whether a
-    /// transaction goes on, and the database, while the command still holds what it took. The error is what it was
-    /// answered with: a command that the primary carried out fails nowhere, unless the two differ.
+    /// transaction goes on, and the database, while the command still holds what it took. The error
+    /// is what it was answered with: a command that the primary carried out fails nowhere, unless
+    /// the two differ.
     pub(crate) fn run_relayed(
         &mut self,
         args: &[&[u8]],

@@ -90,8 +90,8 @@ impl Units<'_> {
     }
 }
 
-/// Whether a command may take the gate. It is somebody else's for a moment then, and whoever has the
-/// gate must find in the feed all that was carried out.
+/// Whether a command may take the gate. It is somebody else's for a moment then, and whoever has
+/// the gate must find in the feed all that was carried out.
 fn may_take_gate(command: Option<&'static Registered>) -> bool {
     let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
     command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())

@@ -72,7 +72,7 @@ impl CopyEnd {
                 }
                 found => {
                     // Without it the mark may have begun to arrive.
-                    let sure = found.unwrap_or(bytes.len().saturating_sub(mark.len() - 1));
+                    let sure = found.unwrap_or_else(|| bytes.len().saturating_sub(mark.len() - 1));
                     let len = sure.min(len_max);
                     CopyPart { len, used: len, is_last: false }
                 }

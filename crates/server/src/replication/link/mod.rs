@@ -108,7 +108,7 @@ impl Link {
         });
         let run = Arc::clone(&link);
         background::start("bobbin-replica", CoreWork::Background, move || {
-            run.run(server, &is_merged)
+            run.run(server, &is_merged);
         })
         .map_err(|error| format!("Can't start a thread: {error}"))?;
         Ok(link)

@@ -90,7 +90,7 @@ impl Session<'_> {
     fn receive_file(&mut self, path: &Path) -> Result<(), GiveUp> {
         let mut file = files::create_anew(path, DATA_MODE).map_err(|error| on_disk(&error))?;
         loop {
-            match self.machine.next()? {
+            match self.machine.next_event()? {
                 LinkEvent::Copy(bytes) => {
                     file.write_all(bytes).map_err(|error| on_disk(&error))?;
                     self.link.sync.took(bytes.len());
@@ -222,7 +222,7 @@ impl Session<'_> {
     /// Sees to it that the copy ends where it should.
     fn end_copy(&mut self) -> Result<(), String> {
         while !self.machine.has_copy() {
-            match self.machine.next().map_err(|end| end.why)? {
+            match self.machine.next_event().map_err(|end| end.why)? {
                 LinkEvent::CopyEnds => {}
                 LinkEvent::Nothing => self.receive().map_err(|end| end.why)?,
                 _ => return Err("Replication stream EOF marker is broken".to_owned()),
@@ -237,7 +237,7 @@ fn is_empty(data: &mut Data) -> bool {
     data.enter();
     let has_keys = |index| {
         data.visit(index, |shard| {
-            (0..shard.databases()).any(|n| shard.database(n).is_some_and(|d| d.len() > 0))
+            (0..shard.databases()).any(|n| shard.database(n).is_some_and(|d| !d.is_empty()))
         })
     };
     let is_empty = !(0..SHARDS).any(has_keys);
@@ -292,7 +292,7 @@ fn put_in_place(data: &mut Data, from: &Keyspace) {
         let databases = take_shard(from, index);
         data.visit(index, |shard| {
             for (number, database) in (0..).zip(databases) {
-                if database.len() > 0 {
+                if !database.is_empty() {
                     *shard.database_mut(number) = database;
                 }
             }

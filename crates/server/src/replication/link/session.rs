@@ -57,7 +57,7 @@ impl<'a> Session<'a> {
     pub fn follow(mut self) -> Result<(), GiveUp> {
         let (server, replication) = (self.server, Replication::of(self.server));
         loop {
-            let event = match self.machine.next() {
+            let event = match self.machine.next_event() {
                 Ok(event) => event,
                 Err(end) => {
                     if self.machine.asked_for_stream() {
