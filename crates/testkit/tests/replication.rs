@@ -181,6 +181,8 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     settle(&old, &[&new, &third]);
     assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
     assert_eq!(info(&new, "role"), "master");
+    // What they go on from is kept, though nobody reads it for a while.
+    std::thread::sleep(Duration::from_millis(300));
     follow(&old, &new);
     follow(&third, &new);
     disturb(&mut new.connect(), 2, 500);
@@ -208,6 +210,21 @@ fn a_replica_reads_and_does_not_write() {
     let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
     let reply = client.call(&script).expect("it answers");
     assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    // One that does not promise to write nothing may not begin.
+    let script = |head: &str| ["EVAL".to_owned(), format!("#!lua{head}\nreturn 1"), "0".into()];
+    assert_eq!(client.call(&script("")).expect("it answers"), refused);
+    let reply = client.call(&script(" flags=no-writes")).expect("it answers");
+    assert_eq!(reply, Reply::integer(1));
+    // What it carried out counts as its own.
+    client.say("CONFIG RESETSTAT");
+    primary.connect().say("SPOP nothing");
+    for line in ["SADD set a b c", "SPOP set 2"] {
+        primary.connect().say(line);
+    }
+    settle(&primary, &[&replica]);
+    let calls = |name: &str| info(&replica, &format!("cmdstat_{name}"));
+    assert!(calls("sadd").starts_with("calls=1,"), "{}", calls("sadd"));
+    assert!(calls("srem").starts_with("calls=1,"), "{}", calls("srem"));
     // It is there until the primary says otherwise, and nobody sees it.
     primary.connect().say("SET passing value PX 50");
     settle(&primary, &[&replica]);
@@ -228,6 +245,8 @@ fn wait_counts_replicas_that_have_the_write() {
     assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
     replicas.iter().for_each(|replica| follow(replica, &primary));
     settle(&primary, &[&replicas[0], &replicas[1]]);
+    // The copy has what was written before there was a stream.
+    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
     for round in 0..20 {
         client.say(&format!("SET a {round}"));
         assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
@@ -273,6 +292,8 @@ fn writes_need_as_many_replicas_as_are_asked_for() {
     assert_eq!(client.say("GET a").is_null(), true);
     let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
     assert!(text(&script.expect("it answers")).starts_with("NOREPLICAS"));
+    let script = client.call(&["EVAL", "#!lua\nreturn 1", "0"]);
+    assert_eq!(script.expect("it answers"), refused);
     let replica = start(&[]);
     follow(&replica, &primary);
     until(|| client.say("SET a 1") == Reply::simple("OK"));

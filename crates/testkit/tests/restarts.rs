@@ -122,9 +122,10 @@ fn settle(primary: &Node, replicas: &[&Node]) {
     });
 }
 
+/// All come to have the same keys. An offset tells of what was done a moment later.
 fn same(nodes: &[&Node]) {
-    let digests: Vec<_> = nodes.iter().map(|node| text(&node.say("DEBUG DIGEST"))).collect();
-    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:#?}");
+    let digests = || nodes.iter().map(|node| text(&node.say("DEBUG DIGEST"))).collect::<Vec<_>>();
+    until(|| digests().windows(2).all(|pair| pair[0] == pair[1]));
 }
 
 /// Changes keys of several kinds and databases.
@@ -182,9 +183,13 @@ fn both_restart(of_primary: Kind, of_replica: Kind) {
     // The primary has another name afterwards.
     let (id, offset) = (primary.info("master_replid"), number(&primary, "master_repl_offset"));
     until(|| primary.info("slave0").contains(&format!("offset={offset},")));
+    same(&[&primary, &replica]);
+    let digest = text(&primary.say("DEBUG DIGEST"));
     primary.end();
     primary.begin();
+    assert_eq!(text(&primary.say("DEBUG DIGEST")), digest);
     settle(&primary, &[&replica]);
+    same(&[&primary, &replica]);
     assert_eq!((number(&primary, "sync_partial_ok"), number(&primary, "sync_full")), (1, 0));
     assert_ne!(primary.info("master_replid"), id);
     assert_eq!(primary.info("master_replid2"), id);
@@ -322,6 +327,7 @@ fn who_is_killed_goes_on_where_its_log_ends() {
         replica.begin();
         settle(&primary, &[&replica]);
         assert_eq!(number(&primary, "sync_partial_ok"), if round == 1 { 1 } else { 2 });
+        same(&[&primary, &replica]);
         primary.kill();
         primary.begin();
         settle(&primary, &[&replica]);

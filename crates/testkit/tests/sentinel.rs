@@ -70,7 +70,7 @@ fn fail_over<'a>(sentinels: &Sentinels, nodes: &'a [Server; 3], signal: &str) ->
     new
 }
 
-/// The node that is no primary follows the new one without a copy.
+/// The other replica follows the new primary: without a copy, unless it was further.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_takes_over_when_the_primary_is_killed() {
@@ -81,7 +81,8 @@ fn a_replica_takes_over_when_the_primary_is_killed() {
     let other = nodes[1..].iter().find(|node| node.address().port() != port).expect("there is one");
     until(|| info(other, "master_port") == port.to_string());
     until(|| other.connect().say("GET after") == Reply::bulk("1"));
-    assert_eq!((info(new, "sync_full"), info(new, "sync_partial_ok")), ("0".into(), "1".into()));
+    let came = |field| info(new, field).parse::<u32>().expect("it is a number");
+    assert_eq!(came("sync_full") + came("sync_partial_ok"), 1);
 }
 
 /// A primary that comes back follows the one that took over.

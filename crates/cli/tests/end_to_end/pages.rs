@@ -61,6 +61,36 @@ fn what_the_page_about_keeping_data_shows() {
     hold_page(&mut shell, "docs/persistence.md", 2);
 }
 
+/// A primary and a replica that change parts.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_high_availability_shows() {
+    let (first, second) = (free_port().unwrap(), free_port().unwrap());
+    let mut shell = Shell::new();
+    provide_server(&mut shell, "--bind 127.0.0.1 --repl-diskless-sync-delay 0");
+    provide_cli(&mut shell, first, first);
+    shell.mean("7001", &first.to_string());
+    shell.mean("7002", &second.to_string());
+    hold_page(&mut shell, "docs/high-availability.md", 2);
+}
+
+/// From a Valkey to a Bobbin.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_moving_shows() {
+    let arguments = ["--repl-diskless-sync-delay", "0"];
+    let (old, new) = (Server::valkey(&arguments), Server::bobbin(&arguments));
+    let mut client = old.connect();
+    for number in 0..1000 {
+        client.say(&format!("SET key:{number} {number}"));
+    }
+    let mut shell = Shell::new();
+    provide_cli(&mut shell, old.address().port(), old.address().port());
+    shell.mean("6379", &old.address().port().to_string());
+    shell.mean("6380", &new.address().port().to_string());
+    hold_page(&mut shell, "docs/migrate.md", 2);
+}
+
 /// Runs all blocks of a page, and checks that there are `count` of them.
 fn hold_page(shell: &mut Shell, page: &str, count: usize) {
     let blocks = blocks(page, "console");

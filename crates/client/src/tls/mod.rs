@@ -4,7 +4,6 @@
 //! and reads certificates of version 3 only.
 
 mod session;
-mod verify;
 
 use std::{fmt, net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -117,13 +116,13 @@ fn verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, String> {
     if options.insecure {
-        return Ok(verify::anybody(provider));
+        return Ok(bobbin_tls::trust_anybody(provider));
     }
     let (authorities, are_own) = authorities(options)?;
     if authorities.is_empty() {
         return Err("There are no authorities to believe".to_owned());
     }
-    verify::authorities(authorities, provider, !are_own || options.server_name.is_some())
+    bobbin_tls::trust_authorities(authorities, provider, !are_own || options.server_name.is_some())
 }
 
 /// The authorities to trust, and whether the options name them.

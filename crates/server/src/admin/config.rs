@@ -9,12 +9,13 @@ use crate::engine::command::data::Counters;
 use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::server::{Server, Switch};
-use crate::system::{host, logging, title};
+use crate::system::{host, logging, title, tls};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
 use crate::persistence::aof::rewrite;
 use crate::persistence::{Persistence, aof};
+use crate::replication::Replication;
 use crate::worker::{listen, pool, watchdog};
 
 fn get(call: &mut Call<'_>) -> Outcome {
@@ -127,6 +128,7 @@ fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(),
                 );
             }
         }
+        Effect::MinReplicas => Replication::of(server).follow_count(server),
         Effect::OomScore => server.services.oom_score.lock().apply(config)?,
         Effect::OpenFiles => raise_open_files(server, config)?,
         Effect::Password => server.follow_requirepass(),
@@ -152,10 +154,12 @@ fn listen_on(server: &'static Server, port: i64, is_tls: bool) -> Result<(), Str
 
 /// Has connections from now on begin as the options for TLS say.
 fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
-    if config.tls_port() == 0 {
-        return Ok(());
-    }
-    server.tls.follow(config).map_err(|reason| {
+    let followed = if config.tls_replication() { tls::outgoing(config).map(drop) } else { Ok(()) };
+    let followed = followed.and_then(|()| match config.tls_port() {
+        0 => Ok(()),
+        _ => server.tls.follow(config),
+    });
+    followed.map_err(|reason| {
         log::warn!("Failed to configure TLS: {reason}");
         "Unable to update TLS configuration. Check server logs.".to_owned()
     })

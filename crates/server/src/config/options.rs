@@ -28,7 +28,6 @@ const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
-const OUTGOING_TLS: &str = "connections to other servers with TLS";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -39,7 +38,7 @@ options! {
         /// none.
         bind = words("* -::*", special::bind) => Full, then Listen;
         /// Address that outgoing connections come from.
-        bind_source_addr = text("") => Dormant(REPLICATION);
+        bind_source_addr = text("") => Full;
         /// TCP port; 0 listens on no TCP port.
         port = integer(0, 65535, 6379) => Full, then ListenTcp;
         /// Refuse clients from other hosts while the default user has no password.
@@ -360,7 +359,7 @@ options! {
         rdb_version_check = choice(RdbVersionCheck, Strict) => Full;
         /// Delete snapshots that served replication.
         rdb_del_sync_files = yes_no(false) => Neutral(
-            "A copy for replicas that goes through a file leaves none behind.",
+            "a copy for replicas that goes through a file leaves none behind",
         );
         /// Write snapshots to disk in steps.
         rdb_save_incremental_fsync = yes_no(true) => Full;
@@ -417,7 +416,7 @@ options! {
         /// Replicas that end that wait; 0 for no number.
         repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Full;
         /// How a replica loads the first copy without a file.
-        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Dormant(REPLICATION), flags AFTER_LOADING;
+        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Full, flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
         dual_channel_replication_enabled = yes_no(false) => Dormant(REPLICATION);
         /// Seconds between a primary's pings.
@@ -425,9 +424,9 @@ options! {
         /// Seconds of silence after which the other side counts as gone.
         repl_timeout = integer(1, INT_MAX, 60) => Full;
         /// Gather small packets to replicas.
-        repl_disable_tcp_nodelay = yes_no(false) => Dormant(REPLICATION);
+        repl_disable_tcp_nodelay = yes_no(false) => Full;
         /// Use MultiPath TCP towards the primary.
-        repl_mptcp = yes_no(false) => Dormant(REPLICATION), flags IMMUTABLE;
+        repl_mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
         repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full;
         /// Seconds after which they are dropped without replicas.
@@ -435,13 +434,13 @@ options! {
         /// Rank of this replica when a primary is chosen; 0 for never.
         replica_priority = integer(0, INT_MAX, 100) => Full, aliases "slave-priority";
         /// What to do with a command that fails on a replica.
-        propagation_error_behavior = choice(PropagationError, Ignore) => Dormant(REPLICATION);
+        propagation_error_behavior = choice(PropagationError, Ignore) => Full;
         /// Go on as a replica when the disk fails.
-        replica_ignore_disk_write_errors = yes_no(false) => Dormant(REPLICATION);
+        replica_ignore_disk_write_errors = yes_no(false) => Full;
         /// Leave eviction to the primary.
         replica_ignore_maxmemory = yes_no(true) => Full, aliases "slave-ignore-maxmemory";
         /// Free the old data in the background before the first copy.
-        replica_lazy_flush = yes_no(true) => Dormant(REPLICATION), aliases "slave-lazy-flush";
+        replica_lazy_flush = yes_no(true) => Full, aliases "slave-lazy-flush";
         /// Be listed by Sentinel.
         replica_announced = yes_no(true) => Full;
         /// Address to be listed with.
@@ -449,9 +448,9 @@ options! {
         /// Port to be listed with.
         replica_announce_port = integer(0, 65535, 0) => Full, aliases "slave-announce-port";
         /// Replicas without which writes are refused.
-        min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write";
+        min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write", then MinReplicas;
         /// Seconds such a replica may lag.
-        min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag";
+        min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag", then MinReplicas;
     }
 
     section "cluster" {
@@ -530,11 +529,11 @@ options! {
         /// Password of that key.
         tls_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Certificate for outgoing connections.
-        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
+        tls_client_cert_file = text("") => Full, flags VOLATILE, then Tls;
         /// Its private key.
-        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
+        tls_client_key_file = text("") => Full, flags VOLATILE, then Tls;
         /// Password of that key.
-        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE, then Tls;
+        tls_client_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Diffie-Hellman parameters.
         tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves"),
             then Tls;
@@ -549,7 +548,7 @@ options! {
         /// Seconds between looks for new certificates; 0 for never.
         tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full, then TlsReload;
         /// Use TLS towards the primary.
-        tls_replication = yes_no(false) => NotYet(REPLICATION);
+        tls_replication = yes_no(false) => Full, then Tls;
         /// Use TLS on the cluster bus.
         tls_cluster = yes_no(false) => NotYet(CLUSTER);
         /// Versions allowed.

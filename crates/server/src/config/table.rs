@@ -62,6 +62,8 @@ pub enum Effect {
     Logging,
     /// Memory in use is compared with the limit.
     Maxmemory,
+    /// Writes are refused while there are too few replicas, or are not.
+    MinReplicas,
     /// The system is asked for the necessary file descriptors.
     OpenFiles,
     OomScore,

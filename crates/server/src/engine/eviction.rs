@@ -72,15 +72,16 @@ struct Candidate {
 }
 
 /// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
-/// not count, nor does what a cut keeps. That is freed when the cut is walked. If it counted,
-/// evicting keys that the cut has not reached would free nothing, and all keys would be evicted.
+/// not count, nor does what slow replicas keep of the stream beyond the backlog: evicting adds to
+/// that. Nor does what a cut keeps. That is freed when the cut is walked. If it counted, evicting
+/// keys that the cut has not reached would free nothing, and all keys would be evicted.
 fn counted(used: usize, server: &Server) -> usize {
     used.saturating_sub(not_counted(server))
 }
 
 /// Bytes in use that do not count towards `maxmemory`.
 pub fn not_counted(server: &Server) -> usize {
-    lazyfree::pending_bytes() + server.keyspace.kept_bytes()
+    lazyfree::pending_bytes() + server.keyspace.kept_bytes() + server.feed.beyond_backlog()
 }
 
 /// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
 use bobbin_store::value::AnyCollection;
-use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
+use bobbin_store::{AccessClock, Hash, Hasher, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
 use crate::base::allocator;
@@ -56,7 +56,8 @@ pub struct Loaded {
 }
 
 /// Loads the snapshot that the configuration names, if there is one, while clients are told to
-/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
+/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server
+/// meanwhile.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     let name = server.config.dbfilename();
     let path = Path::new(OsStr::from_bytes(&name));
@@ -103,23 +104,49 @@ pub fn begin_loading(server: &Server, file: &File) {
 /// Begins to load `total` bytes, in any number of files. Clients are told to wait until
 /// `end_loading`.
 pub fn begin_loading_bytes(server: &Server, total: u64) {
+    note_begin(server, total);
+    server.switches.set(Switch::LOADING, true);
+}
+
+/// Begins to load `total` bytes beside what clients work with, until `end_loading`. Only what
+/// would change the server's part is refused.
+pub fn begin_loading_aside(server: &Server, total: u64) {
+    note_begin(server, total);
+    Persistence::of(server).loading.is_aside.store(true, Ordering::Relaxed);
+    server.switches.set(Switch::LOADING_ASIDE, true);
+}
+
+fn note_begin(server: &Server, total: u64) {
     let loading = &Persistence::of(server).loading;
     loading.total_bytes.store(total, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
     loading.is_on.store(true, Ordering::Relaxed);
-    server.switches.set(Switch::LOADING, true);
 }
 
 pub fn end_loading(server: &Server) {
     // Those who loaded had arenas of their own.
     allocator::give_back_in_steps();
-    Persistence::of(server).loading.is_on.store(false, Ordering::Relaxed);
-    server.switches.set(Switch::LOADING, false);
+    let loading = &Persistence::of(server).loading;
+    loading.is_on.store(false, Ordering::Relaxed);
+    loading.is_aside.store(false, Ordering::Relaxed);
+    server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
 }
 
 /// Loads a file with all threads that there are, beside the workers. Nothing is held.
-pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loaded, String> {
+pub fn load_beside(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
+    let (loaded, functions) = load_into(server, &server.keyspace, file)?;
+    restore_functions(server, &functions, Policy::Append)?;
+    Ok(loaded)
+}
+
+/// Loads the keys of a file into a keyspace, which hashes as the server's does. The libraries of
+/// functions come back.
+pub fn load_into(
+    server: &'static Server,
+    keyspace: &'static Keyspace,
+    mut file: impl Read,
+) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
     let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
@@ -129,7 +156,7 @@ pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loade
     let read = std::thread::scope(|scope| {
         for _ in 0..threads {
             let work = || {
-                let outcome = install_blocks(server, &full, &empty, &count, &failed);
+                let outcome = install_blocks(server, keyspace, &full, &empty, &count, &failed);
                 if let Err(text) = outcome {
                     failed.store(true, Ordering::Relaxed);
                     error.lock().get_or_insert(text);
@@ -141,23 +168,34 @@ pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loade
         }
         let recycled = || empty.lock().pop();
         let mut give = |block: FileBlock| send(&sender, block, &failed);
-        let read = read_blocks(server, &mut file, Existing::Refuse, |_, _| {}, recycled, &mut give);
+        let read = read_blocks(server, &mut file, |_, _| {}, recycled, &mut give);
         // Lets the others come to an end.
         drop(sender);
         read
     });
     match error.lock().take() {
         Some(error) => Err(error),
-        None => Ok(count.loaded(read?)),
+        None => read.map(|(bytes, functions)| (count.loaded(bytes), functions)),
     }
 }
 
-/// Loads a file as `load_beside` does, but keeps keys whose time has come: what follows may have
-/// kept them alive, or says that they are dead.
+/// Loads a file as `load_beside` does, and keeps keys whose time has come: it is the base of a log.
 pub fn load_keeping_expired(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
+    let (loaded, functions) = load_copy(server, &server.keyspace, file)?;
+    restore_functions(server, &functions, Policy::Append)?;
+    Ok(loaded)
+}
+
+/// Loads a copy of a primary's keys, as `load_into` does, but keeps those whose time has come: what
+/// follows may have kept them alive, or says that they are dead.
+pub fn load_copy(
+    server: &'static Server,
+    keyspace: &'static Keyspace,
+    file: impl Read,
+) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let loading = &Persistence::of(server).loading;
     loading.keeps_expired.store(true, Ordering::Relaxed);
-    let loaded = load_beside(server, file);
+    let loaded = load_into(server, keyspace, file);
     loading.keeps_expired.store(false, Ordering::Relaxed);
     loaded
 }
@@ -184,12 +222,32 @@ pub fn load_held(
             }
         };
         let recycled = || spare.borrow_mut().take();
-        read_blocks(server, &mut file, existing, |_, _| {}, recycled, &mut give)
+        read_blocks(server, &mut file, |_, _| {}, recycled, &mut give)
     };
-    match error {
-        Some(error) => Err(error),
-        None => Ok(count.loaded(read?)),
+    if let Some(error) = error {
+        return Err(error);
     }
+    let (bytes, functions) = read?;
+    let policy = match existing {
+        Existing::Refuse => Policy::Append,
+        Existing::Replace => Policy::Replace,
+    };
+    restore_functions(server, &functions, policy)?;
+    Ok(count.loaded(bytes))
+}
+
+/// Takes libraries of functions that a file had.
+pub fn restore_functions(
+    server: &Server,
+    functions: &[Vec<u8>],
+    policy: Policy,
+) -> Result<(), String> {
+    let mut seed = server.clock.advance() as u64;
+    let restored = server.functions.restore(functions, policy, || {
+        seed = seed.wrapping_add(1);
+        seed
+    });
+    restored.map_err(|failure| format!("a function library cannot be loaded: {}", failure.text()))
 }
 
 /// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is
@@ -227,11 +285,14 @@ pub(crate) fn examine(
         see(place, item);
     };
     let recycled = || spare.borrow_mut().take();
-    let read = read_blocks(server, &mut file, Existing::Refuse, see, recycled, &mut give);
-    match error {
-        Some(error) => Err(error),
-        None => read.map(|bytes| count.loaded(bytes)).map_err(|text| (at.get(), text)),
+    let read = read_blocks(server, &mut file, see, recycled, &mut give);
+    if let Some(error) = error {
+        return Err(error);
     }
+    let restored = read.and_then(|(bytes, functions)| {
+        restore_functions(server, &functions, Policy::Append).map(|()| count.loaded(bytes))
+    });
+    restored.map_err(|text| (at.get(), text))
 }
 
 /// Says in the log what was loaded.
@@ -248,15 +309,14 @@ pub fn log_loaded(server: &Server, loaded: Loaded) {
 }
 
 /// Reads a file to its end, or until `give` does not want any more; `see` is shown each item
-/// and where it lies. Returns how many bytes the file had.
+/// and where it lies. Returns how many bytes the file had, and its libraries of functions.
 fn read_blocks(
     server: &Server,
     file: &mut impl Read,
-    existing: Existing,
     mut see: impl FnMut(u64, &Item<'_>),
     mut spare: impl FnMut() -> Option<Vec<u8>>,
     give: &mut impl FnMut(FileBlock) -> bool,
-) -> Result<u64, String> {
+) -> Result<(u64, Vec<Vec<u8>>), String> {
     let loading = &Persistence::of(server).loading;
     let mut reader = Reader::new(commands::version_check(server), server.config.rdbchecksum());
     let mut functions = Vec::new();
@@ -301,17 +361,7 @@ fn read_blocks(
             log::info!("Loading RDB: {percent:.1}% of {total} bytes");
         }
     }
-    let mut seed = server.clock.advance() as u64;
-    let policy = match existing {
-        Existing::Refuse => Policy::Append,
-        Existing::Replace => Policy::Replace,
-    };
-    let loaded = server.functions.restore(&functions, policy, || {
-        seed = seed.wrapping_add(1);
-        seed
-    });
-    loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.text()))?;
-    Ok(reader.offset())
+    Ok((reader.offset(), functions))
 }
 
 /// Takes note of what is no key. Keys get the database that comes back.
@@ -388,12 +438,13 @@ fn take_position(server: &Server, name: &str, value: &str) {
 /// A thread that makes values: until there are no more blocks.
 fn install_blocks(
     server: &'static Server,
+    keyspace: &'static Keyspace,
     full: &Mutex<Receiver<FileBlock>>,
     empty: &Mutex<Vec<Vec<u8>>>,
     count: &Counts,
     failed: &AtomicBool,
 ) -> Result<(), String> {
-    let data = Data::new(&server.keyspace, &server.gate, 0);
+    let data = Data::new(keyspace, &server.gate, 0);
     let mut data = data.ok_or("too many threads to load with")?;
     data.now_ms = server.clock.now_ms();
     loop {

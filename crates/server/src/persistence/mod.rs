@@ -63,6 +63,8 @@ struct RunningSave {
 /// How far the loading of a file is.
 pub struct FileLoading {
     pub is_on: AtomicBool,
+    /// Clients work with what is there meanwhile.
+    pub is_aside: AtomicBool,
     /// Keys whose time has come are not passed over: the file is the beginning of a log.
     pub keeps_expired: AtomicBool,
     pub started_s: AtomicI64,
@@ -119,6 +121,7 @@ impl Persistence {
             due_ms: AtomicI64::new(0),
             loading: FileLoading {
                 is_on: AtomicBool::new(false),
+                is_aside: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),
                 total_bytes: AtomicU64::new(0),

@@ -1,8 +1,8 @@
-//! Where the stream of replication was when a snapshot was taken, so that a server that loads it can
-//! go on with the stream from there.
+//! Where the stream of replication was when a snapshot was taken, so that a server that loads it
+//! can go on with the stream from there.
 //!
-//! A snapshot says it only if that is exactly known: all that is in the stream up to the offset, and
-//! nothing else, is in the snapshot.
+//! A snapshot says it only if that is exactly known: all that is in the stream up to the offset,
+//! and nothing else, is in the snapshot.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -69,4 +69,4 @@ impl CutPosition {
 }
 
 /// How long the log's thread is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);

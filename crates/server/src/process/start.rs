@@ -30,6 +30,7 @@ use crate::persistence::aof::{self, Aof};
 use crate::persistence::{Persistence, load};
 use crate::process;
 use crate::replication::Replication;
+use crate::system::tls;
 use crate::worker::watchdog::{self, Watchdog};
 use crate::worker::{accept, listen, pool};
 
@@ -101,6 +102,10 @@ pub fn start(server: &'static Server) -> Result<(), String> {
         server
             .tls
             .follow(&server.config)
+            .map_err(|reason| format!("Failed to configure TLS: {reason}"))?;
+    }
+    if server.config.tls_replication() {
+        tls::outgoing(&server.config)
             .map_err(|reason| format!("Failed to configure TLS: {reason}"))?;
     }
     server.tls.reloader.follow(&server.tls, &server.config)?;

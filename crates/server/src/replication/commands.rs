@@ -13,6 +13,7 @@ use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::log::feed::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::{Aof, NO_LOG};
 
@@ -25,6 +26,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
         call.reply.bulk(match link.state() {
             LinkState::Connect => b"connect",
             LinkState::Connecting => b"connecting",
+            LinkState::Handshake => b"handshake",
             LinkState::Sync => b"sync",
             LinkState::Connected => b"connected",
         });
@@ -409,6 +411,10 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
     replication
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
+    if call.in_transaction {
+        // What it has changed before, and changes behind this, is in no stream.
+        replication.take_history(call.server, HistoryId::new());
+    }
     call.data.recorder.refresh();
     call.reply.ok();
     Ok(())

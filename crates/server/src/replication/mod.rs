@@ -2,14 +2,14 @@
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
 //! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
-//! replica it follows a primary (`link`, `handshake`). `commands` has what replicas and
-//! administrators say.
+//! replica it follows a primary (`link`). `history` says what both may go on with. `commands` has
+//! what replicas and administrators say.
 
 pub mod commands;
 mod copying;
 mod failover;
 mod handover;
-pub mod handshake;
+pub mod history;
 pub mod link;
 mod reception;
 pub mod replica;
@@ -25,6 +25,7 @@ use bobbin_sync::Mutex;
 
 use self::failover::Failover;
 pub use self::failover::FailoverPhase;
+use self::history::History;
 use self::link::Link;
 use self::reception::Reception;
 use self::replica::{Capability, Replica, ReplicaState};
@@ -52,8 +53,8 @@ pub struct Replication {
     link: Mutex<Option<Arc<Link>>>,
     /// When to look at the clock again (Unix ms).
     due_ms: AtomicI64,
-    /// When the stream gets the next PING (Unix ms).
-    ping_ms: AtomicI64,
+    /// When the stream got a PING last, or began (Unix ms).
+    pinged_ms: AtomicI64,
     /// When the last replica went (Unix ms).
     alone_since_ms: AtomicI64,
     /// Clients of WAIT.
@@ -130,7 +131,7 @@ impl Default for Replication {
             reception: Reception::default(),
             link: Mutex::default(),
             due_ms: AtomicI64::new(0),
-            ping_ms: AtomicI64::new(0),
+            pinged_ms: AtomicI64::new(i64::MAX),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
             failover: Mutex::default(),
@@ -163,16 +164,27 @@ impl Replication {
 
     /// What is here is from now on a part of this history alone. The gate is held.
     fn take_history(&self, server: &Server, id: HistoryId) {
-        server.feed.set_id(id);
-        *self.earlier.lock() = None;
+        self.change_history(server, |history| history.take(id));
     }
 
-    /// The history goes on under another name from an offset on.
-    fn rename(&self, server: &Server, id: HistoryId, offset: u64) {
+    /// The history goes on under another name from an offset on. Returns whether the name changed.
+    fn rename(&self, server: &Server, id: HistoryId, offset: u64) -> bool {
+        self.change_history(server, |history| history.rename(id, offset))
+    }
+
+    fn change_history<T>(&self, server: &Server, change: impl FnOnce(&mut History) -> T) -> T {
         let mut earlier = self.earlier.lock();
-        let before = server.feed.set_id(id);
-        if before != id {
-            *earlier = Some((before, offset));
+        let mut history = History { id: server.feed.id(), earlier: *earlier };
+        let outcome = change(&mut history);
+        server.feed.set_id(history.id);
+        *earlier = history.earlier;
+        outcome
+    }
+
+    /// The primary's history has this name. Replicas of ours are told when they come again.
+    fn follow_name(&self, server: &Server, id: HistoryId) {
+        if self.rename(server, id, server.feed.published()) {
+            self.dismiss(server);
         }
     }
 
@@ -195,13 +207,14 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        self.follow_count(server);
         blocking::dismiss_all(server);
         self.dismiss(server);
         Ok(())
     }
 
-    /// Goes on with the stream where the file was that the server has loaded, if the file says that.
-    /// Nobody is served yet, and nothing is held.
+    /// Goes on with the stream where the file was that the server has loaded, if the file says
+    /// that. Nobody is served yet, and nothing is held.
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
@@ -269,6 +282,7 @@ impl Replication {
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
+        self.follow_count(server);
         server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
         if server.feed.is_on()
@@ -301,7 +315,7 @@ impl Replication {
     }
 
     /// Refuses writes as long as there are too few replicas for `min-replicas-to-write`.
-    pub(super) fn follow_count(&self, server: &Server) {
+    pub fn follow_count(&self, server: &Server) {
         let config = &server.config;
         let wanted = config.min_replicas_to_write() as usize;
         let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
@@ -445,12 +459,13 @@ impl Replication {
 
     /// Has the stream tell replicas that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
+        let pinged_ms = self.pinged_ms.fetch_min(now_ms, Ordering::Relaxed);
+        let period_ms = server.config.repl_ping_replica_period() * 1000;
         if server.feed.is_on()
             && !self.stream_stands_still(server)
-            && now_ms >= self.ping_ms.load(Ordering::Relaxed)
+            && now_ms.saturating_sub(pinged_ms) >= period_ms
         {
-            let period_ms = server.config.repl_ping_replica_period() * 1000;
-            self.ping_ms.store(now_ms + period_ms, Ordering::Relaxed);
+            self.pinged_ms.store(now_ms, Ordering::Relaxed);
             server.feed.insert(&[b"PING"]);
             server.log.wake();
         }
@@ -495,8 +510,10 @@ impl Replication {
         let beside = copying::beside().map_err(|error| error.to_string())?;
         if !server.feed.is_on() {
             server.feed.begin(server.feed.published());
-            let period_ms = server.config.repl_ping_replica_period() * 1000;
-            self.ping_ms.store(data.now_ms + period_ms, Ordering::Relaxed);
+            if self.link().is_none() {
+                server.feed.lead_from(server.log.last());
+            }
+            self.pinged_ms.store(data.now_ms, Ordering::Relaxed);
             aof::follow_readers(server);
             data.recorder.refresh();
         }
@@ -534,13 +551,8 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let is_earlier = || {
-            let earlier = self.earlier();
-            earlier.is_some_and(|(earlier, end)| {
-                id.eq_ignore_ascii_case(earlier.as_str().as_bytes()) && offset <= end
-            })
-        };
-        let is_ours = id.eq_ignore_ascii_case(server.feed.id().as_str().as_bytes()) || is_earlier();
+        let history = History { id: server.feed.id(), earlier: self.earlier() };
+        let is_ours = history.holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::net::sockopt;
+
 use super::{Worker, touch};
 use crate::engine::client::ClientInfo;
 use crate::engine::client::feeder::{self, Feeding};
@@ -55,9 +57,12 @@ impl Worker {
 
     /// Once a second: feeders look at the clock.
     pub(super) fn look_at_fed(&mut self) {
+        let gathers = self.server.config.repl_disable_tcp_nodelay();
         let Self { fed, connections, touched, .. } = self;
         fed.retain(|&slot| match connections.at(slot) {
             Some(connection) if connection.client.feeder.is_some() => {
+                // A Unix socket has no such thing.
+                sockopt::set_tcp_nodelay(&connection.socket, !gathers).ok();
                 touch(touched, connection);
                 true
             }

@@ -92,7 +92,8 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
         return true;
     }
     // What a replica may ask for again it may have waiting.
-    let spared = if fed > 0 { server.config.repl_backlog_size() } else { 0 };
+    let is_fed = connection.client.feeder.is_some();
+    let spared = if is_fed { server.config.repl_backlog_size() } else { 0 };
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes.max(spared) {
         return true;
     }

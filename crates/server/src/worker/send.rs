@@ -67,13 +67,6 @@ impl Worker {
 
     /// Adds what the turn's commands did to the statistics.
     pub(super) fn collect(&mut self) {
-        let counters = std::mem::take(&mut self.data.counters);
-        let totals = &self.handle.stats.totals;
-        totals.keyspace_hits.add(counters.hits);
-        totals.keyspace_misses.add(counters.misses);
-        totals.expired_keys.add(counters.expired);
-        totals.expired_fields.add(counters.expired_fields);
-        totals.evicted_keys.add(counters.evicted);
-        totals.dirty.add(counters.dirty);
+        std::mem::take(&mut self.data.counters).add_to(&self.handle.stats.totals);
     }
 }

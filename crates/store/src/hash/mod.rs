@@ -47,11 +47,13 @@ impl Hash {
 
 /// The hash function of one keyspace. Without its key its results look random, whatever SCAN shows
 /// of them. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
+#[derive(Clone)]
 pub struct Hasher(Form);
 
 /// Bytes of a hasher's key.
 pub const KEY_LEN: usize = 32;
 
+#[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there are two or three hashers in a process")]
 enum Form {
     #[cfg(target_arch = "x86_64")]

@@ -191,7 +191,7 @@ fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(
 /// Shows how far the target is, until it has been in step for a while and enough keys were
 /// compared.
 fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
-    let (mut samples, mut view) = (Samples::default(), View::default());
+    let (mut samples, mut view) = (Samples::default(), View::new());
     let mut calm = 0;
     while calm < CALM_LOOKS && samples.different.len() < DIFFERENT_MAX {
         let (here, there) = (source.facts()?, target.facts()?);
@@ -201,7 +201,7 @@ fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
         if matches!(phase, Phase::InStep | Phase::CatchingUp) {
             compare(source, target, &here, &mut samples)?;
         }
-        view.show(phase, &line(phase, &here, &there, lag, &samples));
+        view.show(line(phase, &here, &there, lag, &samples));
         thread::sleep(INTERVAL);
     }
     view.end();
@@ -263,22 +263,25 @@ fn how_to_switch(source: &Address) -> String {
     )
 }
 
-/// Where the progress is shown: in one line of a terminal; elsewhere a line for each phase.
-#[derive(Default)]
+/// Where the progress is shown: in one line of a terminal; elsewhere a line now and then.
 struct View {
-    phase: Option<Phase>,
+    shown: Instant,
     last: String,
 }
 
 impl View {
-    fn show(&mut self, phase: Phase, line: &str) {
+    fn new() -> Self {
+        Self { shown: Instant::now(), last: String::new() }
+    }
+
+    fn show(&mut self, line: String) {
         if terminal::is_terminal() {
             out!("\r\x1b[0K{line}");
-        } else if self.phase != Some(phase) {
+        } else if self.shown.elapsed() >= LINE_INTERVAL {
+            self.shown = Instant::now();
             out!("{line}\n");
         }
-        self.phase = Some(phase);
-        line.clone_into(&mut self.last);
+        self.last = line;
     }
 
     /// The last line stays.
@@ -297,10 +300,12 @@ SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what
 const WORDS_MAX: usize = 5;
 /// For how long writers of the source are held at most.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Between two looks while they are held.
+/// Between two looks while writers are held.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
-/// Between two lines.
+/// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Looks in a row at which the target must have been in step.
 const CALM_LOOKS: u32 = 4;
 /// Bytes that a target in step may be behind.

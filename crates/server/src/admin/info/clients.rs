@@ -91,7 +91,8 @@ impl ClientFigures {
     pub(super) fn of(server: &Server) -> Self {
         let mut figures = Self::default();
         for info in server.clients.all() {
-            figures.connected += 1;
+            // Redis counts replicas apart.
+            figures.connected += usize::from(!info.has(ClientFlag::REPLICA));
             figures.blocked += usize::from(info.has(ClientFlag::BLOCKED));
             figures.pubsub += usize::from(info.has(ClientFlag::PUBSUB));
             let watched = info.watched.load(Ordering::Relaxed);

@@ -121,11 +121,19 @@ pub(super) const MEMORY: Section = Section {
         gauge(
             "mem_not_counted_for_evict",
             Bytes,
-            "Memory that is about to be freed, or kept for a snapshot.",
+            "Memory that is about to be freed, or kept for a snapshot or slow replicas.",
             |s| crate::engine::eviction::not_counted(s.server).into(),
         ),
-        zero("mem_replication_backlog"),
-        zero("mem_total_replication_buffers"),
+        gauge("mem_replication_backlog", Bytes, "Memory of the replication backlog.", |s| {
+            let backlog = s.server.config.repl_backlog_size() as usize;
+            s.server.feed.memory().min(backlog).into()
+        }),
+        gauge(
+            "mem_total_replication_buffers",
+            Bytes,
+            "Memory of the replication stream: the backlog, and what replicas have not read.",
+            |s| s.server.feed.memory().into(),
+        ),
         zero("mem_replicas_repl_buffer"),
         zero("mem_clients_slaves"),
         gauge("mem_clients_normal", Bytes, "Memory of clients.", |s| {

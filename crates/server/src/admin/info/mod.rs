@@ -51,7 +51,7 @@ pub enum Lines {
     Written(InfoWriter),
     /// Fields, then lines that depend on what there is.
     Both(&'static [InfoField], InfoWriter),
-    Several(&'static [Lines]),
+    Several(&'static [Self]),
 }
 
 /// Appends lines that depend on what there is.

@@ -66,9 +66,12 @@ pub(super) const PERSISTENCE: Section = Section {
     lines: Lines::Both(
         &[
             gauge("loading", Number, "Whether a file is loaded (1).", |s| {
-                u64::from(Persistence::of(s.server).loading.is_on.load(Relaxed)).into()
+                let loading = &Persistence::of(s.server).loading;
+                u64::from(loading.is_on.load(Relaxed) && !loading.is_aside.load(Relaxed)).into()
             }),
-            zero("async_loading"),
+            gauge("async_loading", Number, "Whether a copy is loaded beside the keys (1).", |s| {
+                u64::from(Persistence::of(s.server).loading.is_aside.load(Relaxed)).into()
+            }),
             zero("current_cow_peak"),
             zero("current_cow_size"),
             zero("current_cow_size_age"),

@@ -111,6 +111,16 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("slave_repl_offset:{offset}"));
     line(text, format_args!("replicas_repl_buffer_size:0"));
     line(text, format_args!("replicas_repl_buffer_peak:0"));
+    if is_syncing {
+        let (total, read) = link.sync.bytes();
+        let percent = if total > 0 { read as f64 * 100.0 / total as f64 } else { 0.0 };
+        let heard_s = since_s(link.heard_ms.load(Relaxed));
+        line(text, format_args!("master_sync_total_bytes:{total}"));
+        line(text, format_args!("master_sync_read_bytes:{read}"));
+        line(text, format_args!("master_sync_left_bytes:{}", total as i64 - read as i64));
+        line(text, format_args!("master_sync_perc:{percent:.2}"));
+        line(text, format_args!("master_sync_last_io_seconds_ago:{heard_s}"));
+    }
     if !is_up {
         let down_s = since_s(link.down_since_ms.load(Relaxed));
         line(text, format_args!("master_link_down_since_seconds:{down_s}"));

@@ -8,6 +8,7 @@ use super::{Data, Failure, Flags, Outcome, Registered};
 use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, Replies};
 use crate::engine::eviction::{self, Room};
+use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
 /// The checks that few servers need, behind one load. `false`: the client has to wait.
@@ -81,10 +82,15 @@ pub(super) fn may_run(
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
-    if switches & Switch::REPLICA != 0 {
-        may_run_on_replica(server, client, command)?;
+    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
+        client.ran(command);
+        client.postpone(true);
+        return Ok(false);
     }
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+        return Err(Failure::LOADING);
+    }
+    if switches & Switch::LOADING_ASIDE != 0 && command.has(Flags::NO_ASYNC_LOADING) {
         return Err(Failure::LOADING);
     }
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
@@ -93,14 +99,20 @@ pub(super) fn may_run(
     Ok(!has_to_wait(server, data, client, command))
 }
 
-/// What a replica refuses.
+/// What a replica refuses. `false`: the client has to wait.
 #[cold]
-fn may_run_on_replica(server: &Server, client: &Client, command: &Registered) -> Outcome {
+fn may_run_on_replica(
+    server: &Server,
+    client: &Client,
+    command: &Registered,
+) -> Result<bool, Failure> {
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
     if client.info.has(ClientFlag::CAPA_REDIRECT) {
         let reads = command.has(Flags::READONLY) || would_execute(client, command, Flags::READONLY);
         if writes || reads && !client.info.has(ClientFlag::READONLY) {
-            return Err(Failure::redirect(server));
+            // As long as the target has not taken over there is no primary to go to.
+            let waits = server.is_paused_for(PauseReason::Failover);
+            return if waits { Ok(false) } else { Err(Failure::redirect(server)) };
         }
     }
     if writes && server.is_read_only() {
@@ -109,7 +121,7 @@ fn may_run_on_replica(server: &Server, client: &Client, command: &Registered) ->
     if server.is_too_stale() && !command.has(Flags::STALE) {
         return Err(Failure::MASTERDOWN);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Evicts keys if there are too many. That a copy of the client's own is gone comes before the

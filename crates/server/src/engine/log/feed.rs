@@ -29,6 +29,8 @@ pub struct Feed {
     log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
+    /// Bytes that are kept only because a reader is slow.
+    beyond_backlog: AtomicU64,
     /// The history of which the stream is a part.
     id: Mutex<HistoryId>,
     /// The database that the last command of a primary was about.
@@ -163,9 +165,11 @@ impl Feed {
         self.is_relayed.store(on, Ordering::SeqCst);
     }
 
-    /// From now on the bytes are the log's, from behind this record on. The gate is held.
+    /// From now on the bytes are the log's, from behind this record on. All records before lie
+    /// before what is appended next. The gate is held.
     pub fn lead_from(&self, number: u64) {
         self.log_from.store(number, Ordering::SeqCst);
+        self.state.lock().mark(number);
         self.relay(false);
     }
 
@@ -192,6 +196,7 @@ impl Feed {
         self.is_on.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
         *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
+        self.beyond_backlog.store(0, Ordering::Relaxed);
     }
 
     /// Appends the bytes of all records up to a number. They are not published. Returns the offset
@@ -199,14 +204,10 @@ impl Feed {
     pub fn append(&self, number: u64, bytes: &[u8]) -> u64 {
         let state = &mut *self.state.lock();
         let start = state.end;
-        if bytes.is_empty() {
-            return start;
+        if !bytes.is_empty() {
+            state.push(bytes);
         }
-        state.push(bytes);
-        if state.marks.len() == MARKS_MAX {
-            state.marks.pop_front();
-        }
-        state.marks.push_back(Mark { number, end: state.end });
+        state.mark(number);
         start
     }
 
@@ -219,6 +220,12 @@ impl Feed {
             return;
         }
         state.trim(backlog_max);
+        let kept = state.end - state.start;
+        let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
+        // Every thread that may evict reads it: it is mostly 0, and stays so.
+        if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
+            self.beyond_backlog.store(beyond, Ordering::Relaxed);
+        }
         let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
         let waiting: Vec<_> = state.readers.iter().filter(waits).cloned().collect();
         drop(state);
@@ -246,6 +253,11 @@ impl Feed {
     /// The offset of the first byte that is kept.
     pub fn start_offset(&self) -> u64 {
         self.state.lock().start
+    }
+
+    /// Bytes that are kept only because a reader is slow.
+    pub fn beyond_backlog(&self) -> usize {
+        self.beyond_backlog.load(Ordering::Relaxed) as usize
     }
 
     /// Bytes of memory.
@@ -321,6 +333,19 @@ impl FeedState {
         whole.extend_from_slice(bytes);
         let start = self.end - bytes.len() as u64;
         self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
+    }
+
+    /// The last record so far has this number.
+    fn mark(&mut self, number: u64) {
+        match self.marks.back_mut() {
+            Some(last) if last.number == number => last.end = self.end,
+            _ => {
+                if self.marks.len() == MARKS_MAX {
+                    self.marks.pop_front();
+                }
+                self.marks.push_back(Mark { number, end: self.end });
+            }
+        }
     }
 
     fn trim(&mut self, backlog_max: u64) {
@@ -399,10 +424,12 @@ mod tests {
             publish(&feed, 200_000);
         }
         assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
+        assert!((900_000..=1_000_000).contains(&feed.beyond_backlog()));
         drop(reader);
         feed.append(2001, &line);
         publish(&feed, 200_000);
         assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
+        assert_eq!(feed.beyond_backlog(), 0);
     }
 
     #[test]
@@ -417,6 +444,18 @@ mod tests {
             feed.append(number, b"f");
         }
         assert_eq!(feed.offset_behind(1), Some(6), "older ones count as the oldest known");
+    }
+
+    #[test]
+    fn records_before_the_beginning_end_where_it_begins() {
+        let feed = Feed::default();
+        feed.begin(10);
+        assert_eq!(feed.offset_behind(5), None);
+        feed.lead_from(7);
+        feed.append(8, b"abc");
+        feed.append(9, b"");
+        let found = [5, 7, 8, 9, 10].map(|number| feed.offset_behind(number));
+        assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
     }
 
     #[test]

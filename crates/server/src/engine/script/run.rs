@@ -183,6 +183,14 @@ fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outco
     {
         return Err(failure);
     }
+    if writes && !call.data.loading {
+        if call.server.is_read_only() {
+            return Err(Failure::READONLY);
+        }
+        if call.server.switches.load() & Switch::FEW_REPLICAS != 0 {
+            return Err(Failure::NOREPLICAS);
+        }
+    }
     if task.read_only && writes {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }

@@ -51,6 +51,8 @@ impl Switch {
     pub const LINK_DOWN: u32 = 1 << 16;
     /// Writes are refused, as too few replicas have them.
     pub const FEW_REPLICAS: u32 = 1 << 17;
+    /// Another data set is loaded beside the one that clients work with.
+    pub const LOADING_ASIDE: u32 = 1 << 20;
     /// Writes are refused, as the disk does not take them.
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// What is looked at once a command has run.

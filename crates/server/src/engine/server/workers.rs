@@ -27,6 +27,8 @@ struct KnownWorkers {
     /// none; as long as they have some, they are the next to serve when more are wanted.
     workers: Vec<Arc<WorkerHandle>>,
     wanted: usize,
+    /// The figures of other threads that execute commands.
+    others: Vec<Arc<WorkerStats>>,
     /// The figures of those that are no more.
     past: WorkerStats,
     /// The server ends: so does every worker, one that is still to come at once.
@@ -101,7 +103,13 @@ impl Workers {
     pub fn new(commands: usize) -> Self {
         let past = WorkerStats::new(commands);
         Self {
-            known: RwLock::new(KnownWorkers { workers: Vec::new(), wanted: 0, past, stops: false }),
+            known: RwLock::new(KnownWorkers {
+                workers: Vec::new(),
+                wanted: 0,
+                others: Vec::new(),
+                past,
+                stops: false,
+            }),
             running: Mutex::new(0),
             ended: Condvar::new(),
             next_id: AtomicUsize::new(0),
@@ -249,10 +257,25 @@ impl Workers {
         }
     }
 
+    /// Sums include the figures of a thread that is no worker.
+    pub fn count_also(&self, stats: &Arc<WorkerStats>) {
+        self.known.write().others.push(Arc::clone(stats));
+    }
+
+    /// The thread of these figures executes nothing more. What they count stays counted.
+    pub fn count_no_more(&self, stats: &Arc<WorkerStats>) {
+        let mut known = self.known.write();
+        if let Some(at) = known.others.iter().position(|other| Arc::ptr_eq(other, stats)) {
+            known.others.remove(at);
+            known.past.merge(stats);
+        }
+    }
+
     /// Calls `f` with the figures of every worker, past and present.
     fn each(&self, mut f: impl FnMut(&WorkerStats)) {
         let known = self.known.read();
         f(&known.past);
+        known.others.iter().for_each(|stats| f(stats));
         known.workers.iter().for_each(|worker| f(&worker.stats));
     }
 

@@ -20,8 +20,9 @@ use crate::persistence::{Persistence, load};
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Loads what there is; returns the increment to append to, and where the stream is there. Clients are told to wait from now on:
-/// who writes before the log is on writes for nothing, so it is the caller who lets them in.
+/// Loads what there is; returns the increment to append to, and where the stream is there. Clients
+/// are told to wait from now on: what they write before the log is on is lost, so the caller lets
+/// them in.
 pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace), String> {
     let directory = AofDirectory::of(&server.config);
     let found = match directory.load()? {
@@ -126,7 +127,7 @@ fn load_all(
     }
     Aof::of(server).figures.size.store(bytes, Ordering::Relaxed);
     Aof::of(server).figures.base_size.store(bytes, Ordering::Relaxed);
-    Ok((replay.place(), replay.database()))
+    Ok((replay.place_behind(), replay.database()))
 }
 
 /// Loads one file; returns how many bytes of it count.

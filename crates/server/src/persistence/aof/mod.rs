@@ -310,8 +310,8 @@ pub fn end_log(server: &Server) {
     }
 }
 
-/// Has all that was logged so far forced to disk, and the receiver told. `ends`: nothing follows for
-/// now.
+/// Has all that was logged so far forced to disk, and the receiver told. `ends`: nothing follows
+/// for now.
 fn settle_log(server: &Server, ends: bool) -> Receiver<()> {
     let (done, wait) = channel();
     Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done, ends });

@@ -44,8 +44,8 @@ struct Stretch {
 const MARK: &[u8] = b"#REPL:";
 
 impl LogPlace {
-    /// Where a primary's stream is at this moment; `Unknown`: there is none, or it is the log's. The
-    /// gate is held.
+    /// Where a primary's stream is at this moment; `Unknown`: there is none, or it is the log's.
+    /// The gate is held.
     pub fn relayed(server: &Server) -> Self {
         let feed = &server.feed;
         if !feed.is_on() || feed.takes_log() {
@@ -188,5 +188,180 @@ impl Batch {
             }
             _ => self.0.push(Stretch { what, in_file, in_feed }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AofItem, AofReader};
+    use super::*;
+    use crate::base::random::Random;
+    use crate::engine::log::append_command;
+
+    fn id() -> HistoryId {
+        HistoryId::parse(b"0123456789012345678901234567890123456789").expect("it is one")
+    }
+
+    #[test]
+    fn remarks_are_read_as_they_were_written() {
+        let position = StreamPosition { id: id(), offset: 7, database: 3 };
+        for place in [LogPlace::Unknown, LogPlace::Counts(id(), 5), LogPlace::Exactly(position)] {
+            let mut line = Vec::new();
+            place.append(&mut line);
+            assert!(line.ends_with(b"\r\n"));
+            assert_eq!(LogPlace::parse(&line), Some(place));
+        }
+        assert_eq!(LogPlace::parse(b"#TS:1"), None);
+        for strange in ["#REPL:x:1", "#REPL:", "#REPL:0123456789012345678901234567890123456789:x"] {
+            assert_eq!(LogPlace::parse(strange.as_bytes()), Some(LogPlace::Unknown), "{strange}");
+        }
+    }
+
+    /// What a file says behind each of its items, and how many bytes it has there.
+    fn told(file: &[u8]) -> Vec<(u64, LogPlace)> {
+        let (mut reader, mut place, mut told) =
+            (AofReader::new(file, 0), LogPlace::Unknown, vec![]);
+        loop {
+            let start = reader.offset();
+            match reader.read().expect("it is a log") {
+                AofItem::End => return told,
+                AofItem::Command => place.advance(reader.offset() - start),
+                AofItem::Timestamp(_) => {}
+                AofItem::Remark => {
+                    place = LogPlace::parse(reader.remark_text()).unwrap_or(place);
+                }
+            }
+            told.push((reader.offset(), place));
+        }
+    }
+
+    /// A writer of a log and a stream, and what is true of them.
+    #[derive(Default)]
+    struct Model {
+        place: LogPlace,
+        file: Vec<u8>,
+        /// Where the stream ends.
+        feed_end: u64,
+        is_fed: bool,
+        is_whole: bool,
+        /// Records of the file: how many bytes it has behind them, and where the stream is there,
+        /// if it has all of them.
+        records: Vec<(u64, Option<u64>)>,
+    }
+
+    impl Model {
+        fn write_batch(&mut self, random: &mut Random) {
+            let (mut pending, mut feeding) = (Vec::new(), Vec::new());
+            let (mut batch, mut ends) = (Batch::default(), Vec::new());
+            for _ in 0..random.below(6) {
+                let (file_start, feed_start) = (pending.len(), feeding.len());
+                let number = random.below(100_000).to_string();
+                let mut record = Vec::new();
+                append_command(&mut record, &[b"SET", b"key", number.as_bytes()]);
+                let what = match random.below(6) {
+                    0 => RecordBytes::Nothing,
+                    1 => RecordBytes::Differ,
+                    _ => RecordBytes::Same,
+                };
+                if what != RecordBytes::Same {
+                    append_command(&mut feeding, &[b"PUBLISH", b"c", number.as_bytes()]);
+                }
+                if what != RecordBytes::Nothing {
+                    if random.below(4) == 0 {
+                        pending.extend_from_slice(b"#TS:1\r\n");
+                    }
+                    pending.extend_from_slice(&record);
+                    feeding.extend_from_slice(&record);
+                    ends.push((record, feeding.len() as u64));
+                }
+                if !self.is_fed {
+                    feeding.clear();
+                }
+                batch.add(what, file_start..pending.len(), feed_start..feeding.len());
+            }
+            let fed = self.is_fed.then_some((id(), self.feed_end));
+            self.place.remark(&mut pending, &batch, fed, self.is_whole);
+            // Where the records went to among the remarks.
+            let mut at = 0;
+            for (record, feed_end) in ends {
+                let found = pending[at..].windows(record.len()).position(|bytes| *bytes == record);
+                at += found.expect("it is there") + record.len();
+                let behind = fed.map(|(_, start)| start + feed_end);
+                self.records.push(((self.file.len() + at) as u64, behind));
+            }
+            self.file.extend_from_slice(&pending);
+            self.feed_end += feeding.len() as u64;
+        }
+
+        /// Wherever the file is cut off, it says nothing that is not so.
+        fn check(&self) -> usize {
+            let mut claims = 0;
+            for (bytes, place) in told(&self.file) {
+                let Some(claim) = place.position(0) else { continue };
+                let records = self.records.iter().rposition(|(end, _)| *end <= bytes);
+                // What is behind the record in the stream, up to the next one, changes no data.
+                let from = records.and_then(|at| self.records[at].1);
+                let next = records.map_or(0, |at| at + 1);
+                if let Some(from) = from {
+                    assert!(claim.offset >= from, "{claim:?} {from}");
+                }
+                if let Some(&(_, Some(until))) = self.records.get(next) {
+                    assert!(claim.offset < until, "{claim:?} {until}");
+                }
+                assert!(claim.offset <= self.feed_end);
+                claims += 1;
+            }
+            claims
+        }
+    }
+
+    #[test]
+    fn wherever_a_log_ends_it_says_where_the_stream_is_or_nothing() {
+        let mut claims = 0;
+        for seed in 1..500 {
+            let mut random = Random::new(seed);
+            let mut model = Model { is_fed: true, is_whole: true, ..Model::default() };
+            for _ in 0..40 {
+                match random.below(10) {
+                    // A question, or a sign of life.
+                    0 => model.feed_end += 14,
+                    1 => model.is_fed = !model.is_fed,
+                    2 => model.is_whole = !model.is_whole,
+                    _ => model.write_batch(&mut random),
+                }
+            }
+            claims += model.check();
+        }
+        assert!(claims > 10_000, "{claims}");
+    }
+
+    #[test]
+    fn records_that_are_the_streams_need_one_remark() {
+        let (mut place, mut pending) = (LogPlace::Unknown, Vec::new());
+        let mut offset = 100;
+        for _ in 0..5 {
+            let start = pending.len();
+            let mut batch = Batch::default();
+            for _ in 0..3 {
+                let (at, fed) = (pending.len(), pending.len() - start);
+                append_command(&mut pending, &[b"DEL", b"k"]);
+                batch.add(RecordBytes::Same, at..pending.len(), fed..pending.len() - start);
+            }
+            let bytes = pending.len() - start;
+            place.remark(&mut pending, &batch, Some((id(), offset)), true);
+            offset += bytes as u64;
+        }
+        let text = String::from_utf8(pending).expect("it is text");
+        assert_eq!(text.matches("#REPL:").count(), 1);
+        assert_eq!(place, LogPlace::Counts(id(), offset));
+    }
+
+    #[test]
+    fn without_a_stream_nothing_is_remarked() {
+        let (mut place, mut pending) = (LogPlace::Unknown, b"record".to_vec());
+        let mut batch = Batch::default();
+        batch.add(RecordBytes::Same, 0..6, 0..0);
+        place.remark(&mut pending, &batch, None, true);
+        assert_eq!(pending, b"record");
     }
 }

@@ -8,12 +8,13 @@ use bobbin_store::Hash;
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
+use crate::base::clock::ticks;
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
-use crate::engine::command::Data;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
+use crate::engine::command::{Data, Registered};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 
@@ -22,10 +23,12 @@ use crate::engine::telemetry::stats::WorkerStats;
 pub(crate) struct Replay {
     server: &'static Server,
     pub(crate) data: Data,
-    stats: WorkerStats,
+    stats: Arc<WorkerStats>,
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
+    /// When the last command ended.
+    ticks: u64,
     /// Where the stream is, as the log says, and behind its last whole unit.
     place: LogPlace,
     whole_place: LogPlace,
@@ -38,9 +41,13 @@ impl Replay {
         Ok(Self::with(server, data.ok_or("too many threads")?))
     }
 
-    /// For the commands of a primary: what they change is logged, and those who listen are told.
+    /// For the commands of a primary: what they change is logged and counted, and those who listen
+    /// are told.
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
-        Ok(Self::with(server, background::data(server).ok_or("too many threads, or open files")?))
+        let data = background::data(server).ok_or("too many threads, or open files")?;
+        let replay = Self::with(server, data);
+        server.workers.count_also(&replay.stats);
+        Ok(replay)
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
@@ -51,10 +58,11 @@ impl Replay {
         Self {
             server,
             data,
-            stats: WorkerStats::new(server.registry.all().len()),
+            stats: Arc::new(WorkerStats::new(server.registry.all().len())),
             client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
+            ticks: 0,
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -100,6 +108,7 @@ impl Replay {
 
     /// Looks at the clock and at what the configuration says now.
     pub(crate) fn look_around(&mut self) {
+        self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
     }
@@ -115,9 +124,60 @@ impl Replay {
 
     /// Carries a command out, as `run` does, while nobody else gets the gate: `data` has entered.
     /// Nothing is held afterwards.
-    pub(crate) fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
+    fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let executed = self.execute(args, command, first_hash);
+        self.data.release();
+        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
+        self.forget_replies();
+        outcome
+    }
+
+    /// Carries out a command of a primary: `data` has entered. `before_release` is told whether a
+    /// transaction goes on, and the database, while the command still holds what it took. The error
+    /// is what it was answered with: a command that the primary carried out fails nowhere, unless
+    /// the two differ.
+    pub(crate) fn run_relayed(
+        &mut self,
+        args: &[&[u8]],
+        command: Option<&'static Registered>,
+        first_hash: Hash,
+        before_release: impl FnOnce(bool, u32),
+    ) -> Result<(), String> {
+        let executed = self.execute(args, command, first_hash);
+        before_release(self.is_in_transaction(), self.database());
+        self.data.release();
+        let now = ticks();
+        if let Executed::Ran(command) = executed {
+            let track = self.server.config.latency_tracking();
+            self.stats.commands[command.id].executed(now - self.ticks, track);
+            self.stats.totals.commands.add(1);
+        }
+        self.ticks = now;
+        let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
+        let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
+        self.forget_replies();
+        outcome
+    }
+
+    /// Adds what the commands did to the statistics.
+    pub(crate) fn count(&mut self) {
+        std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
+    }
+
+    fn forget_replies(&mut self) {
+        self.replies.clear();
+        self.parts.clear();
+    }
+
+    /// What it takes is held afterwards.
+    fn execute(
+        &mut self,
+        args: &[&[u8]],
+        command: Option<&'static Registered>,
+        first_hash: Hash,
+    ) -> Executed {
         let request = Request { command, args, wire: &[], first_hash };
         let mut context = Context {
             server: self.server,
@@ -137,11 +197,7 @@ impl Replay {
                 more: &mut || true,
             }) {}
         }
-        self.data.release();
-        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
-        self.replies.clear();
-        self.parts.clear();
-        outcome
+        executed
     }
 
     /// What the last command was answered with, without what marks it as an error.
@@ -163,7 +219,7 @@ impl Replay {
     }
 
     /// Where the stream is behind what was carried out.
-    pub(crate) const fn place(&self) -> LogPlace {
+    pub(crate) const fn place_behind(&self) -> LogPlace {
         self.whole_place
     }
 
@@ -180,5 +236,11 @@ impl Replay {
     /// The commands to come are about this database.
     pub(crate) const fn select(&mut self, database: u32) {
         self.client.database = database;
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        self.server.workers.count_no_more(&self.stats);
     }
 }

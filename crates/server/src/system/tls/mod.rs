@@ -4,6 +4,7 @@
 //! A connection keeps what it began with. So certificates can be replaced while it lasts, and only
 //! who comes later sees the new ones.
 
+mod outgoing;
 mod reload;
 mod session;
 mod settings;
@@ -18,6 +19,7 @@ use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 
+pub use self::outgoing::outgoing;
 pub use self::reload::Reloader;
 pub use self::session::{Handshake, TlsSession};
 pub use self::settings::Settings;

@@ -1,4 +1,4 @@
-//! What the `tls-*` options say about connections that clients make.
+//! What the `tls-*` options say, and what connections of clients begin with.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,16 +18,19 @@ use crate::config::{Config, TlsAuthClients};
 
 /// The settings of TLS, ready to use.
 pub struct Settings {
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    password: Option<Arc<[u8]>>,
-    client_certificate: Option<PathBuf>,
-    authorities: Option<PathBuf>,
-    authorities_folder: Option<PathBuf>,
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) password: Option<Arc<[u8]>>,
+    /// What is shown to other servers.
+    pub(super) client_certificate: Option<PathBuf>,
+    pub(super) client_key: Option<PathBuf>,
+    pub(super) client_password: Option<Arc<[u8]>>,
+    pub(super) authorities: Option<PathBuf>,
+    pub(super) authorities_folder: Option<PathBuf>,
     asks_clients: TlsAuthClients,
-    protocols: Option<String>,
-    ciphers: Option<String>,
-    ciphersuites: Option<String>,
+    pub(super) protocols: Option<String>,
+    pub(super) ciphers: Option<String>,
+    pub(super) ciphersuites: Option<String>,
     prefers_own_order: bool,
     /// How many sessions are remembered, and for how long.
     sessions: Option<(usize, Duration)>,
@@ -42,8 +45,10 @@ impl Settings {
         let mut settings = Self {
             certificate: path(&config.tls_cert_file()),
             key: path(&config.tls_key_file()),
-            password: Some(config.tls_key_file_pass()).filter(|password| !password.is_empty()),
+            password: password(config.tls_key_file_pass()),
             client_certificate: path(&config.tls_client_cert_file()),
+            client_key: path(&config.tls_client_key_file()),
+            client_password: password(config.tls_client_key_file_pass()),
             authorities: path(&config.tls_ca_cert_file()),
             authorities_folder: path(&config.tls_ca_cert_dir()),
             asks_clients: config.tls_auth_clients(),
@@ -132,6 +137,10 @@ impl Settings {
         let stamp = |file: &PathBuf| std::fs::metadata(file).and_then(|file| file.modified()).ok();
         files.map(|file| file.as_ref().and_then(stamp)).to_vec()
     }
+}
+
+fn password(text: Arc<[u8]>) -> Option<Arc<[u8]>> {
+    Some(text).filter(|password| !password.is_empty())
 }
 
 fn path(text: &[u8]) -> Option<PathBuf> {

@@ -31,6 +31,7 @@ use crate::engine::pubsub::Subscribers;
 use crate::engine::pubsub::notify::Classes;
 use crate::engine::script::{Lua, PausedScript};
 use crate::engine::server::Server;
+use crate::engine::telemetry::stats::Totals;
 use crate::engine::tracking::Tracker;
 
 /// A key of the command at hand, hashed once.
@@ -133,6 +134,18 @@ pub struct Counters {
     pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
+}
+
+impl Counters {
+    /// Adds them to a thread's statistics.
+    pub fn add_to(self, totals: &Totals) {
+        totals.keyspace_hits.add(self.hits);
+        totals.keyspace_misses.add(self.misses);
+        totals.expired_keys.add(self.expired);
+        totals.expired_fields.add(self.expired_fields);
+        totals.evicted_keys.add(self.evicted);
+        totals.dirty.add(self.dirty);
+    }
 }
 
 impl Data {

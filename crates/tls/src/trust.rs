@@ -16,7 +16,7 @@ use rustls::{
 
 /// Trusts certificates that the authorities signed: for any name or, if `checks_name` is set, only
 /// for the name asked for.
-pub(super) fn authorities(
+pub fn trust_authorities(
     authorities: RootCertStore,
     provider: &Arc<CryptoProvider>,
     checks_name: bool,
@@ -29,7 +29,7 @@ pub(super) fn authorities(
 }
 
 /// Trusts every server.
-pub(super) fn anybody(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
+pub fn trust_anybody(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
     lenient(None, provider)
 }
 

@@ -43,10 +43,10 @@ pub enum NextStep {
     ReceiveAll { id: String, offset: u64 },
     /// The stream goes on where it was; perhaps under a new name.
     GoOn { id: Option<String> },
-    /// The primary cannot help at this moment: try again later.
-    Retry(String),
-    /// Something is wrong that time alone does not mend. It is tried again all the same.
-    Refused(String),
+    /// The primary does not know PSYNC: ask for everything by SYNC.
+    Sync,
+    /// Nothing comes of this connection.
+    GiveUp(String),
 }
 
 /// The version that the replica says it has, as Valkey counts.
@@ -62,15 +62,20 @@ impl Handshake {
     pub fn answer(&mut self, line: &[u8]) -> NextStep {
         let text = String::from_utf8_lossy(line).into_owned();
         let is_error = line.first() == Some(&b'-');
+        if !is_error && line.first() != Some(&b'+') {
+            return NextStep::GiveUp(format!("Unexpected reply from primary: '{text}'"));
+        }
         match self.stage {
             Stage::Ping if is_error && !is_about_rights(line) => {
-                return NextStep::Retry(format!("Error reply to PING from primary: '{text}'"));
+                return NextStep::GiveUp(format!("Error reply to PING from primary: '{text}'"));
             }
             Stage::Auth if is_error => {
-                return NextStep::Refused(format!("Unable to AUTH to PRIMARY: {text}"));
+                return NextStep::GiveUp(format!("Unable to AUTH to PRIMARY: {text}"));
             }
             Stage::Psync => return self.answer_to_psync(line, text),
-            // Older primaries do not know all that is told them.
+            _ if is_error => {
+                log::info!("(Non critical) Primary does not understand REPLCONF: {text}");
+            }
             _ => {}
         }
         self.advance();
@@ -115,30 +120,43 @@ impl Handshake {
     }
 
     fn answer_to_psync(&self, line: &[u8], text: String) -> NextStep {
-        if let Some(rest) = line.strip_prefix(b"+FULLRESYNC ") {
-            let rest = String::from_utf8_lossy(rest);
-            let found = rest.trim_end().split_once(' ');
-            let parsed = found.and_then(|(id, offset)| {
-                let is_id = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-                Some((is_id.then(|| id.to_owned())?, offset.parse().ok()?))
+        if line.starts_with(b"+FULLRESYNC") {
+            return full_resync(&text).unwrap_or_else(|| {
+                NextStep::GiveUp(format!("Primary replied with wrong +FULLRESYNC syntax: {text}"))
             });
-            return match parsed {
-                Some((id, offset)) => NextStep::ReceiveAll { id, offset },
-                None => NextStep::Refused(format!(
-                    "The primary's answer to PSYNC makes no sense: {text}"
-                )),
-            };
         }
         if let Some(rest) = line.strip_prefix(b"+CONTINUE")
             && self.introduction.position.is_some()
         {
             let id = String::from_utf8_lossy(rest).trim().to_owned();
-            return NextStep::GoOn { id: (id.len() == 40).then_some(id) };
+            return NextStep::GoOn { id: is_id(&id).then_some(id) };
         }
-        let is_passing = [&b"-NOMASTERLINK"[..], b"-LOADING"].iter().any(|p| line.starts_with(p));
-        if is_passing { NextStep::Retry(text) } else { NextStep::Refused(text) }
+        if [&b"-NOMASTERLINK"[..], b"-LOADING"].iter().any(|prefix| line.starts_with(prefix)) {
+            let text = format!("Primary is currently unable to PSYNC: {text}");
+            return NextStep::GiveUp(text);
+        }
+        if line.starts_with(b"-ERR") && !self.introduction.hands_over {
+            log::info!("Primary does not support PSYNC or is in error state (reply: {text})");
+            return NextStep::Sync;
+        }
+        NextStep::GiveUp(format!("Unexpected reply to PSYNC from primary: {text}"))
     }
 }
+
+/// What `+FULLRESYNC id offset` says.
+fn full_resync(text: &str) -> Option<NextStep> {
+    let (id, offset) = text.strip_prefix("+FULLRESYNC ")?.split_once(' ')?;
+    let offset = bobbin_resp::parse_i64(offset.trim_end().as_bytes())?;
+    let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
+    is_id(id).then(|| NextStep::ReceiveAll { id: id.to_owned(), offset })
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Where a stream may begin: the bytes that follow must have offsets, too.
+const OFFSET_MAX: u64 = 1 << 62;
 
 /// Whether an error says only that the client must say who it is.
 fn is_about_rights(line: &[u8]) -> bool {
@@ -195,24 +213,46 @@ mod tests {
         assert_eq!(step, NextStep::ReceiveAll { id, offset: 12 });
     }
 
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        let (mut handshake, _) = Handshake::begin(Introduction::default());
-        let passing = handshake.answer(b"-LOADING later");
-        assert!(matches!(passing, NextStep::Retry(_)));
+    /// A handshake that awaits the answer to PSYNC.
+    fn asked(position: Option<(String, u64)>) -> Handshake {
+        let introduction = Introduction { position, ..Introduction::default() };
+        let (mut handshake, _) = Handshake::begin(introduction);
         for _ in 0..4 {
             assert!(matches!(handshake.answer(b"+OK"), NextStep::Say(_)));
         }
-        for line in [
-            &b"+FULLRESYNC"[..],
-            b"+FULLRESYNC short 1",
-            b"+FULLRESYNC aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa x",
-            b"+CONTINUE",
-            b"-ERR what",
-            b"",
-        ] {
-            assert!(matches!(handshake.answer(line), NextStep::Refused(_)), "{line:?}");
+        handshake
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_given_up() {
+        let (mut handshake, _) = Handshake::begin(Introduction::default());
+        for line in [&b"-LOADING later"[..], b"$5", b"*1", b":1", b"HTTP/1.1 400 Bad Request"] {
+            assert!(matches!(handshake.answer(line), NextStep::GiveUp(_)), "{line:?}");
         }
-        assert!(matches!(handshake.answer(b"-NOMASTERLINK wait"), NextStep::Retry(_)));
+        let id = "a".repeat(40);
+        for line in [
+            "+FULLRESYNC",
+            "+FULLRESYNC short 1",
+            &format!("+FULLRESYNC {id}"),
+            &format!("+FULLRESYNC {id} x"),
+            &format!("+FULLRESYNC {id} -1"),
+            &format!("+FULLRESYNC {id} 9223372036854775807"),
+            "+CONTINUE",
+            "+DUALCHANNELSYNC",
+            "-NOMASTERLINK wait",
+            "-LOADING wait",
+            "-NOPERM no",
+            "$5",
+        ] {
+            let step = asked(None).answer(line.as_bytes());
+            assert!(matches!(step, NextStep::GiveUp(_)), "{line} {step:?}");
+        }
+    }
+
+    #[test]
+    fn a_primary_without_psync_is_asked_by_sync() {
+        assert_eq!(asked(None).answer(b"-ERR unknown command 'PSYNC'"), NextStep::Sync);
+        let position = Some(("a".repeat(40), 5));
+        assert_eq!(asked(position).answer(b"-ERR unknown command"), NextStep::Sync);
     }
 }

@@ -1,0 +1,234 @@
+//! A replica's connection to its primary: one thread that receives all keys, and then carries out
+//! the stream.
+//!
+//! The thread ends when the server gets another part. Whoever decides that holds the gate, so
+//! nothing of the old primary is carried out behind it.
+
+mod apply;
+mod copy;
+pub mod handshake;
+pub mod machine;
+mod receive;
+mod session;
+mod wire;
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use bobbin_sync::Mutex;
+
+use self::handshake::Introduction;
+use self::machine::GiveUp;
+use self::session::{Session, lost};
+use self::wire::Wire;
+use super::{FailoverPhase, Replication};
+use crate::base::cores::CoreWork;
+use crate::engine::server::{Server, Switch, background};
+use crate::persistence::aof;
+use crate::persistence::aof::replay::Replay;
+
+/// The connection to a primary.
+pub struct Link {
+    pub host: String,
+    pub port: u16,
+    /// `LinkState`.
+    state: AtomicU8,
+    /// The server has another part now.
+    is_over: AtomicBool,
+    /// What is connected at the moment: so that the thread need not be waited for.
+    socket: Mutex<Option<TcpStream>>,
+    /// When something came last (Unix ms).
+    pub heard_ms: AtomicI64,
+    /// Since when the link is down (Unix ms).
+    pub down_since_ms: AtomicI64,
+    pub sync: SyncProgress,
+}
+
+/// How much of a copy has come.
+#[derive(Default)]
+pub struct SyncProgress {
+    /// 0: that is not known.
+    total_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl SyncProgress {
+    fn begin(&self, total: Option<u64>) {
+        self.total_bytes.store(total.unwrap_or(0), Ordering::Relaxed);
+        self.read_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn took(&self, len: usize) {
+        self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of the copy, 0 where that is not known, and how many of them have come.
+    pub fn bytes(&self) -> (u64, u64) {
+        let (total, read) = (&self.total_bytes, &self.read_bytes);
+        (total.load(Ordering::Relaxed), read.load(Ordering::Relaxed))
+    }
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum LinkState {
+    /// There is none.
+    Connect,
+    Connecting,
+    Handshake,
+    /// All keys are received.
+    Sync,
+    Connected,
+}
+
+/// Between two attempts to connect. So what broke after a while is mended at once.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Link {
+    /// Starts the thread that follows this primary.
+    pub fn start(
+        server: &'static Server,
+        host: String,
+        port: u16,
+        is_merged: Receiver<()>,
+    ) -> Result<Arc<Self>, String> {
+        let link = Arc::new(Self {
+            host,
+            port,
+            state: AtomicU8::new(LinkState::Connect as u8),
+            is_over: AtomicBool::new(false),
+            socket: Mutex::new(None),
+            heard_ms: AtomicI64::new(0),
+            down_since_ms: AtomicI64::new(server.clock.now_ms()),
+            sync: SyncProgress::default(),
+        });
+        let run = Arc::clone(&link);
+        background::start("bobbin-replica", CoreWork::Background, move || {
+            run.run(server, &is_merged);
+        })
+        .map_err(|error| format!("Can't start a thread: {error}"))?;
+        Ok(link)
+    }
+
+    pub fn state(&self) -> LinkState {
+        match self.state.load(Ordering::SeqCst) {
+            0 => LinkState::Connect,
+            1 => LinkState::Connecting,
+            2 => LinkState::Handshake,
+            3 => LinkState::Sync,
+            _ => LinkState::Connected,
+        }
+    }
+
+    fn set_state(&self, server: &Server, state: LinkState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+        if !self.is_over() {
+            server.switches.set(Switch::LINK_DOWN, state != LinkState::Connected);
+        }
+    }
+
+    /// Nothing of this primary is carried out any more. The gate is held.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(socket) = &*self.socket.lock() {
+            // It may be closed already.
+            socket.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    /// Breaks the connection, which is made again; whether there was one.
+    pub fn cut(&self) -> bool {
+        let socket = self.socket.lock();
+        let connected = socket.as_ref().filter(|_| self.state() == LinkState::Connected);
+        connected.is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn run(&self, server: &'static Server, is_merged: &Receiver<()>) {
+        // What was changed before belongs to the stream. An error: the server ends.
+        if is_merged.recv().is_err() {
+            return;
+        }
+        let mut replay = match Replay::following(server) {
+            Ok(replay) => replay,
+            Err(error) => return log::warn!("Can't follow a primary: {error}"),
+        };
+        replay.data.enter();
+        replay.data.hold_gate_anyway();
+        if !self.is_over() {
+            aof::follow_readers(server);
+        }
+        replay.data.release();
+        replay.data.leave();
+        let mut asks_for_all = false;
+        while !self.is_over() {
+            let begun = Instant::now();
+            let followed = self.follow(server, &mut replay, asks_for_all);
+            asks_for_all &= self.state() != LinkState::Connected;
+            if let Err(end) = followed
+                && !self.is_over()
+            {
+                log::warn!("Connection with primary lost: {}", end.why);
+                // From where the stream was damaged it would be damaged again.
+                asks_for_all |= end.is_damage;
+            }
+            replay.abandon_transaction();
+            *self.socket.lock() = None;
+            if self.state() == LinkState::Connected {
+                self.down_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+            }
+            self.set_state(server, LinkState::Connect);
+            if !self.is_over() {
+                std::thread::sleep(RETRY.saturating_sub(begun.elapsed()));
+            }
+        }
+    }
+
+    fn follow(
+        &self,
+        server: &'static Server,
+        replay: &mut Replay,
+        asks_for_all: bool,
+    ) -> Result<(), GiveUp> {
+        self.set_state(server, LinkState::Connecting);
+        log::info!("Connecting to PRIMARY {}:{}", self.host, self.port);
+        let wire = Wire::connect(server, &self.host, self.port).map_err(|error| lost(&error))?;
+        *self.socket.lock() = Some(wire.handle().map_err(|error| lost(&error))?);
+        if self.is_over() {
+            return Ok(());
+        }
+        self.set_state(server, LinkState::Handshake);
+        Session::new(server, self, replay, wire, asks_for_all).follow()
+    }
+}
+
+/// What the server tells its primary of itself.
+fn introduction(server: &Server) -> Introduction {
+    let config = &server.config;
+    let (user, password) = (config.primaryuser(), config.primaryauth());
+    let mut credentials = Vec::new();
+    if !password.is_empty() {
+        if !user.is_empty() {
+            credentials.push(user.to_vec());
+        }
+        credentials.push(password.to_vec());
+    }
+    let port = match config.replica_announce_port() {
+        0 => config.port(),
+        port => port,
+    };
+    Introduction {
+        credentials,
+        port: port as u16,
+        address: config.replica_announce_ip().to_vec(),
+        position: Replication::of(server).position(server),
+        hands_over: Replication::of(server).failover_phase() == FailoverPhase::InProgress,
+    }
+}

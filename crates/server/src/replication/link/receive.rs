@@ -1,0 +1,348 @@
+//! Receiving a copy of all keys, and taking them for those that are here.
+//!
+//! `repl-diskless-load` says how. By default the copy goes to a file, which is loaded when it is
+//! whole: so a copy that breaks in the middle changes nothing. Or it is loaded as it comes; then
+//! what was here goes first, or with `swapdb` stays, in memory as well, until the copy is whole.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use bobbin_store::{Database, Keyspace, SHARDS};
+
+use super::machine::{GiveUp, LinkEvent};
+use super::session::Session;
+use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::config::ReplDisklessLoad;
+use crate::engine::command::Data;
+use crate::engine::lazyfree;
+use crate::engine::log::feed::HistoryId;
+use crate::engine::script::Policy;
+use crate::engine::server::Server;
+use crate::persistence::load::{self, Loaded};
+use crate::persistence::{Persistence, aof};
+use crate::replication::Replication;
+
+/// A copy that begins.
+struct Arriving {
+    id: HistoryId,
+    offset: u64,
+    /// Its bytes, if the primary tells.
+    length: Option<u64>,
+}
+
+/// What a copy had.
+type Contents = Result<(Loaded, Vec<Vec<u8>>), String>;
+
+/// Keys and libraries of functions that were here.
+type Before = Vec<Database>;
+
+impl Session<'_> {
+    /// Takes the copy whose header has come. `history`: what it is part of, if the primary tells.
+    pub(super) fn take_copy(
+        &mut self,
+        history: Option<(String, u64)>,
+        length: Option<u64>,
+    ) -> Result<(), GiveUp> {
+        // A primary that counts nothing leaves nothing to go on with.
+        let (id, offset) = match history {
+            Some((id, offset)) => (HistoryId::parse(id.as_bytes()).unwrap_or_default(), offset),
+            None => (HistoryId::new(), 0),
+        };
+        log::info!("Full resync from primary: {id}:{offset}");
+        self.link.sync.begin(length);
+        Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
+        let copy = Arriving { id, offset, length };
+        let mode = self.server.config.repl_diskless_load();
+        let is_straight = match mode {
+            ReplDisklessLoad::Disabled => false,
+            ReplDisklessLoad::OnEmptyDb => is_empty(&mut self.replay.data),
+            ReplDisklessLoad::Swapdb | ReplDisklessLoad::FlushBeforeLoad => true,
+        };
+        let to = if is_straight { "parser" } else { "disk" };
+        match length {
+            Some(length) => log::info!(
+                "PRIMARY <-> REPLICA sync: receiving {length} bytes from primary to {to}"
+            ),
+            None => log::info!(
+                "PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF to {to}"
+            ),
+        }
+        match mode {
+            ReplDisklessLoad::Swapdb => self.load_aside(&copy),
+            _ if is_straight => self.load_straight(&copy),
+            _ => self.load_by_file(&copy),
+        }
+    }
+
+    /// Receives the copy into a file, and loads that.
+    fn load_by_file(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+        let path = PathBuf::from(format!("temp-{}-sync.rdb", std::process::id()));
+        let received = self.receive_file(&path);
+        let taken = received.and_then(|()| self.take_file(&path, copy));
+        if let Err(error) = disk::remove_file(&path) {
+            log::debug!("Can't remove {}: {error}", path.display());
+        }
+        taken
+    }
+
+    fn receive_file(&mut self, path: &Path) -> Result<(), GiveUp> {
+        let mut file = files::create_anew(path, DATA_MODE).map_err(|error| on_disk(&error))?;
+        loop {
+            match self.machine.next_event()? {
+                LinkEvent::Copy(bytes) => {
+                    file.write_all(bytes).map_err(|error| on_disk(&error))?;
+                    self.link.sync.took(bytes.len());
+                }
+                LinkEvent::CopyEnds => return Ok(()),
+                _ => self.receive()?,
+            }
+        }
+    }
+
+    fn take_file(&mut self, path: &Path, copy: &Arriving) -> Result<(), GiveUp> {
+        let file = disk::open(path).map_err(|error| on_disk(&error))?;
+        let server = self.server;
+        self.begin(Some(disk::length(&file).unwrap_or(0)))?;
+        let input = FileInput { session: self, file };
+        let loaded = load::load_copy(server, &server.keyspace, input);
+        self.settle(loaded, copy)
+    }
+
+    /// Loads the copy as it comes, in place of what was here.
+    fn load_straight(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+        let server = self.server;
+        self.begin(copy.length)?;
+        let loaded = load::load_copy(server, &server.keyspace, CopyInput { session: self });
+        let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
+        self.settle(loaded, copy)
+    }
+
+    /// Loads the copy as it comes, beside what is here. If that is an earlier state of the same
+    /// data, clients may go on with it meanwhile.
+    fn load_aside(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+        let server = self.server;
+        let is_same = server.feed.id() == copy.id;
+        self.with_gate(|_| {
+            let total = copy.length.unwrap_or(0);
+            if is_same {
+                load::begin_loading_aside(server, total);
+            } else {
+                load::begin_loading_bytes(server, total);
+            }
+        })?;
+        let aside = aside(server);
+        let loaded = load::load_copy(server, aside, CopyInput { session: self });
+        let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
+        let outcome = self.with_gate(|data| {
+            let (loaded, functions) = loaded?;
+            // Nothing may fail behind that.
+            load::restore_functions(server, &functions, Policy::Flush)?;
+            log::info!("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
+            let before = data.flush_all();
+            put_in_place(data, aside);
+            Replication::of(server).dismiss(server);
+            begin_history(server, data, copy, loaded);
+            Ok(before)
+        });
+        free(server, take_all(aside));
+        self.end(outcome.and_then(|outcome| outcome.map_err(GiveUp::because)))
+    }
+
+    /// Deletes all keys and functions, and has clients told to wait until `settle`.
+    fn begin(&mut self, total: Option<u64>) -> Result<(), GiveUp> {
+        let server = self.server;
+        let before = self.with_gate(|data| {
+            log::info!("PRIMARY <-> REPLICA sync: Flushing old data");
+            load::begin_loading_bytes(server, total.unwrap_or(0));
+            let before = flush(server, data);
+            server.feed.end();
+            Replication::of(server).dismiss(server);
+            before
+        })?;
+        free(server, before);
+        log::info!("PRIMARY <-> REPLICA sync: Loading DB in memory");
+        Ok(())
+    }
+
+    /// Clients go on with what was loaded, or with nothing.
+    fn settle(&mut self, loaded: Contents, copy: &Arriving) -> Result<(), GiveUp> {
+        let server = self.server;
+        let outcome = self.with_gate(|data| {
+            let restored = loaded.and_then(|(loaded, functions)| {
+                load::restore_functions(server, &functions, Policy::Append).map(|()| loaded)
+            });
+            match restored {
+                Ok(loaded) => {
+                    begin_history(server, data, copy, loaded);
+                    Ok(Before::new())
+                }
+                Err(why) => {
+                    log::info!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
+                    let half = flush(server, data);
+                    aof::replace_log(server, data);
+                    Err((why, half))
+                }
+            }
+        });
+        self.end(outcome.and_then(|outcome| {
+            outcome.map_err(|(why, half)| {
+                free(server, half);
+                GiveUp::because(why)
+            })
+        }))
+    }
+
+    /// Loading is over; what was there before is freed.
+    fn end(&mut self, outcome: Result<Before, GiveUp>) -> Result<(), GiveUp> {
+        let server = self.server;
+        load::end_loading(server);
+        free(server, outcome?);
+        self.replay.select(server.feed.relayed_database());
+        log::info!("PRIMARY <-> REPLICA sync: Finished with success");
+        Ok(())
+    }
+
+    /// Does something with the gate held, unless the server has another part by now.
+    fn with_gate<T>(&mut self, f: impl FnOnce(&mut Data) -> T) -> Result<T, GiveUp> {
+        let data = &mut self.replay.data;
+        data.enter();
+        data.hold_gate_anyway();
+        let result = if self.link.is_over() {
+            Err(GiveUp::because("the server has another part now".to_owned()))
+        } else {
+            Ok(f(data))
+        };
+        data.release();
+        data.leave();
+        result
+    }
+
+    /// Sees to it that the copy ends where it should.
+    fn end_copy(&mut self) -> Result<(), String> {
+        while !self.machine.has_copy() {
+            match self.machine.next_event().map_err(|end| end.why)? {
+                LinkEvent::CopyEnds => {}
+                LinkEvent::Nothing => self.receive().map_err(|end| end.why)?,
+                _ => return Err("Replication stream EOF marker is broken".to_owned()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there are no keys.
+fn is_empty(data: &mut Data) -> bool {
+    data.enter();
+    let has_keys = |index| {
+        data.visit(index, |shard| {
+            (0..shard.databases()).any(|n| shard.database(n).is_some_and(|d| !d.is_empty()))
+        })
+    };
+    let is_empty = !(0..SHARDS).any(has_keys);
+    data.leave();
+    is_empty
+}
+
+/// Frees what was here, in the background if `replica-lazy-flush` says so.
+fn free(server: &Server, before: Before) {
+    if server.config.replica_lazy_flush() {
+        lazyfree::free_databases(before);
+    }
+}
+
+/// Takes all keys and functions away. The gate is held.
+fn flush(server: &Server, data: &mut Data) -> Before {
+    server.functions.flush();
+    data.flush_all()
+}
+
+/// What is here is what a copy had, and the stream goes on behind it. The gate is held.
+fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, loaded: Loaded) {
+    load::log_loaded(server, loaded);
+    Replication::of(server).take_history(server, copy.id);
+    server.feed.begin(copy.offset);
+    server.feed.relay(true);
+    let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
+    server.feed.set_relayed_database(database);
+    aof::replace_log(server, data);
+}
+
+/// Where a copy is loaded that nobody may see before it is whole.
+fn aside(server: &'static Server) -> &'static Keyspace {
+    static ASIDE: OnceLock<&Keyspace> = OnceLock::new();
+    ASIDE.get_or_init(|| {
+        Box::leak(Box::new(Keyspace::with_hasher(server.keyspace.hasher().clone())))
+    })
+}
+
+fn take_all(keyspace: &Keyspace) -> Vec<Database> {
+    (0..SHARDS).flat_map(|index| take_shard(keyspace, index)).collect()
+}
+
+fn take_shard(keyspace: &Keyspace, index: usize) -> Vec<Database> {
+    let mut shard = keyspace.lock(index);
+    (0..shard.databases()).rev().map(|number| shard.take(number)).rev().collect()
+}
+
+/// Has all keys of another keyspace here, where there are none. The gate is held.
+fn put_in_place(data: &mut Data, from: &Keyspace) {
+    for index in 0..SHARDS {
+        let databases = take_shard(from, index);
+        data.visit(index, |shard| {
+            for (number, database) in (0..).zip(databases) {
+                if !database.is_empty() {
+                    *shard.database_mut(number) = database;
+                }
+            }
+        });
+    }
+    data.all_changed();
+}
+
+/// A copy that is loaded as it comes.
+struct CopyInput<'s, 'a> {
+    session: &'s mut Session<'a>,
+}
+
+impl Read for CopyInput<'_, '_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let session = &mut *self.session;
+        while !session.machine.has_copy() {
+            match session.machine.next_up_to(bytes.len()).map_err(given_up)? {
+                LinkEvent::Copy(part) => {
+                    bytes[..part.len()].copy_from_slice(part);
+                    session.link.sync.took(part.len());
+                    return Ok(part.len());
+                }
+                LinkEvent::CopyEnds => {}
+                _ => session.receive().map_err(given_up)?,
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// A file that is loaded; the primary is told meanwhile that the replica is alive.
+struct FileInput<'s, 'a> {
+    session: &'s mut Session<'a>,
+    file: File,
+}
+
+impl Read for FileInput<'_, '_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let session = &mut *self.session;
+        session.machine.keep_alive(session.now_ms());
+        session.send().map_err(given_up)?;
+        self.file.read(bytes)
+    }
+}
+
+fn given_up(end: GiveUp) -> io::Error {
+    io::Error::other(end.why)
+}
+
+fn on_disk(error: &io::Error) -> GiveUp {
+    GiveUp::because(format!("the copy cannot be kept on disk: {error}"))
+}

@@ -1,0 +1,200 @@
+//! One connection to a primary: the socket and the clock that a [`LinkMachine`] needs, and what its
+//! events do to the server.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::apply::carry_out;
+use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
+use super::wire::{Wire, is_pause};
+use super::{Link, LinkState, introduction};
+use crate::engine::log::feed::HistoryId;
+use crate::engine::server::Server;
+use crate::persistence::aof::Aof;
+use crate::persistence::aof::replay::Replay;
+use crate::replication::Replication;
+
+/// What the thread has at hand while it is connected.
+pub(super) struct Session<'a> {
+    pub server: &'static Server,
+    pub link: &'a Link,
+    pub replay: &'a mut Replay,
+    pub machine: LinkMachine,
+    wire: Wire,
+    begun: Instant,
+    /// Records of our own log, and up to which offset they have the stream: those that are not
+    /// known to be on disk, and the last that is.
+    logged: VecDeque<(u64, u64)>,
+    /// The record of our own log behind which it says how far the stream is.
+    remarked: u64,
+}
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Marks of our own log that are kept.
+const LOGGED_MAX: usize = 1024;
+
+impl<'a> Session<'a> {
+    pub fn new(
+        server: &'static Server,
+        link: &'a Link,
+        replay: &'a mut Replay,
+        wire: Wire,
+        asks_for_all: bool,
+    ) -> Self {
+        let mut introduction = introduction(server);
+        if asks_for_all {
+            introduction.position = None;
+        }
+        let machine = LinkMachine::new(introduction, limits(server), 0);
+        let begun = Instant::now();
+        Self { server, link, replay, machine, wire, begun, logged: VecDeque::new(), remarked: 0 }
+    }
+
+    /// Follows the primary until something ends that.
+    pub fn follow(mut self) -> Result<(), GiveUp> {
+        let (server, replication) = (self.server, Replication::of(self.server));
+        loop {
+            let event = match self.machine.next_event() {
+                Ok(event) => event,
+                Err(end) => {
+                    if self.machine.asked_for_stream() {
+                        replication.target_answered(server, &mut self.replay.data, false);
+                    }
+                    return Err(end);
+                }
+            };
+            match event {
+                LinkEvent::Nothing => {
+                    self.acknowledge_in_time();
+                    self.receive()?;
+                }
+                LinkEvent::GoesOn { id } => {
+                    self.replay.select(server.feed.relayed_database());
+                    log::info!("Successful partial resynchronization with primary.");
+                    if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
+                        replication.follow_name(server, id);
+                    }
+                    replication.target_answered(server, &mut self.replay.data, true);
+                    self.link.set_state(server, LinkState::Connected);
+                }
+                LinkEvent::WillCopy => {
+                    self.link.sync.begin(None);
+                    self.link.set_state(server, LinkState::Sync);
+                    replication.target_answered(server, &mut self.replay.data, true);
+                }
+                LinkEvent::CopyBegins { history, length } => {
+                    self.take_copy(history, length)?;
+                    self.machine.loaded(self.now_ms());
+                    self.link.set_state(server, LinkState::Connected);
+                }
+                // All of a copy is taken where it begins.
+                LinkEvent::Copy(_) | LinkEvent::CopyEnds => {}
+                LinkEvent::Commands(commands) => {
+                    let carried_out =
+                        carry_out(server, self.link, self.replay, &commands, &mut self.remarked);
+                    self.machine.applied(carried_out?)?;
+                    self.note_log();
+                    self.acknowledge_in_time();
+                }
+            }
+        }
+    }
+
+    /// Milliseconds of the machine's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.begun.elapsed().as_millis() as i64
+    }
+
+    /// Sends what there is, and waits for a moment for bytes to come.
+    pub fn receive(&mut self) -> Result<(), GiveUp> {
+        self.send()?;
+        if self.link.is_over() {
+            return Err(GiveUp::because("the server has another part now".to_owned()));
+        }
+        match self.wire.read(self.machine.room(READ_BYTES)) {
+            Ok(0) => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(len) => {
+                self.machine.received(len, self.now_ms());
+                self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
+            }
+            Err(error) if is_pause(&error) => {
+                let timeout_ms = self.server.config.repl_timeout().max(1) * 1000;
+                self.machine.check_time(self.now_ms(), timeout_ms)?;
+            }
+            Err(error) => return Err(lost(&error)),
+        }
+        Ok(())
+    }
+
+    /// Sends what the machine has to say.
+    pub fn send(&mut self) -> Result<(), GiveUp> {
+        let output = self.machine.output();
+        if !output.is_empty() {
+            let sent = self.wire.write_all(output).and_then(|()| self.wire.flush());
+            sent.map_err(|error| lost(&error))?;
+            output.clear();
+        }
+        Ok(())
+    }
+
+    /// Says how far the replica is, if it is time.
+    fn acknowledge_in_time(&mut self) {
+        let now_ms = self.now_ms();
+        if self.machine.wants_ack(now_ms) {
+            let on_disk = self.on_disk();
+            self.machine.acknowledge(self.server.feed.published(), on_disk, now_ms);
+        }
+    }
+
+    /// Notes which record of our own log has the stream so far.
+    fn note_log(&mut self) {
+        let server = self.server;
+        if Aof::of(server).is_on() {
+            if self.logged.len() == LOGGED_MAX {
+                // What is on disk is told a little later, then.
+                self.logged.pop_back();
+            }
+            self.logged.push_back((server.log.last(), server.feed.end_offset()));
+        }
+    }
+
+    /// The offset up to which the stream is on our disk, if it goes there.
+    fn on_disk(&mut self) -> Option<u64> {
+        let aof = Aof::of(self.server);
+        if !aof.is_on() {
+            self.logged.clear();
+            return None;
+        }
+        let kept = aof.kept()?;
+        while self.logged.get(1).is_some_and(|(number, _)| *number <= kept) {
+            self.logged.pop_front();
+        }
+        self.logged.front().filter(|(number, _)| *number <= kept).map(|(_, offset)| *offset)
+    }
+}
+
+pub(super) fn lost(error: &io::Error) -> GiveUp {
+    GiveUp::because(error.to_string())
+}
+
+/// What a primary may have us keep. Its own limits are not known here: what ours let clients send
+/// is taken from it in any case.
+fn limits(server: &Server) -> LinkLimits {
+    let config = &server.config;
+    let argument = usize::try_from(config.proto_max_bulk_len()).unwrap_or(usize::MAX);
+    let command = usize::try_from(config.client_query_buffer_limit()).unwrap_or(usize::MAX);
+    let command_len_max = argument.max(command).max(COMMAND_LEN_MIN);
+    LinkLimits {
+        bulk_len_max: command_len_max,
+        command_len_max,
+        transaction_len_max: command_len_max.saturating_mul(TRANSACTION_FACTOR),
+    }
+}
+
+/// What one command of a primary may have in any case: as much as by the defaults of Redis.
+const COMMAND_LEN_MIN: usize = 1 << 30;
+/// A script may change more at once than a client can send.
+const TRANSACTION_FACTOR: usize = 16;

@@ -1,0 +1,453 @@
+//! A node: what it has, and what it does as a primary and as a replica.
+
+use bobbin_resp::{Limits, Parser, SharedSlice, Step};
+use bobbin_server::engine::log::Feed;
+use bobbin_server::engine::log::feed::{FeedReader, HistoryId};
+use bobbin_server::replication::history::History;
+use bobbin_server::replication::link::handshake::Introduction;
+use bobbin_server::replication::link::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
+
+use crate::network::{Arrival, CALLED, CALLER, Network};
+
+/// Silence after which a connection is given up.
+pub const TIMEOUT_MS: i64 = 5_000;
+/// How often a primary says that it is there.
+const PING_MS: i64 = 1_000;
+/// When a replica connects again.
+const RETRY_MS: i64 = 300;
+/// Bytes of the stream that are kept for replicas that come again.
+const BACKLOG: u64 = 500;
+const LIMITS: LinkLimits =
+    LinkLimits { bulk_len_max: 1000, command_len_max: 2000, transaction_len_max: 5000 };
+
+pub struct Node {
+    pub at: usize,
+    /// All that was carried out since the beginning: the data set.
+    pub data: Vec<u8>,
+    pub history: History,
+    pub feed: Feed,
+    /// The primary that it follows.
+    pub uplink: Option<Uplink>,
+    pub replicas: Vec<Replica>,
+    /// Counts the parts that it was given.
+    pub part: u64,
+    ping_ms: i64,
+    record: u64,
+    /// How often it took a copy, and went on without one.
+    pub copies: u64,
+    pub resumptions: u64,
+}
+
+/// A replica's side.
+pub struct Uplink {
+    pub primary: usize,
+    session: Option<Session>,
+    retry_ms: i64,
+}
+
+struct Session {
+    connection: u32,
+    machine: LinkMachine,
+    history: Option<(String, u64)>,
+    copy: Vec<u8>,
+    in_transaction: bool,
+    is_up: bool,
+}
+
+/// A primary's side.
+pub struct Replica {
+    /// Which node it is, and in which of its parts.
+    pub node: (usize, u64),
+    connection: u32,
+    input: Vec<u8>,
+    source: Source,
+    /// Bytes behind the stream that it has, as it said.
+    pub acked: u64,
+    acked_ms: i64,
+    /// A chunk of the feed that somebody has is not appended to: so it is with real sockets.
+    held: Vec<SharedSlice>,
+    has_acked: bool,
+}
+
+enum Source {
+    Nothing,
+    Copy { bytes: Vec<u8>, stream: FeedReader },
+    Stream(FeedReader),
+}
+
+/// What a node did to what it has.
+pub enum Deed {
+    /// Carried out the last bytes of `data`.
+    Appended(usize),
+    /// Took a copy of everything.
+    Copied,
+    /// Goes on with a history.
+    Resumed,
+}
+
+impl Node {
+    pub fn new(at: usize, id: HistoryId) -> Self {
+        let feed = Feed::default();
+        feed.begin(0);
+        Self {
+            at,
+            data: Vec::new(),
+            history: History::new(id),
+            feed,
+            uplink: None,
+            replicas: Vec::new(),
+            part: 0,
+            ping_ms: 0,
+            record: 0,
+            copies: 0,
+            resumptions: 0,
+        }
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.feed.published()
+    }
+
+    /// Whether it has all that its primary told it is.
+    pub fn is_up(&self) -> bool {
+        let session = self.uplink.as_ref().and_then(|uplink| uplink.session.as_ref());
+        self.uplink.is_none() || session.is_some_and(|session| session.is_up)
+    }
+
+    /// Carries out a command of a client.
+    pub fn write(&mut self, bytes: &[u8]) {
+        assert!(self.uplink.is_none());
+        self.record += 1;
+        self.data.extend_from_slice(bytes);
+        self.feed.append(self.record, bytes);
+        self.feed.publish(BACKLOG, |_| {});
+    }
+
+    /// Becomes a primary; the history goes on under this name.
+    pub fn lead(&mut self, network: &mut Network, id: HistoryId) {
+        self.leave(network);
+        self.part += 1;
+        self.uplink = None;
+        self.history.rename(id, self.offset());
+        self.dismiss(network);
+    }
+
+    /// Becomes a replica.
+    pub fn follow(&mut self, network: &mut Network, primary: usize) {
+        self.leave(network);
+        self.part += 1;
+        self.uplink = Some(Uplink { primary, session: None, retry_ms: 0 });
+        self.dismiss(network);
+    }
+
+    /// Ends, and starts with what it had on disk: everything, or nothing.
+    pub fn restart(&mut self, network: &mut Network, id: HistoryId, keeps: bool) {
+        self.leave(network);
+        self.dismiss(network);
+        let offset = self.offset();
+        if !keeps {
+            let uplink = self.uplink.take();
+            *self = Self { uplink, part: self.part + 1, ..Self::new(self.at, id) };
+        } else if self.uplink.is_some() {
+            self.history = History::new(self.history.id);
+            self.feed.begin(offset);
+        } else {
+            // What it had beyond its disk its replicas may have: the name must be another.
+            self.history = History::new(self.history.id);
+            self.history.rename(id, offset);
+            self.feed.begin(offset);
+        }
+    }
+
+    fn leave(&mut self, network: &mut Network) {
+        if let Some(uplink) = &mut self.uplink
+            && let Some(session) = uplink.session.take()
+        {
+            network.close(session.connection, CALLER);
+        }
+    }
+
+    fn dismiss(&mut self, network: &mut Network) {
+        for replica in self.replicas.drain(..) {
+            network.close(replica.connection, CALLED);
+        }
+    }
+
+    pub fn accept(&mut self, node: (usize, u64), connection: u32, now_ms: i64) {
+        self.replicas.push(Replica {
+            node,
+            connection,
+            input: Vec::new(),
+            source: Source::Nothing,
+            acked: 0,
+            acked_ms: now_ms,
+            held: Vec::new(),
+            has_acked: false,
+        });
+    }
+
+    /// Whether the stream must tell replicas that the primary is alive.
+    pub fn pings(&mut self, now_ms: i64) -> bool {
+        let pings = self.uplink.is_none() && now_ms >= self.ping_ms && !self.replicas.is_empty();
+        if pings {
+            self.ping_ms = now_ms + PING_MS;
+        }
+        pings
+    }
+
+    /// Does what is due. Returns the primary that it wants to be connected with.
+    pub fn tick(&mut self, network: &mut Network, now_ms: i64) -> Option<usize> {
+        let timed_out = |replica: &Replica| now_ms - replica.acked_ms > TIMEOUT_MS;
+        for replica in self.replicas.extract_if(.., |replica| timed_out(replica)) {
+            network.close(replica.connection, CALLED);
+        }
+        self.feed_replicas(network);
+        let offset = self.offset();
+        let uplink = self.uplink.as_mut()?;
+        let Some(session) = &mut uplink.session else {
+            return (now_ms >= uplink.retry_ms).then_some(uplink.primary);
+        };
+        if session.machine.wants_ack(now_ms) {
+            session.machine.acknowledge(offset, None, now_ms);
+        }
+        let connection = session.connection;
+        network.send(connection, CALLER, session.machine.output());
+        session.machine.output().clear();
+        if session.machine.check_time(now_ms, TIMEOUT_MS).is_err() {
+            self.lose(network, now_ms);
+        }
+        None
+    }
+
+    fn lose(&mut self, network: &mut Network, now_ms: i64) {
+        self.leave(network);
+        if let Some(uplink) = &mut self.uplink {
+            uplink.retry_ms = now_ms + RETRY_MS;
+        }
+    }
+
+    /// It is connected with its primary.
+    pub fn connected(&mut self, connection: u32, now_ms: i64) {
+        let position = Some((self.history.id.to_string(), self.offset()));
+        let introduction = Introduction { position, ..Introduction::default() };
+        let uplink = self.uplink.as_mut().expect("it is a replica");
+        uplink.session = Some(Session {
+            connection,
+            machine: LinkMachine::new(introduction, LIMITS, now_ms),
+            history: None,
+            copy: Vec::new(),
+            in_transaction: false,
+            is_up: false,
+        });
+    }
+
+    /// Something arrives from the primary.
+    pub fn hear_primary(
+        &mut self,
+        network: &mut Network,
+        connection: u32,
+        arrival: Arrival,
+        now_ms: i64,
+    ) -> Vec<Deed> {
+        let mut deeds = Vec::new();
+        let Some(uplink) = &mut self.uplink else { return deeds };
+        let Some(mut session) = uplink.session.take_if(|s| s.connection == connection) else {
+            return deeds;
+        };
+        let Arrival::Bytes(bytes) = arrival else {
+            uplink.session = Some(session);
+            self.lose(network, now_ms);
+            return deeds;
+        };
+        session.machine.room(bytes.len())[..bytes.len()].copy_from_slice(&bytes);
+        session.machine.received(bytes.len(), now_ms);
+        let looked = self.look(network, &mut session, &mut deeds, now_ms);
+        if session.machine.wants_ack(now_ms) {
+            session.machine.acknowledge(self.offset(), None, now_ms);
+        }
+        network.send(connection, CALLER, session.machine.output());
+        session.machine.output().clear();
+        if let Some(uplink) = &mut self.uplink {
+            uplink.session = Some(session);
+        }
+        if let Err(end) = looked {
+            assert!(!end.is_damage, "an honest primary: {}", end.why);
+            self.lose(network, now_ms);
+        }
+        deeds
+    }
+
+    fn look(
+        &mut self,
+        network: &mut Network,
+        session: &mut Session,
+        deeds: &mut Vec<Deed>,
+        now_ms: i64,
+    ) -> Result<(), GiveUp> {
+        loop {
+            match session.machine.next_event()? {
+                LinkEvent::Nothing => return Ok(()),
+                LinkEvent::WillCopy => {}
+                LinkEvent::GoesOn { id } => {
+                    if let Some(id) = id
+                        && self.history.rename(parse(&id), self.offset())
+                    {
+                        self.dismiss(network);
+                    }
+                    session.is_up = true;
+                    self.resumptions += 1;
+                    deeds.push(Deed::Resumed);
+                }
+                LinkEvent::CopyBegins { history, .. } => session.history = history,
+                LinkEvent::Copy(bytes) => session.copy.extend_from_slice(bytes),
+                LinkEvent::CopyEnds => {
+                    let (id, offset) = session.history.take().expect("the primary told it");
+                    self.data = std::mem::take(&mut session.copy);
+                    self.dismiss(network);
+                    self.history.take(parse(&id));
+                    self.feed.end();
+                    self.feed.begin(offset);
+                    session.machine.loaded(now_ms);
+                    session.is_up = true;
+                    self.copies += 1;
+                    deeds.push(Deed::Copied);
+                }
+                LinkEvent::Commands(commands) => {
+                    let mut good = 0;
+                    for (args, end) in commands.iter() {
+                        match args[0] {
+                            b"MULTI" => session.in_transaction = true,
+                            b"EXEC" => session.in_transaction = false,
+                            _ => {}
+                        }
+                        if !session.in_transaction {
+                            good = end;
+                        }
+                    }
+                    self.data.extend_from_slice(&commands.bytes[..good]);
+                    self.feed.append_relayed(&commands.bytes[..good]);
+                    self.feed.publish(BACKLOG, |_| {});
+                    session.machine.applied(good)?;
+                    deeds.push(Deed::Appended(good));
+                }
+            }
+        }
+    }
+
+    /// Something arrives from a replica.
+    pub fn hear_replica(
+        &mut self,
+        network: &mut Network,
+        connection: u32,
+        arrival: Arrival,
+        now_ms: i64,
+        mark: Option<String>,
+    ) {
+        let Some(at) = self.replicas.iter().position(|r| r.connection == connection) else {
+            return;
+        };
+        let Arrival::Bytes(bytes) = arrival else {
+            network.close(connection, CALLED);
+            self.replicas.remove(at);
+            return;
+        };
+        self.replicas[at].input.extend_from_slice(&bytes);
+        while let Some(words) = next_command(&mut self.replicas[at].input) {
+            let answer = self.answer(at, &words, now_ms, mark.as_deref());
+            network.send(connection, CALLED, &answer);
+        }
+        self.feed_replicas(network);
+    }
+
+    fn answer(&mut self, at: usize, words: &[String], now_ms: i64, mark: Option<&str>) -> Vec<u8> {
+        let replica = &mut self.replicas[at];
+        replica.acked_ms = now_ms;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[..] {
+            ["PING"] => b"+PONG\r\n".to_vec(),
+            ["REPLCONF", "ACK", offset, ..] => {
+                replica.acked = replica.acked.max(offset.parse().expect("a number"));
+                replica.has_acked = true;
+                Vec::new()
+            }
+            ["REPLCONF", ..] => b"+OK\r\n".to_vec(),
+            ["PSYNC", id, first] => {
+                let offset = first.parse::<u64>().expect("a number") - 1;
+                let is_ours = self.history.holds(id.as_bytes(), offset);
+                let stream = is_ours.then(|| self.feed.reader(offset, None)).flatten();
+                if let Some(stream) = stream {
+                    replica.source = Source::Stream(stream);
+                    replica.has_acked = true;
+                    return format!("+CONTINUE {}\r\n", self.history.id).into_bytes();
+                }
+                let offset = self.feed.end_offset();
+                let stream = self.feed.reader(offset, None).expect("the stream is there");
+                let header = match mark {
+                    Some(mark) => format!("$EOF:{mark}"),
+                    None => format!("${}", self.data.len()),
+                };
+                let id = self.history.id;
+                let head = format!("+FULLRESYNC {id} {offset}\r\n\n{header}\r\n");
+                let bytes = [head.as_bytes(), &self.data, mark.unwrap_or("").as_bytes()].concat();
+                replica.source = Source::Copy { bytes, stream };
+                Vec::new()
+            }
+            _ => panic!("{words:?}"),
+        }
+    }
+
+    /// Sends replicas what there is room for.
+    pub fn feed_replicas(&mut self, network: &mut Network) {
+        for replica in &mut self.replicas {
+            let room = network.room(replica.connection, CALLED);
+            replica.source = match std::mem::replace(&mut replica.source, Source::Nothing) {
+                Source::Nothing => Source::Nothing,
+                Source::Copy { mut bytes, stream } => {
+                    let len = room.min(bytes.len());
+                    network.send(replica.connection, CALLED, &bytes[..len]);
+                    bytes.drain(..len);
+                    match bytes.is_empty() && replica.has_acked {
+                        true => Source::Stream(stream),
+                        false => Source::Copy { bytes, stream },
+                    }
+                }
+                Source::Stream(stream) => {
+                    if room > 0 {
+                        replica.held.clear();
+                        self.feed.read(&stream, room as u64, |slice| replica.held.push(slice));
+                        for slice in &replica.held {
+                            network.send(replica.connection, CALLED, slice);
+                        }
+                    }
+                    Source::Stream(stream)
+                }
+            };
+        }
+    }
+
+    /// The nodes that have acknowledged an offset.
+    pub fn acknowledged(&self, offset: u64) -> Vec<(usize, u64)> {
+        let has = |replica: &&Replica| {
+            matches!(replica.source, Source::Stream(_)) && replica.acked >= offset
+        };
+        self.replicas.iter().filter(has).map(|replica| replica.node).collect()
+    }
+}
+
+fn parse(id: &str) -> HistoryId {
+    HistoryId::parse(id.as_bytes()).expect("the machine looks at names")
+}
+
+fn next_command(input: &mut Vec<u8>) -> Option<Vec<String>> {
+    while input.first() == Some(&b'\n') {
+        input.remove(0);
+    }
+    let (mut position, mut args) = (0, Vec::new());
+    let step = Parser::default().next(input, &mut position, &Limits::new(1000), &mut args);
+    if !matches!(step, Ok(Step::Complete)) {
+        return None;
+    }
+    let words = args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+    input.drain(..position);
+    Some(words)
+}
