@@ -8,6 +8,7 @@
 
 mod crc64;
 mod error;
+mod format;
 mod input;
 mod kind;
 mod length;

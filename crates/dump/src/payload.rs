@@ -56,8 +56,9 @@ fn append_versioned(
     output: &mut Vec<u8>,
 ) {
     let start = output.len();
-    output.push(form(collection) as u8);
-    append_collection(collection, compress, output);
+    let form = form(collection);
+    output.push(form as u8);
+    append_collection(collection, form, compress, output);
     append_footer(start, version, output);
 }
 

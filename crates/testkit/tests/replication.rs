@@ -411,7 +411,7 @@ fn the_stream_holds_each_unit_as_it_was() {
     assert_eq!(header, "$EOF:");
     let mark = bytes[5..45].to_vec();
     receive(&mut replica, &mut bytes, |bytes| bytes.len() > 47 + 40 && bytes.ends_with(&mark));
-    assert!(bytes[47..].starts_with(b"REDIS0011"));
+    assert!(bytes[47..].starts_with(b"REDIS0010"), "it does not say what it is");
     for line in ["SET a 1", "MULTI", "INCR a", "SELECT 2", "SET b 2", "EXEC", "GET b", "INCR n"] {
         client.say(line);
     }

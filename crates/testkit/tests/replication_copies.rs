@@ -79,7 +79,7 @@ impl Replica {
         let line = self.line();
         let len = line.strip_prefix('$').and_then(|len| len.parse().ok());
         let copy = self.take(len.unwrap_or_else(|| panic!("no length: {line}")));
-        assert!(copy.starts_with(b"REDIS0011") && copy[copy.len() - 9] == 0xff);
+        assert!(copy.starts_with(b"REDIS0010") && copy[copy.len() - 9] == 0xff);
         copy
     }
 
@@ -92,7 +92,7 @@ impl Replica {
         }
         let mut copy = std::mem::take(&mut self.bytes);
         copy.truncate(copy.len() - mark.len());
-        assert!(copy.starts_with(b"REDIS0011") && copy[copy.len() - 9] == 0xff);
+        assert!(copy.starts_with(b"REDIS0010") && copy[copy.len() - 9] == 0xff);
         copy
     }
 

@@ -19,10 +19,11 @@ mod record;
 mod skip;
 mod writer;
 
+pub use crate::format::Format;
 pub use error::RdbError;
 pub use reader::{Item, Reader};
 pub use record::{Record, Value};
-pub use writer::{Format, Usage, Writer};
+pub use writer::{Usage, Writer};
 
 const FUNCTION: u8 = 245;
 const FUNCTION_BEFORE_RELEASE: u8 = 246;

@@ -5,27 +5,20 @@ use bobbin_store::value::StringRef;
 
 use super::{AUX, DATABASE, END, EXPIRE_MS, FREQUENCY, FUNCTION, IDLE, SIZES};
 use crate::crc64::crc64;
+use crate::format::Format;
 use crate::kind::ValueKind;
 use crate::length::append_length;
+use crate::value::append_collection;
 use crate::value::string::{append_stored_string, append_string};
-use crate::value::{append_collection, form};
 
 /// Writes into a buffer of its own, which whoever calls empties now and then by `flush`.
 pub struct Writer {
     buffer: Vec<u8>,
+    format: Format,
     compress: bool,
     checksum: bool,
     crc: u64,
     written: u64,
-}
-
-/// Which servers can read the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// Version 11: Redis from 7.2 on, and Valkey.
-    Shared,
-    /// Valkey from 9 on. Only there hashes have fields that expire.
-    Valkey,
 }
 
 /// What is written of how a key was used.
@@ -39,11 +32,8 @@ pub enum Usage {
 impl Writer {
     /// Begins a file. `compress` is `rdbcompression`, `checksum` `rdbchecksum`.
     pub fn new(format: Format, compress: bool, checksum: bool) -> Self {
-        let header = match format {
-            Format::Shared => b"REDIS0011",
-            Format::Valkey => b"VALKEY080",
-        };
-        Self { buffer: header.to_vec(), compress, checksum, crc: 0, written: 0 }
+        let buffer = format.header().to_vec();
+        Self { buffer, format, compress, checksum, crc: 0, written: 0 }
     }
 
     /// A fact about the file.
@@ -92,9 +82,10 @@ impl Writer {
             ValueRef::Shared(shared) => StringRef::Flat(shared),
             ValueRef::Chunked(chunked) => StringRef::Chunked(chunked),
             ValueRef::Collection(collection) => {
-                buffer.push(form(collection) as u8);
+                let form = self.format.form(collection);
+                buffer.push(form as u8);
                 append_string(key, self.compress, buffer);
-                append_collection(collection, self.compress, buffer);
+                append_collection(collection, form, self.compress, buffer);
                 return;
             }
         };

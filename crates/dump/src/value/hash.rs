@@ -117,14 +117,26 @@ pub(crate) fn form(hash: &Hash) -> ValueKind {
 }
 
 /// Appends the hash in its form.
-pub(crate) fn append_hash(hash: &Hash, compress: bool, output: &mut Vec<u8>) {
-    if let Hash::Packed(pack) = hash {
+pub(crate) fn append_hash(hash: &Hash, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
+    if let Hash::Packed(pack) = hash
+        && form == ValueKind::HashListpack
+    {
         append_string(pack.as_bytes(), compress, output);
         return;
     }
-    let expires = hash.expiring() > 0;
+    let expires = form == ValueKind::HashExpiring;
+    let earliest_ms = hash.earliest_ms().filter(|_| form == ValueKind::HashMetadata);
+    if let Some(earliest_ms) = earliest_ms {
+        output.extend_from_slice(&earliest_ms.to_le_bytes());
+    }
     append_length(hash.len(), output);
     for field in hash.iter() {
+        if let Some(earliest_ms) = earliest_ms {
+            // None is earlier than the earliest.
+            let later_ms =
+                |expire_ms: i64| expire_ms.saturating_sub(earliest_ms).max(0) as usize + 1;
+            append_length(field.expire_ms.map_or(0, later_ms), output);
+        }
         append_item(field.name, compress, output);
         append_item(field.value.item(), compress, output);
         if expires {

@@ -4,6 +4,7 @@
 
 use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack};
 
+use super::set::append_item;
 use super::string::{append_string, read_string};
 use super::ziplist;
 use crate::input::Input;
@@ -12,7 +13,12 @@ use crate::length::{Length, append_length};
 use crate::options::Options;
 
 /// Appends the list in the form `ValueKind::ListQuicklist2`.
-pub(crate) fn append(list: &List, compress: bool, output: &mut Vec<u8>) {
+pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
+    if form == ValueKind::List {
+        append_length(list.len(), output);
+        list.iter().for_each(|element| append_item(element, compress, output));
+        return;
+    }
     append_length(list.chunks().count(), output);
     let mut pack = Vec::new();
     for (entries, count) in list.chunks() {
@@ -134,7 +140,7 @@ mod tests {
             list.push(Item::Bytes(value), End::Back, limits);
         }
         let mut output = vec![ValueKind::ListQuicklist2 as u8];
-        append(&list, true, &mut output);
+        append(&list, ValueKind::ListQuicklist2, true, &mut output);
         let kind = ValueKind::from_byte(output[0]).unwrap();
         let mut input = Input(&output[1..]);
         let AnyCollection::List(again) =

@@ -105,17 +105,18 @@ pub(crate) fn form(collection: CollectionRef<'_>) -> ValueKind {
     }
 }
 
-/// Appends a collection in its form.
+/// Appends a collection in a form that it may have.
 pub(crate) fn append_collection(
     collection: CollectionRef<'_>,
+    form: ValueKind,
     compress: bool,
     output: &mut Vec<u8>,
 ) {
     match collection {
-        CollectionRef::List(list) => list::append(list, compress, output),
-        CollectionRef::Set(set) => append_set(set, compress, output),
-        CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
-        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
-        CollectionRef::Stream(stream) => append_stream(stream, compress, output),
+        CollectionRef::List(list) => list::append(list, form, compress, output),
+        CollectionRef::Set(set) => append_set(set, form, compress, output),
+        CollectionRef::SortedSet(set) => sorted_set::append(set, form, compress, output),
+        CollectionRef::Hash(hash) => append_hash(hash, form, compress, output),
+        CollectionRef::Stream(stream) => append_stream(stream, form, compress, output),
     }
 }

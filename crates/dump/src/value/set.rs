@@ -42,11 +42,13 @@ pub(crate) fn read_set(
 }
 
 /// Appends a set: the byte of its form, and that.
-pub(crate) fn append_set(set: &Set, compress: bool, output: &mut Vec<u8>) {
+pub(crate) fn append_set(set: &Set, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
     match set {
         Set::Integers(integers) => append_string(integers.as_bytes(), compress, output),
-        Set::Packed(pack) => append_string(pack.as_bytes(), compress, output),
-        Set::Table(_) => {
+        Set::Packed(pack) if form == ValueKind::SetListpack => {
+            append_string(pack.as_bytes(), compress, output);
+        }
+        Set::Packed(_) | Set::Table(_) => {
             append_length(set.len(), output);
             set.iter().for_each(|member| append_item(member, compress, output));
         }

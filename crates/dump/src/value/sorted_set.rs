@@ -23,8 +23,10 @@ pub(crate) const fn form(set: &SortedSet) -> ValueKind {
 }
 
 /// Appends the set in its form.
-pub(crate) fn append(set: &SortedSet, compress: bool, output: &mut Vec<u8>) {
-    if let SortedSet::Packed(pack) = set {
+pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
+    if let SortedSet::Packed(pack) = set
+        && form == ValueKind::SortedSetListpack
+    {
         append_string(pack.as_bytes(), compress, output);
         return;
     }
@@ -117,7 +119,7 @@ mod tests {
                 set.insert(member.as_bytes(), score, target.sorted_set, &hasher);
             }
             let mut output = vec![form(&set) as u8];
-            append(&set, true, &mut output);
+            append(&set, form(&set), true, &mut output);
             let kind = ValueKind::from_byte(output[0]).unwrap();
             let mut input = Input(&output[1..]);
             let again = read(kind, &mut input, &Options::default(), target).unwrap();

@@ -25,7 +25,12 @@ use crate::length::{Length, append_length};
 use crate::options::Options;
 
 /// Appends a stream in the newest form.
-pub(crate) fn append_stream(stream: &Stream, compress: bool, output: &mut Vec<u8>) {
+pub(crate) fn append_stream(
+    stream: &Stream,
+    form: ValueKind,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
     let log = stream.log();
     append_length(log.nodes().len(), output);
     for node in log.nodes().iter() {
@@ -34,19 +39,23 @@ pub(crate) fn append_stream(stream: &Stream, compress: bool, output: &mut Vec<u8
     }
     append_length(log.len(), output);
     append_id(log.last_id, output);
-    append_id(log.first_id(), output);
-    append_id(log.max_deleted_id, output);
-    append_number(log.entries_added, output);
+    if form != ValueKind::Stream {
+        append_id(log.first_id(), output);
+        append_id(log.max_deleted_id, output);
+        append_number(log.entries_added, output);
+    }
     append_length(stream.groups().len(), output);
     for (name, group) in stream.groups().iter() {
         append_string(name, compress, output);
-        append_group(group, compress, output);
+        append_group(group, form, compress, output);
     }
 }
 
-fn append_group(group: &Group, compress: bool, output: &mut Vec<u8>) {
+fn append_group(group: &Group, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
     append_id(group.last_id, output);
-    append_number(group.entries_read.unwrap_or(UNKNOWN), output);
+    if form != ValueKind::Stream {
+        append_number(group.entries_read.unwrap_or(UNKNOWN), output);
+    }
     append_length(group.pending().len(), output);
     for pending in group.pending().iter() {
         output.extend_from_slice(&pending.id.to_bytes());
@@ -57,7 +66,9 @@ fn append_group(group: &Group, compress: bool, output: &mut Vec<u8>) {
     for (_, consumer) in group.consumers() {
         append_string(consumer.name(), compress, output);
         output.extend_from_slice(&consumer.seen_ms.to_le_bytes());
-        output.extend_from_slice(&consumer.active_ms.unwrap_or(NEVER).to_le_bytes());
+        if form == ValueKind::Stream3 {
+            output.extend_from_slice(&consumer.active_ms.unwrap_or(NEVER).to_le_bytes());
+        }
         append_length(consumer.pending().len(), output);
         for id in consumer.pending().iter() {
             output.extend_from_slice(&id.to_bytes());
@@ -279,6 +290,27 @@ mod tests {
         000000070000000000000000a0105ffea1010000010203636f6ea0105ffea1010000a0105ffea1010000020000000000000005000000\
         0000000003000000000000000700000000000000000469646c65a4105ffea1010000ffffffffffffffff00016843840181ffffffff\
         ffffffff0000500049f4b8524c84700b";
+
+    /// Older forms hold the entries and what is pending, and lose what they have no place for.
+    #[test]
+    fn older_forms_are_read_back() {
+        let stream = restore(&from_hex(DUMP)).unwrap();
+        let newest = |stream: &Stream| {
+            let mut bytes = Vec::new();
+            append_stream(stream, ValueKind::Stream3, true, &mut bytes);
+            bytes
+        };
+        for kind in [ValueKind::Stream, ValueKind::Stream2, ValueKind::Stream3] {
+            let mut bytes = Vec::new();
+            append_stream(&stream, kind, true, &mut bytes);
+            let read = read_serialized(SerializedCollection { kind, bytes: &bytes }).unwrap();
+            assert_eq!((read.len(), read.groups().len()), (stream.len(), stream.groups().len()));
+            assert_eq!(newest(&read) == newest(&stream), kind == ValueKind::Stream3, "{kind:?}");
+            let counts =
+                |stream: &Stream| (stream.log().entries_added, stream.log().max_deleted_id);
+            assert_eq!(counts(&read) == counts(&stream), kind != ValueKind::Stream, "{kind:?}");
+        }
+    }
 
     fn from_hex(hex: &str) -> Vec<u8> {
         let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;

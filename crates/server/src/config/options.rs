@@ -358,7 +358,9 @@ options! {
         /// Whether payloads of newer formats are refused (strict) or tried (relaxed).
         rdb_version_check = choice(RdbVersionCheck, Strict) => Full;
         /// Delete snapshots that served replication.
-        rdb_del_sync_files = yes_no(false) => Dormant(REPLICATION);
+        rdb_del_sync_files = yes_no(false) => Neutral(
+            "a copy for replicas that goes through a file leaves none behind",
+        );
         /// Write snapshots to disk in steps.
         rdb_save_incremental_fsync = yes_no(true) => Full;
         /// Microseconds to wait for each key saved.

@@ -24,7 +24,7 @@ pub enum Purpose {
     LogBase(Option<StreamPosition>),
     /// What a replica begins with. What it reads then is about this database, unless the stream
     /// says at once which one it is about.
-    Copy { database: Option<u32>, functions: bool },
+    Copy { database: Option<u32>, functions: bool, format: Format },
 }
 
 /// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
@@ -160,6 +160,16 @@ pub fn write_held(
     body.finish(file)
 }
 
+/// Whether there may be hashes with fields that expire. `data` holds the gate.
+pub fn has_expiring_fields(data: &mut Data) -> bool {
+    (0..SHARDS).any(|index| {
+        data.visit(index, |shard| {
+            let databases = (0..shard.databases()).filter_map(|number| shard.database(number));
+            databases.into_iter().any(|database| database.may_have_expiring_fields())
+        })
+    })
+}
+
 /// A file that is being written.
 pub(crate) struct Body {
     writer: Writer,
@@ -178,7 +188,11 @@ impl Body {
         purpose: Purpose,
         databases: Vec<CutDatabase>,
     ) -> Self {
-        let format = if has_expiring_fields { Format::Valkey } else { Format::Shared };
+        let format = match purpose {
+            Purpose::Copy { format, .. } => format,
+            _ if has_expiring_fields => Format::Valkey,
+            _ => Format::Shared,
+        };
         let config = &server.config;
         let mut writer = Writer::new(format, config.rdbcompression(), config.rdbchecksum());
         writer.aux("bobbin-ver", VERSION.as_bytes());

@@ -113,7 +113,7 @@ fn tell_of_replicas(server: &'static Server) {
         log::info!(
             "Lagging replica {}:{} reported offset {} behind master, lag={lag_s}, state={}.",
             replica.host(),
-            replica.port.load(Ordering::Relaxed),
+            replica.port(),
             end.saturating_sub(replica.acked()),
             state.name(),
         );

@@ -43,7 +43,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
     for replica in online {
         call.reply.array(3);
         call.reply.bulk(replica.host().as_bytes());
-        call.reply.bulk_i64(i64::from(replica.port.load(Ordering::Relaxed)));
+        call.reply.bulk_i64(i64::from(replica.port()));
         call.reply.bulk_i64(replica.acked() as i64);
     }
     Ok(())
@@ -200,6 +200,14 @@ fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
     if feeder.replica.wish().parts.is_filtered() && !feeder.replica.has(Capability::EOF) {
         return Err("ERR Filtered replica requires EOF capability".into());
     }
+    let replica = &feeder.replica;
+    let Some(dialect) = Replication::of(server).dialect(replica, now_ms) else {
+        let text = "the replica has taken copies and gone without a word: does its version hold \
+                    all that is here?";
+        log::warn!("Refusing a copy to replica {}: {text}", replica.host());
+        return Err(Failure::format(format!("ERR {text}")));
+    };
+    replica.set_wish(Wish { dialect, ..replica.wish() });
     feeder.wait_for_copy(now_ms, is_plain);
     Ok(())
 }
@@ -232,6 +240,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 let capability = match &*value.to_ascii_lowercase() {
                     b"eof" => Capability::EOF,
                     b"psync2" => Capability::PSYNC2,
+                    b"rdb-channel-repl" => Capability::REDIS_CHANNEL,
                     // What we do not know we do not send.
                     _ => 0,
                 };
@@ -257,7 +266,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                     Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
                 // What was asked for stays as it was.
                 if !is_replica {
-                    replica.set_wish(Wish { parts });
+                    replica.set_wish(Wish { parts, ..replica.wish() });
                 }
             }
             b"ack" => {

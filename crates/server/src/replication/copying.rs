@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bobbin_dump::rdb::Format;
 use bobbin_store::Cut;
 
 use super::transfer::{Form, Offered, Transfer};
@@ -60,7 +61,11 @@ impl Transfer {
     /// Writes it all, and returns what has to be passed on from a file.
     fn write(&self, cut: Option<Cut>, database: Option<u32>) -> io::Result<Option<PassingFile>> {
         let server = self.server();
-        let purpose = Purpose::Copy { database, functions: self.wish().parts.functions };
+        let (parts, dialect) = (self.wish().parts, self.wish().dialect);
+        let has_expiring_fields = cut.as_ref().is_some_and(Cut::has_expiring_fields);
+        // That nothing is in the way was seen before.
+        let format = dialect.format(has_expiring_fields, false).unwrap_or(Format::Shared);
+        let purpose = Purpose::Copy { database, functions: parts.functions, format };
         let mut sink = Sink { transfer: self, file: None };
         let mut is_ready = Ok(());
         if *self.form() == Form::Sized {

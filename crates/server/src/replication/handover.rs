@@ -129,10 +129,7 @@ impl Replication {
 
     fn positions(&self) -> Vec<ReplicaPosition> {
         let position = |replica: &Arc<Replica>| ReplicaPosition {
-            address: Target {
-                host: replica.host(),
-                port: replica.port.load(Ordering::Relaxed) as u16,
-            },
+            address: Target { host: replica.host(), port: replica.port() as u16 },
             is_online: replica.state() == ReplicaState::Online,
             acked: replica.acked(),
         };

@@ -11,6 +11,7 @@ mod failover;
 mod handover;
 pub mod history;
 pub mod link;
+mod reception;
 pub mod replica;
 pub mod transfer;
 pub mod wish;
@@ -26,8 +27,10 @@ use self::failover::Failover;
 pub use self::failover::FailoverPhase;
 use self::history::History;
 use self::link::Link;
-use self::replica::{Replica, ReplicaState};
+use self::reception::Reception;
+use self::replica::{Capability, Replica, ReplicaState};
 use self::transfer::{Form, Transfer};
+use self::wish::Dialect;
 use crate::config::OptionId;
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
@@ -44,6 +47,8 @@ pub struct Replication {
     /// The history that this one went on from, and the offset up to which they are one.
     earlier: Mutex<Option<(HistoryId, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
+    /// What became of copies.
+    reception: Reception,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
     /// When to look at the clock again (Unix ms).
@@ -123,6 +128,7 @@ impl Default for Replication {
         Self {
             earlier: Mutex::default(),
             replicas: Mutex::default(),
+            reception: Reception::default(),
             link: Mutex::default(),
             due_ms: AtomicI64::new(0),
             pinged_ms: AtomicI64::new(i64::MAX),
@@ -436,13 +442,18 @@ impl Replication {
             return;
         }
         if data.hold_gate() {
-            if let Err(error) = self.begin_transfer(server, data, &waiting) {
-                log::warn!("BGSAVE for replication failed: {error}");
-                for replica in waiting {
-                    replica.refuse(server, "BGSAVE failed, replication can't continue");
-                }
-            }
+            let wish = waiting.first().map(|first| first.wish()).unwrap_or_default();
+            let refusal = match transfer::obstacle(server, data, wish) {
+                Some(obstacle) => Some(obstacle.text()),
+                None => self.begin_transfer(server, data, &waiting).err().map(|error| {
+                    log::warn!("BGSAVE for replication failed: {error}");
+                    "BGSAVE failed, replication can't continue"
+                }),
+            };
             data.release();
+            if let Some(reason) = refusal {
+                waiting.iter().for_each(|replica| replica.refuse(server, reason));
+            }
         }
     }
 
@@ -474,6 +485,19 @@ impl Replication {
         data.release();
         // What follows is not in the stream: it is another history, and goes on from none.
         self.take_history(server, HistoryId::new());
+    }
+
+    /// What a replica is, from what it has said and what became of its copies; `None`: there is
+    /// nothing that it can be given.
+    fn dialect(&self, replica: &Replica, now_ms: i64) -> Option<Dialect> {
+        let version = replica.version.load(Ordering::Relaxed);
+        match Dialect::of(version, replica.has(Capability::REDIS_CHANNEL)) {
+            // A tool keeps the copy, for servers like this one.
+            Dialect::Silent if replica.copy_only.load(Ordering::Relaxed) => Some(Dialect::Valkey9),
+            // It serves nobody: it is a tool that looks at the stream.
+            Dialect::Silent if replica.port() != 0 => self.reception.dialect(replica, now_ms),
+            dialect => Some(dialect),
+        }
     }
 
     /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.

@@ -82,6 +82,9 @@ impl Capability {
     pub const EOF: u32 = 1 << 0;
     /// +CONTINUE with a new name of the history.
     pub const PSYNC2: u32 = 1 << 1;
+    /// The channel for copies that Redis has since version 8. It is not used, but tells what the
+    /// replica is.
+    pub const REDIS_CHANNEL: u32 = 1 << 2;
 }
 
 /// What feeds a replica's connection.
@@ -98,6 +101,8 @@ pub struct ReplicaFeeder {
     moved_ms: i64,
     /// Bytes that it has sent.
     heard: u64,
+    /// It has all of its copy, and has not said how far it is since then: so often had it.
+    untold: Option<u64>,
     /// When it last got an empty line (Unix ms).
     kept_alive_ms: i64,
 }
@@ -160,6 +165,16 @@ impl Replica {
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
+    /// The port on which it serves clients.
+    pub fn port(&self) -> u32 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// How often it has said how far it is.
+    fn acks(&self) -> u64 {
+        self.acks.load(Ordering::SeqCst)
+    }
+
     /// What its copy must be like.
     pub fn wish(&self) -> Wish {
         *self.wish.lock()
@@ -205,6 +220,7 @@ impl Replica {
 
     /// It gets no copy, and is told why.
     pub(super) fn refuse(&self, server: &Server, reason: &str) {
+        log::warn!("Refusing a copy to replica {}: {reason}", self.host());
         *self.refusal.lock() = Some(format!("-ERR {reason}\r\n"));
         feeder::wake(server, &self.client);
     }
@@ -237,6 +253,7 @@ impl ReplicaFeeder {
             left: 0,
             moved_ms: now_ms,
             heard: 0,
+            untold: None,
             kept_alive_ms: now_ms,
         }
     }
@@ -318,7 +335,7 @@ impl ReplicaFeeder {
 
     /// The copy was sent: what comes behind it.
     fn end_copy(
-        &self,
+        &mut self,
         transfer: &Transfer,
         stream: Option<FeedReader>,
         now_ms: i64,
@@ -327,6 +344,7 @@ impl ReplicaFeeder {
         output.push(transfer.trailer());
         *self.replica.transfer.lock() = None;
         self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+        let acks = self.replica.acks();
         let host = self.replica.host();
         let Some(stream) = stream else {
             log::info!(
@@ -334,6 +352,7 @@ impl ReplicaFeeder {
             );
             return Source::End;
         };
+        self.untold = Some(acks);
         if *transfer.form() == Form::Sized {
             return self.begin_stream(stream);
         }
@@ -342,7 +361,7 @@ impl ReplicaFeeder {
              from replica to enable streaming"
         );
         self.replica.set_state(ReplicaState::Loads);
-        Source::Loads { stream, acks: self.replica.acks.load(Ordering::SeqCst) }
+        Source::Loads { stream, acks }
     }
 
     fn begin_stream(&self, stream: FeedReader) -> Source {
@@ -380,12 +399,16 @@ impl ReplicaFeeder {
                     }
                 }
             }
-            Source::Loads { stream, acks } if self.replica.acks.load(Ordering::SeqCst) == acks => {
+            Source::Loads { stream, acks } if self.replica.acks() == acks => {
                 Source::Loads { stream, acks }
             }
             Source::Loads { stream, .. } => self.begin_stream(stream),
             Source::Stream(stream) => Source::Stream(stream),
         };
+        if self.untold.is_some_and(|acks| self.replica.acks() != acks) {
+            self.untold = None;
+            Replication::of(self.server).reception.was_taken(&self.replica);
+        }
         if let Source::Stream(stream) = &self.source {
             self.server.feed.read(stream, bytes_max as u64, |bytes| output.push_shared(bytes));
         }
@@ -456,6 +479,10 @@ impl Drop for ReplicaFeeder {
         let replica = &self.replica;
         if let Some(transfer) = replica.transfer.lock().take() {
             transfer.leave(&replica.client);
+        }
+        if self.untold.is_some_and(|acks| acks == replica.acks()) && !self.is_plain {
+            let now_ms = self.server.clock.now_ms();
+            Replication::of(self.server).reception.was_in_vain(replica, now_ms);
         }
         if replica.state() != ReplicaState::Greets {
             log::info!("Connection with replica {} lost.", replica.host());

@@ -11,11 +11,13 @@ use bobbin_resp::SharedSlice;
 use bobbin_sync::{Condvar, Mutex};
 
 use super::replica::{Capability, Replica, ReplicaState};
-use super::wish::Wish;
+use super::wish::{Obstacle, Wish};
 use crate::base::random::random_bytes;
 use crate::engine::client::{ClientInfo, feeder};
+use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
+use crate::persistence::snapshot;
 
 /// A copy for some replicas.
 pub struct Transfer {
@@ -89,6 +91,15 @@ pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
     let wish = waiting.first().map(|first| first.wish());
     waiting.retain(|replica| Some(replica.wish()) == wish);
     waiting
+}
+
+/// What the replicas that ask for this cannot hold, if there is anything. `data` holds the gate.
+pub(super) fn obstacle(server: &Server, data: &mut Data, wish: Wish) -> Option<Obstacle> {
+    // Most can hold everything.
+    wish.dialect.format(true, true).err()?;
+    let fields = wish.parts.keys && snapshot::has_expiring_fields(data);
+    let functions = wish.parts.functions && !server.functions.all().is_empty();
+    wish.dialect.format(fields, functions).err()
 }
 
 /// Whether no more replicas are awaited before the copy begins. One that wants a length is not

@@ -1,4 +1,6 @@
-//! What a replica asks for when it asks for a copy.
+//! What a replica asks for when it asks for a copy, and what it can hold.
+
+use bobbin_dump::rdb::Format;
 
 use crate::config::words;
 
@@ -6,6 +8,7 @@ use crate::config::words;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wish {
     pub parts: Parts,
+    pub dialect: Dialect,
 }
 
 /// The parts of the data set that a copy has (REPLCONF rdb-filter-only).
@@ -13,6 +16,22 @@ pub struct Wish {
 pub struct Parts {
     pub keys: bool,
     pub functions: bool,
+}
+
+/// What a replica is, as far as that tells what it can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Dialect {
+    /// Valkey from 9 on, Bobbin, and tools that keep a copy for such a server.
+    #[default]
+    Valkey9,
+    /// Valkey 8.
+    Valkey8,
+    /// Redis from 8 on.
+    Redis8,
+    /// It does not say: Redis 6.2 to 7.4, or Valkey 7.2.
+    Silent,
+    /// As `Silent`, but it went without a word from what Redis 7.0 can read.
+    SilentAndOld,
 }
 
 impl Default for Parts {
@@ -42,6 +61,64 @@ impl Parts {
     }
 }
 
+impl Dialect {
+    /// From what a replica has said: its version (`0x00MMmmpp`; 0: nothing), which only Valkey
+    /// tells, and whether it knows Redis 8's channel for copies.
+    pub const fn of(version: u32, knows_redis_channel: bool) -> Self {
+        match version {
+            0 if knows_redis_channel => Self::Redis8,
+            0 => Self::Silent,
+            1..VALKEY_9 => Self::Valkey8,
+            VALKEY_9.. => Self::Valkey9,
+        }
+    }
+
+    /// The format of a copy with all that there is, or what is in the way.
+    pub const fn format(self, field_expiry: bool, functions: bool) -> Result<Format, Obstacle> {
+        let (plain, expiring) = match self {
+            Self::Valkey9 => (Format::Shared, Some(Format::Valkey)),
+            Self::Valkey8 => (Format::Shared, None),
+            Self::Redis8 => (Format::Shared, Some(Format::Redis8)),
+            // Redis 7.4 is as silent as those that know less.
+            Self::Silent => (Format::Redis7, Some(Format::Redis8)),
+            Self::SilentAndOld => (Format::Oldest, None),
+        };
+        let format = match (field_expiry, expiring) {
+            (false, _) => plain,
+            (true, Some(expiring)) => expiring,
+            (true, None) => return Err(Obstacle::FieldExpiry),
+        };
+        if functions && !format.has_functions() {
+            return Err(Obstacle::Functions);
+        }
+        Ok(format)
+    }
+}
+
+/// What a replica cannot hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    FieldExpiry,
+    Functions,
+}
+
+impl Obstacle {
+    /// What the replica is told, and the log.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::FieldExpiry => {
+                "the replica's version can't hold hashes with fields that expire, and there may \
+                 be some"
+            }
+            Self::Functions => {
+                "the replica's version can't hold functions (FUNCTION LOAD), and there are some"
+            }
+        }
+    }
+}
+
+const VALKEY_9: u32 = 0x0009_0000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +134,25 @@ mod tests {
         assert_eq!(Parts::parse(b"functions keys"), Err(unknown.to_owned()));
         let missing = "Missing rdb-filter-only values";
         assert_eq!(Parts::parse(b"\"functions"), Err(missing.to_owned()));
+    }
+
+    #[test]
+    fn a_copy_has_the_oldest_format_that_holds_everything_for_those_that_say_nothing() {
+        let dialects = [(0x0009_0102, false), (0x0008_0100, false), (0, true), (0, false)]
+            .map(|(version, channel)| Dialect::of(version, channel));
+        let [valkey9, valkey8, redis8, silent] = dialects;
+        let old = Dialect::SilentAndOld;
+        for (dialect, plain, expiring) in [
+            (valkey9, Format::Shared, Ok(Format::Valkey)),
+            (valkey8, Format::Shared, Err(Obstacle::FieldExpiry)),
+            (redis8, Format::Shared, Ok(Format::Redis8)),
+            (silent, Format::Redis7, Ok(Format::Redis8)),
+            (old, Format::Oldest, Err(Obstacle::FieldExpiry)),
+        ] {
+            assert_eq!(dialect.format(false, false), Ok(plain));
+            assert_eq!(dialect.format(true, false), expiring);
+        }
+        assert_eq!(silent.format(false, true), Ok(Format::Redis7));
+        assert_eq!(old.format(false, true), Err(Obstacle::Functions));
     }
 }

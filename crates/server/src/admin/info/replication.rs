@@ -85,7 +85,7 @@ fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
             format_args!(
                 "slave{index}:ip={},port={},state={state},offset={},lag={lag_s},type=replica",
                 replica.host(),
-                replica.port.load(Relaxed),
+                replica.port(),
                 replica.acked(),
             ),
         );

@@ -131,12 +131,13 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let expired = added + len_before - hash.len();
     let mut digits = itoa::Buffer::new();
     let mut words = vec![&b"HSETEX"[..], key.bytes];
+    let cleared = if options.keep { &renewed[..] } else { pairs };
     if let Some(expire_ms) = expire_ms {
         words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
-    }
-    let cleared = if options.keep { &renewed[..] } else { pairs };
-    if !cleared.is_empty() {
         propagate_fields(call, &words, Some(cleared.len() / 2), cleared);
+    } else if !cleared.is_empty() {
+        // Every replica knows it, and it takes expiries away as well.
+        propagate_fields(call, &[b"HSET", key.bytes], None, cleared);
     }
     if !kept.is_empty() {
         words.push(b"KEEPTTL");
@@ -234,8 +235,8 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());
-    let may_have_expired = hash.as_ref().is_some_and(|hash| hash.may_have_expired(now_ms));
-    let mut logged = may_have_expired.then(Vec::new);
+    // Logged as HDEL, which every replica knows.
+    let mut logged = Some(Vec::new());
     let mut removed = 0;
     for &name in names {
         match hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher)) {

@@ -40,28 +40,37 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
     let options = StringOptions::parse(words, OptionGrammar::MSetEx)?;
     let expire = options.expiry.resolve(call)?;
     let done = set_pairs(call, 2, pairs, options.condition, expire)?;
-    if done && let Expire::At(expire_ms) = expire {
-        propagate_expiring(call, pairs, expire_ms);
+    if done {
+        propagate_pairs(call, pairs, expire);
     }
     call.reply.integer(i64::from(done));
     Ok(())
 }
 
-/// Logs MSETEX with the time at which its keys expire, if that time is in the future.
-fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
-    if !call.data.is_logged() || call.data.is_past(expire_ms) {
+/// Logs MSETEX as what every replica knows: MSET, or SET for each pair if their expiry is set or
+/// kept. One whose time has passed has logged what it did.
+fn propagate_pairs(call: &mut Call<'_>, pairs: usize, expire: Expire) {
+    if !call.data.is_logged() {
         return;
     }
+    let args = &call.args[2..2 + pairs * 2];
     let mut digits = itoa::Buffer::new();
-    let options = StringOptions::parse(&call.args[2 + pairs * 2..], OptionGrammar::MSetEx);
-    let mut args = call.args[..2 + pairs * 2].to_vec();
-    match options.map_or(WriteCondition::Always, |options| options.condition) {
-        WriteCondition::Absent => args.push(b"NX"),
-        WriteCondition::Present => args.push(b"XX"),
-        WriteCondition::Always | WriteCondition::Equal(_) => {}
+    let options: &[&[u8]] = match expire {
+        Expire::Clear => {
+            let mut words = vec![&b"MSET"[..]];
+            words.extend(args);
+            call.data.propagate(&words);
+            return;
+        }
+        Expire::At(expire_ms) if call.data.is_past(expire_ms) => return,
+        Expire::At(expire_ms) => &[b"PXAT", digits.format(expire_ms).as_bytes()],
+        Expire::Keep => &[b"KEEPTTL"],
+    };
+    for pair in args.chunks_exact(2) {
+        let mut words = vec![&b"SET"[..], pair[0], pair[1]];
+        words.extend(options);
+        call.data.propagate(&words);
     }
-    args.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
-    call.data.propagate(&args);
 }
 
 /// Stores pairs of key and value from the argument at `first` on, if the condition holds for every

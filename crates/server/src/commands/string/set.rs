@@ -26,11 +26,11 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let done = store_if(call, key, 2, options.condition, expire)?;
     if done && let Expire::At(expire_ms) = expire {
         propagate_expiring(call, 2, expire_ms);
-    } else if done && options.get && call.data.is_logged() {
-        let is_get = |at: usize, arg: &[u8]| at > 2 && arg.eq_ignore_ascii_case(b"get");
-        let kept = args.iter().enumerate().filter(|(at, arg)| !is_get(*at, arg));
-        let kept: Vec<&[u8]> = kept.map(|(_, arg)| *arg).collect();
-        call.data.propagate(&kept);
+    } else if done
+        && (options.get || matches!(options.condition, WriteCondition::Equal(_)))
+        && call.data.is_logged()
+    {
+        call.data.propagate(&without_questions(args));
     }
     if !options.get {
         match done {
@@ -39,6 +39,20 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// SET without GET, which changes nothing, and without IFEQ and its value, which held: not every
+/// replica knows it.
+fn without_questions<'a>(args: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let (mut kept, mut rest) = (args[..3].to_vec(), args[3..].iter());
+    while let Some(arg) = rest.next() {
+        if arg.eq_ignore_ascii_case(b"ifeq") {
+            rest.next();
+        } else if !arg.eq_ignore_ascii_case(b"get") {
+            kept.push(arg);
+        }
+    }
+    kept
 }
 
 /// The key is read only with GET and with IFEQ, whose answer tells whether the value was guessed.
