@@ -295,7 +295,7 @@ fn writes_need_as_many_replicas_as_are_asked_for() {
     let mut client = primary.connect();
     let refused = Reply::error("NOREPLICAS Not enough good replicas to write.");
     until(|| client.say("SET a 1") == refused);
-    assert_eq!(client.say("GET a").is_null(), true);
+    assert!(client.say("GET a").is_null());
     let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
     assert!(text(&script.expect("it answers")).starts_with("NOREPLICAS"));
     let script = client.call(&["EVAL", "#!lua\nreturn 1", "0"]);
