@@ -197,7 +197,7 @@ fn scripts_are_debugged() {
     std::fs::write(&file, script).unwrap();
     let bad = server.folder().join("bad.lua");
     std::fs::write(&bad, "local x = = 1").unwrap();
-    let name = |file: &std::path::Path| file.to_str().unwrap().to_owned();
+    let name = |file: &Path| file.to_str().unwrap().to_owned();
     let (file, bad) = (name(&file), name(&bad));
     let port = server.address().port().to_string();
     for (options, input) in [
