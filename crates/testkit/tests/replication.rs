@@ -32,13 +32,19 @@ fn text(reply: &Reply) -> String {
 
 /// Waits until all these have all that the primary has.
 fn settle(primary: &Server, replicas: &[&Server]) {
+    let mut still = 0;
     until(|| {
         let offset = info(primary, "master_repl_offset");
         let has_it = |server: &&Server| {
             info(server, "master_link_status") == "up"
                 && info(server, "master_repl_offset") == offset
         };
-        replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset
+        // What was written last may not be in the primary's stream yet.
+        std::thread::sleep(Duration::from_millis(10));
+        let all_have_it =
+            replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset;
+        still = if all_have_it { still + 1 } else { 0 };
+        still >= 3
     });
 }
 

@@ -27,7 +27,8 @@ const DEFRAG: &str = "active defragmentation";
 const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
-const REPLICATION: &str = "replication";
+const TWO_CHANNELS: &str = "copies over a connection of their own";
+const OWN_EVICTION: &str = "eviction by a replica itself";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -418,7 +419,7 @@ options! {
         /// How a replica loads the first copy without a file.
         repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Full, flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
-        dual_channel_replication_enabled = yes_no(false) => Dormant(REPLICATION);
+        dual_channel_replication_enabled = yes_no(false) => Dormant(TWO_CHANNELS);
         /// Seconds between a primary's pings.
         repl_ping_replica_period = integer(1, INT_MAX, 10) => Full, aliases "repl-ping-slave-period";
         /// Seconds of silence after which the other side counts as gone.
@@ -438,7 +439,7 @@ options! {
         /// Go on as a replica when the disk fails.
         replica_ignore_disk_write_errors = yes_no(false) => Full;
         /// Leave eviction to the primary.
-        replica_ignore_maxmemory = yes_no(true) => Full, aliases "slave-ignore-maxmemory";
+        replica_ignore_maxmemory = yes_no(true) => NotYet(OWN_EVICTION), aliases "slave-ignore-maxmemory";
         /// Free the old data in the background before the first copy.
         replica_lazy_flush = yes_no(true) => Full, aliases "slave-lazy-flush";
         /// Be listed by Sentinel.

@@ -178,12 +178,16 @@ impl Migration {
 
 /// Waits until the target has all that the source wrote, and makes it a primary.
 fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(), String> {
-    let end = source.facts()?.offset();
-    while target.facts()?.offset() < end {
+    // What was written just before may not be in the source's stream yet.
+    let (mut end, mut still) = (source.facts()?.offset(), 0);
+    while still < STILL_LOOKS || target.facts()?.offset() < end {
         if started.elapsed() > PAUSE / 2 {
             return Err("The target did not catch up in time.".into());
         }
         thread::sleep(LOOK_PAUSE);
+        let now = source.facts()?.offset();
+        still = if now == end { still + 1 } else { 0 };
+        end = now;
     }
     target.demand(&["REPLICAOF", "NO", "ONE"]).map(drop)
 }
@@ -302,6 +306,8 @@ const WORDS_MAX: usize = 5;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks while writers are held.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// Looks in a row at which the source's stream must have stood still.
+const STILL_LOOKS: u32 = 10;
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Between two lines where there is no terminal.
