@@ -264,10 +264,10 @@ fn one_that_leaves_too_much_waiting_is_dropped() {
         for _ in 0..16 {
             client.call(&["SET", "value", &value]).expect("it answers");
         }
+        until(|| info(&server, "connected_slaves") == "0");
         for replica in [&mut loading, &mut online, &mut receiving] {
             assert!(replica.has_ended(), "{limit}");
         }
-        until(|| info(&server, "connected_slaves") == "0");
         let dropped = info(&server, "client_output_buffer_limit_disconnections");
         assert_eq!(dropped, "3", "{limit}");
     }

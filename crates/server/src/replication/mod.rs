@@ -432,28 +432,39 @@ impl Replication {
         replicas.iter().filter(|replica| !has_all(replica)).for_each(|replica| {
             feeder::wake(server, &replica.client);
         });
-        let waiting = transfer::waiting(&replicas);
-        let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
-        if waiting.is_empty()
-            || server.switches.load() & busy != 0
-            || rewrite::cut_is_busy(server)
-            || !transfer::is_time(server, &waiting, now_ms)
-        {
-            return;
-        }
-        if data.hold_gate() {
-            let wish = waiting.first().map(|first| first.wish()).unwrap_or_default();
-            let refusal = match transfer::obstacle(server, data, wish) {
-                Some(obstacle) => Some(obstacle.text()),
-                None => self.begin_transfer(server, data, &waiting).err().map(|error| {
-                    log::warn!("BGSAVE for replication failed: {error}");
-                    "BGSAVE failed, replication can't continue"
-                }),
-            };
-            data.release();
-            if let Some(reason) = refusal {
-                waiting.iter().for_each(|replica| replica.refuse(server, reason));
+        if self.due_for_copy(server, now_ms).is_some() && data.hold_gate() {
+            // Another thread may have begun one before this had the gate.
+            if let Some(waiting) = self.due_for_copy(server, now_ms) {
+                self.copy_or_refuse(server, data, &waiting);
             }
+            data.release();
+        }
+    }
+
+    /// The replicas that a copy may begin for now, if there are any.
+    fn due_for_copy(&self, server: &Server, now_ms: i64) -> Option<Vec<Arc<Replica>>> {
+        let waiting = transfer::waiting(&self.replicas());
+        let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
+        let may_begin = !waiting.is_empty()
+            && server.switches.load() & busy == 0
+            && !rewrite::cut_is_busy(server)
+            && transfer::is_time(server, &waiting, now_ms);
+        may_begin.then_some(waiting)
+    }
+
+    /// Begins a copy for replicas that ask for the same, or tells them why they get none. `data`
+    /// holds the gate.
+    fn copy_or_refuse(&self, server: &'static Server, data: &mut Data, waiting: &[Arc<Replica>]) {
+        let wish = waiting.first().map(|first| first.wish()).unwrap_or_default();
+        let refusal = match transfer::obstacle(server, data, wish) {
+            Some(obstacle) => Some(obstacle.text()),
+            None => self.begin_transfer(server, data, waiting).err().map(|error| {
+                log::warn!("BGSAVE for replication failed: {error}");
+                "BGSAVE failed, replication can't continue"
+            }),
+        };
+        if let Some(reason) = refusal {
+            waiting.iter().for_each(|replica| replica.refuse(server, reason));
         }
     }
 

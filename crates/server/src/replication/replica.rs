@@ -43,7 +43,7 @@ pub struct Replica {
     /// The copy that it gets.
     transfer: Mutex<Option<Arc<Transfer>>>,
     /// Why it gets none.
-    refusal: Mutex<Option<String>>,
+    refusal: Mutex<Option<&'static str>>,
 }
 
 /// How far a replica is.
@@ -219,10 +219,14 @@ impl Replica {
     }
 
     /// It gets no copy, and is told why.
-    pub(super) fn refuse(&self, server: &Server, reason: &str) {
+    pub(super) fn refuse(&self, server: &Server, reason: &'static str) {
         log::warn!("Refusing a copy to replica {}: {reason}", self.host());
-        *self.refusal.lock() = Some(format!("-ERR {reason}\r\n"));
+        *self.refusal.lock() = Some(reason);
         feeder::wake(server, &self.client);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refusal.lock().is_some()
     }
 
     /// It gets this copy.
@@ -291,8 +295,9 @@ impl ReplicaFeeder {
 
     /// Takes up the copy that it was given, if that has begun.
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
-        if let Some(refusal) = self.replica.refusal.lock().take() {
-            output.push(refusal.as_bytes());
+        let refusal = *self.replica.refusal.lock();
+        if let Some(reason) = refusal {
+            output.push(format!("-ERR {reason}\r\n").as_bytes());
             self.source = Source::End;
             return Feeding::GoesOn;
         }

@@ -86,7 +86,8 @@ const WAITING_MAX: u64 = 8 << 20;
 
 /// The replicas that the next copy is for: the first that waits, and all that wait for the same.
 pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
-    let waits = |replica: &&Arc<Replica>| replica.state() == ReplicaState::Waiting;
+    let waits =
+        |replica: &&Arc<Replica>| replica.state() == ReplicaState::Waiting && !replica.is_refused();
     let mut waiting: Vec<_> = replicas.iter().filter(waits).cloned().collect();
     let wish = waiting.first().map(|first| first.wish());
     waiting.retain(|replica| Some(replica.wish()) == wish);
