@@ -11,17 +11,6 @@ fn start() -> Server {
     Server::bobbin(&ARGUMENTS)
 }
 
-/// Stops all its threads. On a busy machine that takes a while from the signal on.
-fn stop(server: &Server) {
-    server.signal("STOP");
-    let tasks = format!("/proc/{}/task", server.id());
-    let is_stopped = |task: std::fs::DirEntry| {
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        status.contains("State:\tT")
-    };
-    until(|| std::fs::read_dir(&tasks).expect("it runs").flatten().all(is_stopped));
-}
-
 fn text(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
 }
@@ -124,7 +113,7 @@ fn real_servers_take_over_and_hand_over() {
 fn writes_wait_until_it_is_over() {
     let (primary, replica) = (start(), start());
     group(&primary, &[&replica]);
-    stop(&replica);
+    replica.stop();
     let mut writer = primary.connect();
     writer.say("SET a 1");
     let mut blocked = primary.connect();
@@ -173,7 +162,7 @@ fn writes_wait_until_it_is_over() {
 fn when_the_time_is_over_it_is_given_up_or_forced() {
     let (primary, replica) = (start(), start());
     group(&primary, &[&replica]);
-    stop(&replica);
+    replica.stop();
     primary.connect().say("SET a 1");
     assert_eq!(failover(&primary, &format!("{} TIMEOUT 50", to(&replica))), Reply::simple("OK"));
     until(|| info(&primary, "master_failover_state") == "no-failover");

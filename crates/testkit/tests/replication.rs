@@ -260,7 +260,7 @@ fn wait_counts_replicas_that_have_the_write() {
             assert_eq!(replica.connect().say("GET a"), Reply::bulk(round.to_string()));
         }
     }
-    replicas[0].signal("STOP");
+    replicas[0].stop();
     client.say("SET a last");
     assert_eq!(client.say("WAIT 2 50"), Reply::integer(1));
     replicas[0].signal("CONT");

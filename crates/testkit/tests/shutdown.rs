@@ -8,17 +8,6 @@ const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Stops all its threads. On a busy machine that takes a while from the signal on.
-fn stop(server: &Server) {
-    server.signal("STOP");
-    let tasks = format!("/proc/{}/task", server.id());
-    let is_stopped = |task: std::fs::DirEntry| {
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        status.contains("State:\tT")
-    };
-    until(|| std::fs::read_dir(&tasks).expect("it runs").flatten().all(is_stopped));
-}
-
 fn text(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
 }
@@ -43,7 +32,7 @@ fn with_late_replica(replica: &Server, arguments: &[&str]) -> Server {
     until(|| info(&primary, "slave0").contains("state=online"));
     primary.connect().say("SET k 1");
     until(|| info(replica, "master_repl_offset") == info(&primary, "master_repl_offset"));
-    stop(replica);
+    replica.stop();
     primary.connect().say("INCR k");
     primary
 }

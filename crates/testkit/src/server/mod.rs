@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{Connection, peers, power};
+use crate::{Connection, peers, power, until};
 
 pub mod cluster;
 pub mod sentinel;
@@ -125,6 +125,21 @@ impl Server {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()), "SIG{name} is sent");
+    }
+
+    /// Stops all its threads, until SIGCONT. On a busy machine that takes a while from the signal
+    /// on.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn stop(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.id());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.contains("State:\tT")
+        };
+        until(|| std::fs::read_dir(&tasks).expect("it runs").flatten().all(is_stopped));
     }
 
     pub fn is_running(&mut self) -> bool {
