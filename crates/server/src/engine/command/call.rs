@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
 
 /// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and
 /// its client waits.
-#[inline]
+#[inline(always)]
 pub fn run(call: &mut Call<'_>) -> bool {
     call.data.database = call.client.database;
     call.data.touch = !call.client.no_touch;

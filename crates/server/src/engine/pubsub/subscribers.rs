@@ -231,10 +231,14 @@ impl Subscribers {
     /// Takes what was left in the mailbox.
     pub fn take_mailbox(&mut self) {
         let posts = self.worker.mailbox.take();
-        self.enqueue(posts);
+        // Mostly there is nothing.
+        if !posts.is_empty() {
+            self.enqueue(posts);
+        }
         self.posted_to_self = false;
     }
 
+    #[cold]
     fn enqueue(&mut self, posts: Vec<Post>) {
         self.taken += posts.len() as u64;
         self.queue.extend(posts);
