@@ -125,8 +125,8 @@ impl Failover {
         Ok(())
     }
 
-    /// What is to be done now. `end`: the offset at which the stream stands still; `None`: not all
-    /// that was changed is in it yet.
+    /// Says what to do now. `end` is the offset at which the stream stands still. It is `None` as
+    /// long as the stream lacks some changes.
     pub fn look(
         &mut self,
         now_ms: i64,

@@ -330,7 +330,7 @@ impl Replication {
         self.look_soon();
     }
 
-    /// Has a worker look at what is to be done as soon as it looks at the clock.
+    /// Has a worker look for due work as soon as it looks at the clock.
     fn look_soon(&self) {
         self.due_ms.store(0, Ordering::Relaxed);
     }

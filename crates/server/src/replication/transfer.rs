@@ -279,7 +279,7 @@ impl Transfer {
         Offered::Taken
     }
 
-    /// The whole copy has so many bytes.
+    /// Notes the length of the whole copy.
     pub(super) fn tell_len(&self, len: u64) {
         self.state.lock().len = Some(len);
         self.wake_readers();

@@ -89,7 +89,7 @@ impl LogPlace {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// A record of so many bytes follows.
+    /// Moves the place past a record of this length.
     pub const fn advance(&mut self, bytes: u64) {
         *self = match *self {
             Self::Counts(id, offset) => Self::Counts(id, offset + bytes),

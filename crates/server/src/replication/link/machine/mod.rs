@@ -144,7 +144,7 @@ impl LinkMachine {
         self.next_up_to(usize::MAX)
     }
 
-    /// What has come, and of a copy so many bytes at most at a time.
+    /// Returns what has come. Of a copy it returns `copy_len_max` bytes at most at a time.
     pub fn next_up_to(&mut self, copy_len_max: usize) -> Result<LinkEvent<'_>, GiveUp> {
         loop {
             match &mut self.stage {
@@ -287,8 +287,9 @@ impl LinkMachine {
         Ok(LinkEvent::Commands(commands))
     }
 
-    /// The commands that were given out are carried out. Of the bytes that came with them so many
-    /// are whole units; the rest belongs to a transaction whose end is awaited.
+    /// Notes that the commands that were given out are carried out. The first `len` of the bytes
+    /// that came with them are whole units. The rest belongs to a transaction whose end has not
+    /// come.
     pub fn applied(&mut self, len: usize) -> Result<(), GiveUp> {
         self.input.start += len;
         debug_assert!(self.input.start <= self.input.at, "more than was given out");
@@ -344,7 +345,7 @@ impl LinkMachine {
         Err(GiveUp::because(why.to_owned()))
     }
 
-    /// What is to be sent. The driver takes away what it has sent.
+    /// The bytes that the driver has to send. It removes what it has sent.
     pub const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
