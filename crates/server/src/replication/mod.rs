@@ -103,11 +103,8 @@ impl Wanted {
     }
 
     fn count(&self, server: &Server) -> usize {
-        let replication = Replication::of(server);
-        match self.disk {
-            None => replication.count_with(server, self.number),
-            Some(_) => replication.count_with_on_disk(server, self.number),
-        }
+        let offset_of = if self.disk.is_some() { Replica::acked_on_disk } else { Replica::acked };
+        Replication::of(server).count_with(server, self.number, offset_of)
     }
 
     /// Answers with what there is now.
@@ -348,17 +345,8 @@ impl Replication {
         }
     }
 
-    /// How many replicas have everything up to a record.
-    pub fn count_with(&self, server: &Server, number: u64) -> usize {
-        self.count(server, number, Replica::acked)
-    }
-
-    /// How many replicas have everything up to a record on disk.
-    pub fn count_with_on_disk(&self, server: &Server, number: u64) -> usize {
-        self.count(server, number, Replica::acked_on_disk)
-    }
-
-    fn count(&self, server: &Server, number: u64, offset_of: fn(&Replica) -> u64) -> usize {
+    /// How many replicas have everything up to a record. `offset_of` says how far one is.
+    fn count_with(&self, server: &Server, number: u64, offset_of: fn(&Replica) -> u64) -> usize {
         if !server.feed.is_on() {
             return 0;
         }
@@ -493,9 +481,9 @@ impl Replication {
         server.feed.end();
         aof::follow_readers(server);
         data.recorder.refresh();
-        data.release();
         // What follows is not in the stream: it is another history, and goes on from none.
         self.take_history(server, HistoryId::new());
+        data.release();
     }
 
     /// What a replica is, from what it has said and what became of its copies; `None`: there is
