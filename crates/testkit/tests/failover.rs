@@ -11,43 +11,20 @@ fn start() -> Server {
     Server::bobbin(&ARGUMENTS)
 }
 
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
-}
-
-/// A field of INFO.
-fn info(server: &Server, field: &str) -> String {
-    let text = text(&server.connect().say("INFO everything"));
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
-}
-
 /// Whether it has a primary, and is connected to it.
 fn is_up(server: &Server) -> bool {
-    info(server, "role") == "slave" && info(server, "master_link_status") == "up"
+    server.info("role") == "slave" && server.info("master_link_status") == "up"
 }
 
 fn follow(replica: &Server, primary: &Server) {
     let port = primary.address().port();
     let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    assert!(text(&reply).starts_with("OK"), "{reply:?}");
-}
-
-/// Waits until all these have all that the primary has.
-fn settle(primary: &Server, replicas: &[&Server]) {
-    until(|| {
-        let offset = info(primary, "master_repl_offset");
-        let has_it = |server: &&Server| {
-            info(server, "master_link_status") == "up"
-                && info(server, "master_repl_offset") == offset
-        };
-        replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset
-    });
+    assert!(reply.text().starts_with("OK"), "{reply:?}");
 }
 
 /// All come to have the same keys. An offset tells of what was done a moment later.
 fn same(servers: &[&Server]) {
-    let digest = |server: &&Server| text(&server.connect().say("DEBUG DIGEST"));
+    let digest = |server: &&Server| server.connect().say("DEBUG DIGEST").text();
     let digests = || servers.iter().map(digest).collect::<Vec<_>>();
     until(|| digests().windows(2).all(|pair| pair[0] == pair[1]));
 }
@@ -56,10 +33,10 @@ fn same(servers: &[&Server]) {
 fn group(primary: &Server, replicas: &[&Server]) {
     primary.connect().say("RPUSH list a b c");
     replicas.iter().for_each(|replica| follow(replica, primary));
-    settle(primary, replicas);
-    until(|| info(primary, "slave0").contains("state=online"));
+    primary.settle(replicas);
+    until(|| primary.info("slave0").contains("state=online"));
     let last = format!("slave{}", replicas.len() - 1);
-    until(|| info(primary, &last).contains("state=online"));
+    until(|| primary.info(&last).contains("state=online"));
 }
 
 fn failover(primary: &Server, words: &str) -> Reply {
@@ -73,17 +50,17 @@ fn to(target: &Server) -> String {
 /// The replica takes over, and the others go on without a copy.
 fn hands_over(old: &Server, new: &Server, third: &Server) {
     group(old, &[new, third]);
-    let (full, partial) = (info(new, "sync_full"), info(new, "sync_partial_ok"));
+    let (full, partial) = (new.info("sync_full"), new.info("sync_partial_ok"));
     old.connect().say("SET before 1");
     assert_eq!(failover(old, &to(new)), Reply::simple("OK"));
-    until(|| info(old, "master_failover_state") == "no-failover");
-    assert_eq!((info(old, "role"), info(new, "role")), ("slave".into(), "master".into()));
+    until(|| old.info("master_failover_state") == "no-failover");
+    assert_eq!((old.info("role"), new.info("role")), ("slave".into(), "master".into()));
     follow(third, new);
     new.connect().say("SET after 1");
-    settle(new, &[old, third]);
+    new.settle(&[old, third]);
     let partial: u64 = partial.parse().expect("a number");
-    assert_eq!(info(new, "sync_partial_ok"), (partial + 2).to_string());
-    assert_eq!(info(new, "sync_full"), full);
+    assert_eq!(new.info("sync_partial_ok"), (partial + 2).to_string());
+    assert_eq!(new.info("sync_full"), full);
     same(&[old, new, third]);
     assert_eq!(old.connect().say("GET after"), Reply::bulk("1"));
 }
@@ -97,8 +74,8 @@ fn a_replica_takes_over_and_the_old_primary_follows_without_a_copy() {
     assert!(new.log().contains("PRIMARY MODE enabled (failover request from"));
     // And back, to any replica.
     assert_eq!(failover(&new, ""), Reply::simple("OK"));
-    until(|| info(&new, "master_failover_state") == "no-failover");
-    assert_eq!(info(&new, "role"), "slave");
+    until(|| new.info("master_failover_state") == "no-failover");
+    assert_eq!(new.info("role"), "slave");
 }
 
 #[test]
@@ -119,8 +96,8 @@ fn writes_wait_until_it_is_over() {
     let mut blocked = primary.connect();
     blocked.send(&["BLPOP", "none", "0"]).expect("it is sent");
     assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
-    assert_eq!(info(&primary, "master_failover_state"), "waiting-for-sync");
-    assert_eq!(info(&primary, "paused_reason"), "failover_in_progress");
+    assert_eq!(primary.info("master_failover_state"), "waiting-for-sync");
+    assert_eq!(primary.info("paused_reason"), "failover_in_progress");
     writer.send(&["SET", "a", "2"]).expect("it is sent");
     // It is no pause of a client's, and none of a client's ends it.
     for line in ["CLIENT PAUSE 10 ALL", "CLIENT UNPAUSE"] {
@@ -140,7 +117,7 @@ fn writes_wait_until_it_is_over() {
     // Given up: they go on.
     assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
     assert_eq!(writer.receive().expect("it answers"), Reply::simple("OK"));
-    assert_eq!(info(&primary, "master_failover_state"), "no-failover");
+    assert_eq!(primary.info("master_failover_state"), "no-failover");
     // Done: they are told to go elsewhere.
     assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
     writer.send(&["SET", "a", "3"]).expect("it is sent");
@@ -153,7 +130,7 @@ fn writes_wait_until_it_is_over() {
     assert!(blocked.receive().is_err(), "it is closed");
     until(|| is_up(&primary));
     assert_eq!(replica.connect().say("GET a"), Reply::bulk("2"));
-    assert_eq!(info(&replica, "sync_full"), "0");
+    assert_eq!(replica.info("sync_full"), "0");
     same(&[&primary, &replica]);
 }
 
@@ -165,16 +142,16 @@ fn when_the_time_is_over_it_is_given_up_or_forced() {
     replica.stop();
     primary.connect().say("SET a 1");
     assert_eq!(failover(&primary, &format!("{} TIMEOUT 50", to(&replica))), Reply::simple("OK"));
-    until(|| info(&primary, "master_failover_state") == "no-failover");
+    until(|| primary.info("master_failover_state") == "no-failover");
     assert!(primary.log().contains("aborted: Replica never caught up before timeout"));
     assert_eq!(primary.connect().say("SET a 2"), Reply::simple("OK"));
     let words = format!("{} TIMEOUT 50 FORCE", to(&replica));
     assert_eq!(failover(&primary, &words), Reply::simple("OK"));
-    until(|| info(&primary, "master_failover_state") == "failover-in-progress");
-    assert_eq!(info(&primary, "role"), "slave");
+    until(|| primary.info("master_failover_state") == "failover-in-progress");
+    assert_eq!(primary.info("role"), "slave");
     // It may still be called off, and leads again.
     assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
-    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(primary.info("role"), "master");
     assert_eq!(primary.connect().say("SET a 3"), Reply::simple("OK"));
     assert!(primary.log().contains("time out exceeded, failing over."));
     replica.signal("CONT");
@@ -188,10 +165,10 @@ fn a_target_that_refuses_leaves_the_primary_as_it_was() {
     replica.connect().say("ACL SETUSER default -psync");
     assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
     until(|| primary.log().contains("aborted: Failover target rejected psync request"));
-    until(|| info(&primary, "master_failover_state") == "no-failover");
-    assert_eq!(info(&primary, "role"), "master");
+    until(|| primary.info("master_failover_state") == "no-failover");
+    assert_eq!(primary.info("role"), "master");
     assert_eq!(primary.connect().say("SET a 1"), Reply::simple("OK"));
-    settle(&primary, &[&replica]);
+    primary.settle(&[&replica]);
     same(&[&primary, &replica]);
 }
 
@@ -245,12 +222,12 @@ fn what_makes_no_sense_is_refused_as_by_valkey() {
 }
 
 fn shown(reply: &Reply) -> String {
-    reply.bytes().map_or_else(|| format!("{reply:?}"), |_| text(reply))
+    reply.bytes().map_or_else(|| format!("{reply:?}"), |_| reply.text())
 }
 
 /// The names of a section's fields, one a line. What differs from server to server is masked.
 fn fields(server: &Server, section: &str) -> String {
-    let text = text(&server.connect().say(&format!("INFO {section}")));
+    let text = server.connect().say(&format!("INFO {section}")).text();
     let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned() + "\n";
     text.lines().map(name).collect()
 }
@@ -270,14 +247,14 @@ fn info_has_the_fields_of_valkey() {
         };
         ask(&primary, "alone");
         replica.connect().say(&format!("REPLICAOF 127.0.0.1 {}", primary.address().port()));
-        settle(&primary, &[&replica]);
-        let is_over = |field: &str| info(&replica, field) == "0";
+        primary.settle(&[&replica]);
+        let is_over = |field: &str| replica.info(field) == "0";
         until(|| is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled"));
         primary.connect().say("CONFIG SET min-replicas-to-write 1");
         ask(&primary, "as a primary");
         ask(&replica, "as a replica");
         drop(primary);
-        until(|| info(&replica, "master_link_status") == "down");
+        until(|| replica.info("master_link_status") == "down");
         ask(&replica, "alone as a replica");
         told
     };
@@ -302,10 +279,10 @@ fn client_kill_cuts_links_at_both_ends() {
     ] {
         let reply = server.connect().say(&format!("CLIENT KILL TYPE {class}"));
         assert_eq!(reply, Reply::integer(ended), "{class}");
-        settle(&primary, &[&replica]);
+        primary.settle(&[&replica]);
     }
-    assert_eq!(info(&primary, "sync_full"), "1");
-    until(|| info(&primary, "sync_partial_ok") == "2");
+    assert_eq!(primary.info("sync_full"), "1");
+    until(|| primary.info("sync_partial_ok") == "2");
 }
 
 /// What changes parts is refused where it would be half done, or takes effect as a whole.
@@ -318,7 +295,7 @@ fn parts_change_between_units_alone() {
     for command in ["REPLICAOF", "FAILOVER", "SHUTDOWN"] {
         let script = format!("return redis.pcall('{command}', 'no', 'one').err");
         let reply = client.call(&["EVAL", &script, "0"]).expect("it answers");
-        assert!(text(&reply).contains("not allowed from script"), "{reply:?}");
+        assert!(reply.text().contains("not allowed from script"), "{reply:?}");
     }
     // What a transaction does behind FAILOVER is still the primary's.
     for line in ["MULTI", "SET a 1", "FAILOVER", "SET b 2"] {
@@ -328,25 +305,25 @@ fn parts_change_between_units_alone() {
     assert_eq!(client.say("EXEC"), Reply::array(vec![ok.clone(), ok.clone(), ok]));
     until(|| is_up(&primary));
     assert_eq!(replica.connect().say("GET b"), Reply::bulk("2"));
-    assert_eq!(info(&replica, "sync_full"), "0");
+    assert_eq!(replica.info("sync_full"), "0");
     same(&[&primary, &replica]);
     // And what it does around REPLICAOF is no part of a history: a copy comes instead.
     let mut client = replica.connect();
     client.say("MULTI");
-    assert!(text(&client.say("SHUTDOWN")).contains("not allowed inside a transaction"));
+    assert!(client.say("SHUTDOWN").text().contains("not allowed inside a transaction"));
     client.say("DISCARD");
     let port = replica.address().port();
     let mut client = primary.connect();
     for line in ["MULTI", "REPLICAOF NO ONE", "GET b", "EXEC"] {
         client.say(line);
     }
-    assert_eq!(info(&primary, "role"), "master");
+    assert_eq!(primary.info("role"), "master");
     let follow = format!("REPLICAOF 127.0.0.1 {port}");
     for line in ["MULTI", "SET c 3", &follow, "SET d 4", "EXEC"] {
         client.say(line);
     }
     replica.connect().say("SET e 5");
-    settle(&replica, &[&primary]);
+    replica.settle(&[&primary]);
     same(&[&primary, &replica]);
 }
 

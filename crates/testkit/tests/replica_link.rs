@@ -13,39 +13,9 @@ fn start(arguments: &[&str]) -> Server {
     Server::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
-fn follow(replica: &Server, port: u16) {
-    let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    assert_eq!(reply, Reply::simple("OK"));
-}
-
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
-}
-
-/// A field of INFO.
-fn info(server: &Server, field: &str) -> String {
-    let text = text(&server.connect().say("INFO everything"));
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
-}
-
-fn digest(server: &Server) -> String {
-    text(&server.connect().say("DEBUG DIGEST"))
-}
-
-/// Waits until the replica has all that the primary has.
-fn settle(primary: &Server, replica: &Server) {
-    until(|| {
-        let same = |field| info(replica, field) == info(primary, field);
-        info(replica, "master_link_status") == "up"
-            && same("master_replid")
-            && same("master_repl_offset")
-    });
-}
-
 /// Waits until both have the same keys. What was written last may not be in the stream at once.
 fn same(primary: &Server, replica: &Server) {
-    until(|| digest(primary) == digest(replica));
+    until(|| primary.digest() == replica.digest());
 }
 
 /// A primary that the test plays.
@@ -157,28 +127,28 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
         before.say("SET before 1");
         before.call(&["FUNCTION", "LOAD", &FUNCTION.replace("NAME", "old")]).expect("it answers");
         before.send(&["BLPOP", "list:1", "0"]).expect("it is sent");
-        until(|| info(&replica, "blocked_clients") == "1");
-        follow(&replica, primary.address().port());
-        let ended = text(&before.receive().expect("it is told"));
+        until(|| replica.info("blocked_clients") == "1");
+        replica.follow(primary.address().port());
+        let ended = before.receive().expect("it is told").text();
         assert!(ended.starts_with("UNBLOCKED force unblock"), "{ended}");
         client.say("SET later 1");
-        settle(primary, &replica);
+        primary.settle(&[&replica]);
         same(primary, &replica);
         assert_eq!(replica.connect().say("FCALL_RO mine 0"), Reply::bulk("here"));
-        assert!(text(&replica.connect().say("FCALL_RO old 0")).contains("not found"));
-        assert_eq!(info(&replica, "loading") + &info(&replica, "async_loading"), "00");
+        assert!(replica.connect().say("FCALL_RO old 0").text().contains("not found"));
+        assert_eq!(replica.info("loading") + &replica.info("async_loading"), "00");
         // What came as a copy is in the replica's own log as well.
-        until(|| info(&replica, "aof_rewrite_in_progress") == "0");
-        until(|| info(&replica, "aof_rewrite_scheduled") == "0");
+        until(|| replica.info("aof_rewrite_in_progress") == "0");
+        until(|| replica.info("aof_rewrite_scheduled") == "0");
         client.say(&format!("SET last:{mode} 1"));
-        settle(primary, &replica);
+        primary.settle(&[&replica]);
         same(primary, &replica);
-        let expected = digest(&replica);
+        let expected = replica.digest();
         until(|| {
-            text(&replica.connect().say("INFO persistence")).contains("aof_pending_rewrite:0")
+            replica.connect().say("INFO persistence").text().contains("aof_pending_rewrite:0")
         });
         assert_eq!(replica.connect().say("DEBUG LOADAOF"), Reply::simple("OK"));
-        assert_eq!(digest(&replica), expected, "{mode}");
+        assert_eq!(replica.digest(), expected, "{mode}");
     }
 }
 
@@ -212,14 +182,14 @@ fn a_copy_that_breaks_off_leaves_what_its_way_says() {
 
 fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     let (primary, replica) = (Played::new(), start(&["--repl-diskless-load", mode]));
-    follow(&replica, primary.port());
+    replica.follow(primary.port());
     let (mut guest, words) = primary.accept();
     assert_eq!(words[0], "PSYNC");
     let head = format!("+FULLRESYNC {ID} 100\r\n\n${}\r\n", first.len());
     guest.send(&[head.as_bytes(), first].concat());
     assert_eq!(guest.ack(), 100);
     guest.send(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n");
-    until(|| info(&replica, "slave_repl_offset") == "150");
+    until(|| replica.info("slave_repl_offset") == "150");
     assert_eq!(replica.connect().say("GET key"), Reply::bulk("first"));
     drop(guest);
 
@@ -229,19 +199,19 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     let head = format!("+FULLRESYNC {ID} 200\r\n\n$EOF:{mark}\r\n");
     guest.send(head.as_bytes());
     guest.send(&second[..second.len() / 2]);
-    until(|| info(&replica, "master_sync_in_progress") == "1");
+    until(|| replica.info("master_sync_in_progress") == "1");
     let mut client = replica.connect();
-    until(|| info(&replica, "master_sync_read_bytes") != "0");
+    until(|| replica.info("master_sync_read_bytes") != "0");
     match mode {
         "flush-before-load" => {
-            until(|| info(&replica, "loading") == "1");
+            until(|| replica.info("loading") == "1");
             let loading = Reply::error("LOADING Valkey is loading the dataset in memory");
             assert_eq!(client.say("GET key"), loading);
         }
         "swapdb" => {
-            assert_eq!(info(&replica, "async_loading"), "1");
-            assert_eq!(info(&replica, "loading"), "0");
-            let refused = text(&client.say("REPLICAOF NO ONE"));
+            assert_eq!(replica.info("async_loading"), "1");
+            assert_eq!(replica.info("loading"), "0");
+            let refused = client.say("REPLICAOF NO ONE").text();
             assert!(refused.starts_with("LOADING"), "{refused}");
             assert_eq!(client.say("GET key"), Reply::bulk("first"));
         }
@@ -260,7 +230,7 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     assert_eq!(guest.ack(), 200);
     assert_eq!(client.say("GET key"), Reply::bulk("second"));
     assert!(client.say("GET a").is_null());
-    assert_eq!(info(&replica, "async_loading") + &info(&replica, "loading"), "00");
+    assert_eq!(replica.info("async_loading") + &replica.info("loading"), "00");
 }
 
 #[test]
@@ -268,7 +238,7 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
 fn a_primary_that_lies_is_left_and_tried_again() {
     let file = snapshot(&["SET key value"]);
     let (primary, replica) = (Played::new(), start(&[]));
-    follow(&replica, primary.port());
+    replica.follow(primary.port());
     let full = format!("+FULLRESYNC {ID} 100\r\n");
     let whole = [format!("{full}${}\r\n", file.len()).as_bytes(), &file].concat();
     let (mut guest, _) = primary.accept();
@@ -301,7 +271,7 @@ fn a_primary_that_lies_is_left_and_tried_again() {
 fn a_primary_without_psync_is_followed() {
     let file = snapshot(&["SET key value"]);
     let (primary, replica) = (Played::new(), start(&[]));
-    follow(&replica, primary.port());
+    replica.follow(primary.port());
     let (mut guest, _) = primary.accept();
     guest.send(b"-ERR unknown command 'PSYNC'\r\n");
     assert_eq!(guest.command(), ["SYNC"]);
@@ -309,7 +279,7 @@ fn a_primary_without_psync_is_followed() {
     guest.send(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n");
     until(|| replica.connect().say("GET a") == Reply::bulk("1"));
     assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
-    assert_eq!(info(&replica, "master_link_status"), "up");
+    assert_eq!(replica.info("master_link_status"), "up");
 }
 
 /// Replicas of a replica have what it has after a copy, too.
@@ -322,15 +292,15 @@ fn a_replica_of_a_replica_follows_through_a_copy() {
         second.connect().say("SET key second");
         let middle = start(&["--repl-diskless-load", mode]);
         let last = start(&["--repl-diskless-load", mode]);
-        follow(&middle, first.address().port());
-        follow(&last, middle.address().port());
-        settle(&first, &last);
+        middle.follow(first.address().port());
+        last.follow(middle.address().port());
+        first.settle(&[&last]);
         assert_eq!(last.connect().say("GET key"), Reply::bulk("first"));
-        follow(&middle, second.address().port());
+        middle.follow(second.address().port());
         for round in 0..5 {
             second.connect().say(&format!("SET round {round}"));
         }
-        settle(&second, &last);
+        second.settle(&[&last]);
         same(&second, &last);
     }
 }
@@ -340,7 +310,7 @@ fn guest_of(primary: &Played, arguments: &[&str]) -> (Server, Guest) {
     let replica = start(arguments);
     let file = snapshot(&["SET key value"]);
     replica.connect().say("SET before 1");
-    follow(&replica, primary.port());
+    replica.follow(primary.port());
     let (mut guest, _) = primary.accept();
     guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
     assert_eq!(guest.ack(), 0);
@@ -376,9 +346,9 @@ fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
         let (mut replica, mut guest) = guest_of(&primary, &options);
         std::fs::create_dir(replica.folder().join("dump.rdb")).expect("the folder can be written");
         replica.connect().say("BGSAVE");
-        until(|| info(&replica, "rdb_last_bgsave_status") == "err");
+        until(|| replica.info("rdb_last_bgsave_status") == "err");
         guest.send(b"*1\r\n$4\r\nPING\r\n");
-        until(|| info(&replica, "slave_repl_offset") == "14");
+        until(|| replica.info("slave_repl_offset") == "14");
         guest.send(SET);
         if ignores == "yes" {
             until(|| replica.connect().say("GET a") == Reply::bulk("1"));
@@ -393,8 +363,8 @@ fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
 fn what_was_there_is_freed_as_the_option_says() {
     for (lazily, freed) in [("yes", "1"), ("no", "0")] {
         let (replica, _guest) = guest_of(&Played::new(), &["--replica-lazy-flush", lazily]);
-        until(|| info(&replica, "lazyfreed_objects") == freed);
-        assert_eq!(info(&replica, "master_link_status"), "up");
+        until(|| replica.info("lazyfreed_objects") == freed);
+        assert_eq!(replica.info("master_link_status"), "up");
     }
 }
 
@@ -405,15 +375,15 @@ fn writes_on_a_replica_are_its_own() {
     let primary = start(&[]);
     let middle = start(&["--replica-read-only", "no"]);
     let last = start(&[]);
-    follow(&middle, primary.address().port());
-    settle(&primary, &middle);
-    follow(&last, middle.address().port());
-    settle(&primary, &last);
+    middle.follow(primary.address().port());
+    primary.settle(&[&middle]);
+    last.follow(middle.address().port());
+    primary.settle(&[&last]);
     let mut client = middle.connect();
     client.say("SET own value PX 30");
     client.say("INCR counter");
     primary.connect().say("INCR counter");
-    settle(&primary, &last);
+    primary.settle(&[&last]);
     assert!(last.connect().say("GET own").is_null());
     until(|| last.connect().say("GET counter") == Reply::bulk("1"));
     until(|| client.say("GET counter") == Reply::bulk("2"));
@@ -430,9 +400,9 @@ fn a_replica_connects_from_where_it_is_told_to() {
     let has_mptcp = enabled.is_ok_and(|enabled| enabled.trim() == "1");
     let mptcp = if has_mptcp { "yes" } else { "no" };
     let replica = start(&["--bind-source-addr", "127.0.0.9", "--repl-mptcp", mptcp]);
-    follow(&replica, primary.address().port());
-    settle(&primary, &replica);
-    let listed = info(&primary, "slave0");
+    replica.follow(primary.address().port());
+    primary.settle(&[&replica]);
+    let listed = primary.info("slave0");
     assert!(listed.starts_with("ip=127.0.0.9,"), "{listed}");
     // Packets to replicas are gathered or not while they are connected.
     assert_eq!(
@@ -440,5 +410,5 @@ fn a_replica_connects_from_where_it_is_told_to() {
         Reply::simple("OK")
     );
     primary.connect().say("SET key value");
-    settle(&primary, &replica);
+    primary.settle(&[&replica]);
 }

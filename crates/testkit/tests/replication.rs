@@ -19,49 +19,16 @@ fn follow(replica: &Server, primary: &Server) {
     assert_eq!(reply, Reply::simple("OK"));
 }
 
-/// A field of INFO.
-fn info(server: &Server, field: &str) -> String {
-    let text = text(&server.connect().say("INFO everything"));
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
-}
-
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
-}
-
-/// Waits until all these have all that the primary has.
-fn settle(primary: &Server, replicas: &[&Server]) {
-    let mut still = 0;
-    until(|| {
-        let offset = info(primary, "master_repl_offset");
-        let has_it = |server: &&Server| {
-            info(server, "master_link_status") == "up"
-                && info(server, "master_repl_offset") == offset
-        };
-        // What was written last may not be in the primary's stream yet.
-        std::thread::sleep(Duration::from_millis(10));
-        let all_have_it =
-            replicas.iter().all(has_it) && info(primary, "master_repl_offset") == offset;
-        still = if all_have_it { still + 1 } else { 0 };
-        still >= 3
-    });
-}
-
-fn digest(server: &Server) -> Reply {
-    server.connect().say("DEBUG DIGEST")
-}
-
 /// What has a deadline dies at the primary, which tells the others.
 fn end(primary: &Server, replicas: &[&Server]) {
     std::thread::sleep(Duration::from_millis(300));
     primary.connect().say("SET end 1");
-    settle(primary, replicas);
+    primary.settle(replicas);
 }
 
 /// All have the same keys.
 fn same(servers: &[&Server]) {
-    let digests: Vec<_> = servers.iter().map(|server| text(&digest(server))).collect();
+    let digests: Vec<_> = servers.iter().map(|server| server.digest()).collect();
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:#?}");
 }
 
@@ -137,10 +104,10 @@ fn all_have_the_same(primary: &Server, first: &Server, second: &Server) {
             scope.spawn(move || disturb(&mut primary.connect(), seed, 3000));
         }
         follow(first, primary);
-        until(|| info(first, "master_link_status") == "up");
+        until(|| first.info("master_link_status") == "up");
         follow(second, first);
     });
-    settle(primary, &[first, second]);
+    primary.settle(&[first, second]);
     end(primary, &[first, second]);
     same(&[primary, first, second]);
 }
@@ -165,14 +132,14 @@ fn real_servers_lead_and_follow() {
 fn a_link_that_broke_goes_on_where_it_was() {
     let (primary, replica) = (start(&[]), start(&[]));
     follow(&replica, &primary);
-    settle(&primary, &[&replica]);
+    primary.settle(&[&replica]);
     for round in 1..4 {
         assert_eq!(primary.connect().say("CLIENT KILL TYPE replica"), Reply::integer(1));
         disturb(&mut primary.connect(), round, 200);
-        settle(&primary, &[&replica]);
-        assert_eq!(info(&primary, "sync_partial_ok"), round.to_string());
+        primary.settle(&[&replica]);
+        assert_eq!(primary.info("sync_partial_ok"), round.to_string());
     }
-    assert_eq!(info(&primary, "sync_full"), "1");
+    assert_eq!(primary.info("sync_full"), "1");
     end(&primary, &[&replica]);
     same(&[&primary, &replica]);
 }
@@ -184,17 +151,17 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     follow(&new, &old);
     follow(&third, &old);
     disturb(&mut old.connect(), 1, 500);
-    settle(&old, &[&new, &third]);
+    old.settle(&[&new, &third]);
     assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
-    assert_eq!(info(&new, "role"), "master");
+    assert_eq!(new.info("role"), "master");
     // What they go on from is kept, though nobody reads it for a while.
     std::thread::sleep(Duration::from_millis(300));
     follow(&old, &new);
     follow(&third, &new);
     disturb(&mut new.connect(), 2, 500);
     end(&new, &[&old, &third]);
-    assert_eq!(info(&new, "sync_full"), "0");
-    assert_eq!(info(&new, "sync_partial_ok"), "2");
+    assert_eq!(new.info("sync_full"), "0");
+    assert_eq!(new.info("sync_partial_ok"), "2");
     same(&[&new, &old, &third]);
 }
 
@@ -206,7 +173,7 @@ fn a_replica_reads_and_does_not_write() {
     primary.connect().say("SET short value PX 1");
     primary.connect().say("DEBUG SET-ACTIVE-EXPIRE 0");
     follow(&replica, &primary);
-    settle(&primary, &[&replica]);
+    primary.settle(&[&replica]);
     let mut client = replica.connect();
     assert_eq!(client.say("GET key"), Reply::bulk("value"));
     let refused = Reply::error("READONLY You can't write against a read only replica.");
@@ -215,7 +182,7 @@ fn a_replica_reads_and_does_not_write() {
     }
     let script = ["EVAL", "return redis.pcall('SET', KEYS[1], 'x').err", "1", "key"];
     let reply = client.call(&script).expect("it answers");
-    assert!(text(&reply).starts_with("READONLY"), "{reply:?}");
+    assert!(reply.text().starts_with("READONLY"), "{reply:?}");
     // One that does not promise to write nothing may not begin.
     let script = |head: &str| ["EVAL".to_owned(), format!("#!lua{head}\nreturn 1"), "0".into()];
     assert_eq!(client.call(&script("")).expect("it answers"), refused);
@@ -227,13 +194,13 @@ fn a_replica_reads_and_does_not_write() {
     for line in ["SADD set a b c", "SPOP set 2"] {
         primary.connect().say(line);
     }
-    settle(&primary, &[&replica]);
-    let calls = |name: &str| info(&replica, &format!("cmdstat_{name}"));
+    primary.settle(&[&replica]);
+    let calls = |name: &str| replica.info(&format!("cmdstat_{name}"));
     assert!(calls("sadd").starts_with("calls=1,"), "{}", calls("sadd"));
     assert!(calls("srem").starts_with("calls=1,"), "{}", calls("srem"));
     // It is there until the primary says otherwise, and nobody sees it.
     primary.connect().say("SET passing value PX 50");
-    settle(&primary, &[&replica]);
+    primary.settle(&[&replica]);
     std::thread::sleep(Duration::from_millis(60));
     assert!(client.say("GET passing").is_null());
     assert_eq!(client.say("CONFIG SET replica-read-only no"), Reply::simple("OK"));
@@ -250,7 +217,7 @@ fn wait_counts_replicas_that_have_the_write() {
     client.say("SET a 1");
     assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
     replicas.iter().for_each(|replica| follow(replica, &primary));
-    settle(&primary, &[&replicas[0], &replicas[1]]);
+    primary.settle(&[&replicas[0], &replicas[1]]);
     // The copy has what was written before there was a stream.
     assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
     for round in 0..20 {
@@ -274,7 +241,7 @@ fn waitaof_counts_disks() {
     let (primary, replica, without) = (start(&logged), start(&logged), start(&[]));
     follow(&replica, &primary);
     follow(&without, &primary);
-    settle(&primary, &[&replica, &without]);
+    primary.settle(&[&replica, &without]);
     let mut client = primary.connect();
     let found =
         |local, replicas| Reply::array(vec![Reply::integer(local), Reply::integer(replicas)]);
@@ -297,13 +264,13 @@ fn writes_need_as_many_replicas_as_are_asked_for() {
     until(|| client.say("SET a 1") == refused);
     assert!(client.say("GET a").is_null());
     let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
-    assert!(text(&script.expect("it answers")).starts_with("NOREPLICAS"));
+    assert!(script.expect("it answers").text().starts_with("NOREPLICAS"));
     let script = client.call(&["EVAL", "#!lua\nreturn 1", "0"]);
     assert_eq!(script.expect("it answers"), refused);
     let replica = start(&[]);
     follow(&replica, &primary);
     until(|| client.say("SET a 1") == Reply::simple("OK"));
-    assert_eq!(info(&primary, "min_slaves_good_slaves"), "1");
+    assert_eq!(primary.info("min_slaves_good_slaves"), "1");
     drop(replica);
     until(|| client.say("SET a 1") == refused);
     assert_eq!(client.say("CONFIG SET min-replicas-to-write 0"), Reply::simple("OK"));
@@ -316,7 +283,7 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     let primary = start(&["--appendonly", "yes"]);
     let port = primary.address().port().to_string();
     let replica = start(&["--replicaof", "127.0.0.1", &port]);
-    settle(&primary, &[&replica]);
+    primary.settle(&[&replica]);
     let named =
         Reply::array(vec![Reply::bulk("replicaof"), Reply::bulk(format!("127.0.0.1 {port}"))]);
     assert_eq!(replica.connect().say("CONFIG GET replicaof"), named);
@@ -324,7 +291,7 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     listener.say("SUBSCRIBE news");
     let mut blocked = replica.connect();
     blocked.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]).expect("it is sent");
-    until(|| info(&replica, "blocked_clients") == "1");
+    until(|| replica.info("blocked_clients") == "1");
     let mut client = primary.connect();
     for line in ["PUBLISH news 1", "MULTI", "SET a 1", "PUBLISH news 2", "EXEC"] {
         client.say(line);
@@ -357,7 +324,7 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
             early.say(line);
         }
         follow(&replica, &primary);
-        settle(&primary, &[&replica]);
+        primary.settle(&[&replica]);
         assert_eq!(early.say("EXEC"), to_primary);
         let mut client = replica.connect();
         let aborted = Reply::error("EXECABORT Transaction discarded because of previous errors.");
@@ -424,7 +391,7 @@ fn the_stream_holds_each_unit_as_it_was() {
     let expected = "SELECT 0 SET a 1 MULTI INCR a SELECT 2 SET b 2 EXEC INCR n";
     receive(&mut replica, &mut stream, |stream| words_of(stream) == expected);
     let end = offset + stream.len() as u64;
-    assert_eq!(info(&primary, "master_repl_offset"), end.to_string());
+    assert_eq!(primary.info("master_repl_offset"), end.to_string());
     // From any byte on.
     drop(replica);
     let mut replica = primary.connect();
@@ -441,7 +408,7 @@ fn the_stream_holds_each_unit_as_it_was() {
         let mut replica = primary.connect();
         replica.say("REPLCONF capa eof");
         replica.send(&["PSYNC", id.as_str(), offset.to_string().as_str()]).expect("it is sent");
-        let line = text(&replica.receive().expect("it answers"));
+        let line = replica.receive().expect("it answers").text();
         assert!(line.starts_with("FULLRESYNC"), "{line}");
     }
 }

@@ -39,11 +39,6 @@ fn settle(primary: &Server, replicas: usize) {
     assert_eq!(client.say(&wait), Reply::integer(replicas as i64));
 }
 
-fn digest(server: &Server) -> String {
-    let reply = server.connect().say("DEBUG DIGEST");
-    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
-}
-
 fn say_all(client: &mut Connection, lines: &[&str]) {
     for line in lines {
         let reply = client.say(line);
@@ -151,7 +146,7 @@ fn replicas_of_other_makes_have_what_the_primary_has() {
     settle(&primary, replicas.len());
     for replica in &replicas {
         let log = replica.log();
-        assert_eq!(digest(replica), digest(&primary), "{log}");
+        assert_eq!(replica.digest(), primary.digest(), "{log}");
         assert!(!log.contains("== CRITICAL =="), "{log}");
         let reply = replica.connect().say("FUNCTION LIST");
         assert!(format!("{reply:?}").contains("[108, 105, 98]"), "{reply:?}");

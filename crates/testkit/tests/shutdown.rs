@@ -8,19 +8,11 @@ const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
-}
-
 /// A field of INFO, if it is there.
 fn field(client: &mut Connection, field: &str) -> Option<String> {
-    let text = text(&client.say("INFO everything"));
+    let text = client.say("INFO everything").text();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.map(str::to_owned)
-}
-
-fn info(server: &Server, name: &str) -> String {
-    field(&mut server.connect(), name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// A primary and a replica that is stopped, and does not have the last write.
@@ -28,10 +20,10 @@ fn with_late_replica(replica: &Server, arguments: &[&str]) -> Server {
     let primary = Server::bobbin(&[&ARGUMENTS, arguments].concat());
     let port = primary.address().port();
     replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    until(|| info(&primary, "connected_slaves") == "1");
-    until(|| info(&primary, "slave0").contains("state=online"));
+    until(|| primary.info("connected_slaves") == "1");
+    until(|| primary.info("slave0").contains("state=online"));
     primary.connect().say("SET k 1");
-    until(|| info(replica, "master_repl_offset") == info(&primary, "master_repl_offset"));
+    until(|| replica.info("master_repl_offset") == primary.info("master_repl_offset"));
     replica.stop();
     primary.connect().say("INCR k");
     primary
@@ -51,7 +43,7 @@ fn ends_when_replica_has_all(replica: &Server, by_signal: bool) {
         client.send(&["SHUTDOWN"]).expect("it is sent");
     }
     waits(&primary);
-    assert_eq!(info(&primary, "paused_reason"), "shutdown_in_progress");
+    assert_eq!(primary.info("paused_reason"), "shutdown_in_progress");
     writer.send(&["INCR", "k"]).expect("it is sent");
     let Ok(Received::Nothing) = writer.receive_within(Duration::from_millis(50)) else {
         panic!("a write did not wait")
@@ -132,7 +124,7 @@ fn it_can_be_called_off_while_it_waits() {
     clients[0].send(&["SHUTDOWN"]).expect("it is sent");
     waits(&primary);
     clients[1].send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
-    until(|| info(&primary, "blocked_clients") == "2");
+    until(|| primary.info("blocked_clients") == "2");
     clients[2].send(&["INCR", "k"]).expect("it is sent");
     assert_eq!(primary.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
     let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
@@ -156,7 +148,7 @@ fn all_who_asked_are_told_when_it_cannot_end() {
     for client in &mut clients {
         client.send(&["SHUTDOWN"]).expect("it is sent");
     }
-    until(|| info(&primary, "blocked_clients") == "2");
+    until(|| primary.info("blocked_clients") == "2");
     for line in ["CONFIG SET rdb-key-save-delay 30000000", "CONFIG SET appendonly yes"] {
         assert_eq!(primary.connect().say(line), Reply::simple("OK"));
     }

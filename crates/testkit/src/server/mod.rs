@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{Connection, peers, power, until};
 
 pub mod cluster;
+mod replicas;
 pub mod sentinel;
 #[cfg(feature = "tls")]
 pub mod tls;
