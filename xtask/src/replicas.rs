@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{Server, peers};
 
-use crate::probe::{Asked, Keys, NUMBERED_VALUE, Probe, numbered_key};
+use crate::probe::{Asked, Keys, Probe};
 use crate::shell::Outcome;
+use crate::snapshot::fill;
 
 /// Measures replicas; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
@@ -93,23 +94,15 @@ fn servers(
 }
 
 fn follow(primary: &Server, replicas: &[Server]) {
-    let port = primary.address().port();
-    for replica in replicas {
-        replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    }
+    replicas.iter().for_each(|replica| replica.follow(primary.address().port()));
 }
 
 fn offset(server: &Server) -> u64 {
-    let text = server.connect().say("INFO replication").text();
-    let line = text.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
-    line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    server.info("master_repl_offset").parse().unwrap_or(0)
 }
 
 fn are_linked(replicas: &[Server]) -> bool {
-    let is_linked = |replica: &Server| {
-        replica.connect().say("INFO replication").text().contains("master_link_status:up")
-    };
-    replicas.iter().all(is_linked)
+    replicas.iter().all(|replica| replica.info("master_link_status") == "up")
 }
 
 /// What a SET costs the primary and a replica, and how far behind the replicas are at the end.
@@ -220,16 +213,6 @@ fn copy(
     ))
 }
 
-fn fill(control: &mut Connection, keys: usize) -> Outcome {
-    for first in (0..keys).step_by(BATCH) {
-        let numbers = first..keys.min(first + BATCH);
-        let pairs = numbers.flat_map(|number| [numbered_key(number), NUMBERED_VALUE.to_owned()]);
-        let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(pairs).collect();
-        control.call(&words).map_err(|error| format!("loading keys: {error}"))?;
-    }
-    Ok(())
-}
-
 const STREAM_HEADER: &str =
     "server   replicas   -P     SET/s primary us/op replica us/op  lag bytes  caught up s";
 const COPY_HEADER: &str = "server   replicas  copy s  extra mem GET p99.9 meanwhile (us)";
@@ -238,7 +221,6 @@ usage: cargo xtask replicas [--requests N] [--keys N] [--copies N] [--rounds N] 
   1,000,000 SETs with 0, 1 and 3 replicas; a copy of 5,000,000 keys to 1 and 3; 1 round. 0 of
   either leaves that part out";
 const CLIENTS: usize = 8;
-const BATCH: usize = 500;
 const SETTLE: Duration = Duration::from_millis(1000);
 const IDLE: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(10);

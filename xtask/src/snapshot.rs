@@ -127,7 +127,8 @@ fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, 
     Ok(Measured { data_bytes, extra_bytes, took, file_bytes, load, latencies })
 }
 
-fn fill(control: &mut Connection, keys: usize) -> Outcome {
+/// Loads numbered keys.
+pub(crate) fn fill(control: &mut Connection, keys: usize) -> Outcome {
     let text = |error: std::io::Error| format!("loading keys: {error}");
     let mut at = 0;
     while at < keys {

@@ -84,8 +84,9 @@ pub struct FeedReader {
 
 /// A chunk takes no more once it has this many bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The least that is allocated at once.
-const CHUNK_MIN: usize = 4 * 1024;
+/// The least that is allocated at once. It is little, as a replica that takes each small record at
+/// once has the next one begin a chunk, which lies half empty in the backlog then.
+const CHUNK_MIN: usize = 512;
 /// For older records than these many rounds have, the oldest known offset stands.
 const MARKS_MAX: usize = 4096;
 
@@ -456,6 +457,21 @@ mod tests {
         feed.append(9, b"");
         let found = [5, 7, 8, 9, 10].map(|number| feed.offset_behind(number));
         assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
+    }
+
+    #[test]
+    fn small_pieces_that_are_held_cost_little() {
+        let feed = Feed::default();
+        feed.begin(0);
+        let reader = feed.reader(0, None).unwrap();
+        let mut held = None;
+        for number in 0..1000 {
+            feed.append(number, &[b'x'; 40]);
+            publish(&feed, u64::MAX);
+            feed.read(&reader, u64::MAX, |slice| held = Some(slice));
+        }
+        assert_eq!(held.map(|slice| slice.len()), Some(40));
+        assert!(feed.memory() < 16 * 40 * 1000, "{}", feed.memory());
     }
 
     #[test]
