@@ -26,7 +26,7 @@ use crate::commands;
 use crate::config::OptionId;
 use crate::engine::command::Data;
 use crate::engine::log::append_command;
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;

@@ -20,7 +20,7 @@ use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
 use crate::engine::blocking::Waiter;
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 
 use self::position::StreamPosition;

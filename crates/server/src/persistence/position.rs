@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::aof;
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 
 /// A place in a history.

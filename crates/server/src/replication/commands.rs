@@ -13,7 +13,7 @@ use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::{Aof, NO_LOG};
 
@@ -157,8 +157,7 @@ fn may_sync(call: &Call<'_>) -> Outcome {
 
 /// Says why a replica can't go on where it was.
 fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
-    let replication = Replication::of(server);
-    let (ours, earlier) = (server.feed.id().to_string(), replication.earlier());
+    let (ours, earlier) = (server.feed.id().to_string(), server.feed.history().earlier);
     let (earlier, end) = match earlier {
         Some((id, end)) => (id.to_string(), end as i64 + 1),
         None => ("0".repeat(40), -1),
@@ -413,7 +412,7 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
     if call.in_transaction {
         // What it has changed before, and changes behind this, is in no stream.
-        replication.take_history(call.server, HistoryId::new());
+        call.server.feed.change_history(|history| history.take(HistoryId::new()));
     }
     call.data.recorder.refresh();
     call.reply.ok();

@@ -2,14 +2,13 @@
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
 //! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
-//! replica it follows a primary (`link`). `history` says what both may go on with. `commands` has
-//! what replicas and administrators say.
+//! replica it follows a primary (`link`). The history of the stream (`engine/log/history`) says
+//! what both may go on with. `commands` has what replicas and administrators say.
 
 pub mod commands;
 mod copying;
 mod failover;
 mod handover;
-pub mod history;
 pub mod link;
 mod reception;
 pub mod replica;
@@ -25,7 +24,6 @@ use bobbin_sync::Mutex;
 
 use self::failover::Failover;
 pub use self::failover::FailoverPhase;
-use self::history::History;
 use self::link::Link;
 use self::reception::Reception;
 use self::replica::{Capability, Replica, ReplicaState};
@@ -35,7 +33,8 @@ use crate::config::OptionId;
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::{FeedReader, HistoryId};
+use crate::engine::log::feed::FeedReader;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::{self, Aof, rewrite};
@@ -44,8 +43,6 @@ use crate::persistence::{Persistence, load};
 
 /// What is shared about replication.
 pub struct Replication {
-    /// The history that this one went on from, and the offset up to which they are one.
-    earlier: Mutex<Option<(HistoryId, u64)>>,
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// What became of copies.
     reception: Reception,
@@ -123,7 +120,6 @@ const LOOK_MS: i64 = 100;
 impl Default for Replication {
     fn default() -> Self {
         Self {
-            earlier: Mutex::default(),
             replicas: Mutex::default(),
             reception: Reception::default(),
             link: Mutex::default(),
@@ -143,11 +139,6 @@ impl Replication {
         server.parts.get()
     }
 
-    /// The history that this one went on from, and the offset up to which they are one.
-    pub fn earlier(&self) -> Option<(HistoryId, u64)> {
-        *self.earlier.lock()
-    }
-
     /// The connection to the primary; `None`: the server is one.
     pub fn link(&self) -> Option<Arc<Link>> {
         self.link.lock().clone()
@@ -159,28 +150,9 @@ impl Replication {
         server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
     }
 
-    /// What is here is from now on a part of this history alone. The gate is held.
-    fn take_history(&self, server: &Server, id: HistoryId) {
-        self.change_history(server, |history| history.take(id));
-    }
-
-    /// The history goes on under another name from an offset on. Returns whether the name changed.
-    fn rename(&self, server: &Server, id: HistoryId, offset: u64) -> bool {
-        self.change_history(server, |history| history.rename(id, offset))
-    }
-
-    fn change_history<T>(&self, server: &Server, change: impl FnOnce(&mut History) -> T) -> T {
-        let mut earlier = self.earlier.lock();
-        let mut history = History { id: server.feed.id(), earlier: *earlier };
-        let outcome = change(&mut history);
-        server.feed.set_id(history.id);
-        *earlier = history.earlier;
-        outcome
-    }
-
     /// The primary's history has this name. Replicas of ours are told when they come again.
     fn follow_name(&self, server: &Server, id: HistoryId) {
-        if self.rename(server, id, server.feed.published()) {
+        if server.feed.change_history(|it| it.rename(id, server.feed.published())) {
             self.dismiss(server);
         }
     }
@@ -223,12 +195,12 @@ impl Replication {
         if !server.feed.is_on() {
             server.feed.begin(offset);
         }
-        server.feed.set_id(id);
+        server.feed.change_history(|history| history.take(id));
         if is_replica {
             server.feed.set_relayed_database(database);
             log::info!("Replication goes on from {id}:{offset} if the primary agrees");
         } else {
-            replication.rename(server, HistoryId::new(), offset);
+            server.feed.change_history(|history| history.rename(HistoryId::new(), offset));
             replication.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
             aof::follow_readers(server);
             aof::splice_feed(server, |_| {})?;
@@ -274,7 +246,8 @@ impl Replication {
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
-        self.rename(server, HistoryId::new(), server.feed.published());
+        let end = server.feed.published();
+        server.feed.change_history(|history| history.rename(HistoryId::new(), end));
         // Those that followed the old primary may come, and go on where they are.
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
@@ -482,7 +455,7 @@ impl Replication {
         aof::follow_readers(server);
         data.recorder.refresh();
         // What follows is not in the stream: it is another history, and goes on from none.
-        self.take_history(server, HistoryId::new());
+        server.feed.change_history(|history| history.take(HistoryId::new()));
         data.release();
     }
 
@@ -550,8 +523,7 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let history = History { id: server.feed.id(), earlier: self.earlier() };
-        let is_ours = history.holds(id, offset);
+        let is_ours = server.feed.history().holds(id, offset);
         is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

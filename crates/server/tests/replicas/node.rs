@@ -2,8 +2,8 @@
 
 use bobbin_resp::{Limits, Parser, SharedSlice, Step};
 use bobbin_server::engine::log::Feed;
-use bobbin_server::engine::log::feed::{FeedReader, HistoryId};
-use bobbin_server::replication::history::History;
+use bobbin_server::engine::log::feed::FeedReader;
+use bobbin_server::engine::log::history::{History, HistoryId};
 use bobbin_server::replication::link::handshake::Introduction;
 use bobbin_server::replication::link::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use bobbin_server::engine::log::feed::HistoryId;
+use bobbin_server::engine::log::history::HistoryId;
 
 use crate::network::{Arrival, CALLED, CALLER, Network};
 use crate::node::{Deed, Node};

@@ -31,7 +31,7 @@ pub(super) const REPLICATION: Section = Section {
                 Replication::of(s.server).failover_phase().name().into()
             }),
             label("master_replid", |s| s.server.feed.id().as_str().into()),
-            label("master_replid2", |s| match Replication::of(s.server).earlier() {
+            label("master_replid2", |s| match s.server.feed.history().earlier {
                 Some((id, _)) => id.as_str().into(),
                 None => "0".repeat(40).into(),
             }),
@@ -39,7 +39,7 @@ pub(super) const REPLICATION: Section = Section {
                 s.server.feed.published().into()
             }),
             label("second_repl_offset", |s| {
-                let earlier = Replication::of(s.server).earlier();
+                let earlier = s.server.feed.history().earlier;
                 InfoValue::Signed(earlier.map_or(-1, |(_, end)| end as i64 + 1))
             }),
             gauge("repl_backlog_active", Number, "Whether there is a backlog (1).", |s| {

@@ -6,7 +6,6 @@
 //! as many, and all that a reader still needs.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ use bobbin_resp::SharedSlice;
 use bobbin_sync::Mutex;
 
 use super::append_command;
-use crate::base::random::random_bytes;
+use super::history::{History, HistoryId};
 use crate::engine::client::{ClientInfo, feeder};
 use crate::engine::server::Server;
 
@@ -32,16 +31,10 @@ pub struct Feed {
     /// Bytes that are kept only because a reader is slow.
     beyond_backlog: AtomicU64,
     /// The history of which the stream is a part.
-    id: Mutex<HistoryId>,
+    history: Mutex<History>,
     /// The database that the last command of a primary was about.
     relayed_database: AtomicU32,
 }
-
-/// The name of a history: 40 characters, mostly hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct HistoryId([u8; HISTORY_ID_BYTES]);
-
-const HISTORY_ID_BYTES: usize = 40;
 
 #[derive(Default)]
 struct FeedState {
@@ -90,53 +83,20 @@ const CHUNK_MIN: usize = 512;
 /// For older records than these many rounds have, the oldest known offset stands.
 const MARKS_MAX: usize = 4096;
 
-impl HistoryId {
-    /// Of a new history.
-    pub fn new() -> Self {
-        let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |it| it as u8);
-        let bytes = random_bytes::<{ HISTORY_ID_BYTES / 2 }>();
-        Self(std::array::from_fn(|at| digit(bytes[at / 2] >> (4 * (1 - at % 2)) & 0xf)))
-    }
-
-    /// `None`: it is no such name.
-    pub fn parse(text: &[u8]) -> Option<Self> {
-        let id: [u8; HISTORY_ID_BYTES] = text.try_into().ok()?;
-        id.iter().all(u8::is_ascii_alphanumeric).then_some(Self(id))
-    }
-
-    pub fn as_str(&self) -> &str {
-        // It has nothing but letters and digits.
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl Default for HistoryId {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Display for HistoryId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for HistoryId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
 impl Feed {
     /// The history of which the stream is a part.
-    pub fn id(&self) -> HistoryId {
-        *self.id.lock()
+    pub fn history(&self) -> History {
+        *self.history.lock()
     }
 
-    /// The stream is from here on a part of another history. Returns the one before.
-    pub fn set_id(&self, id: HistoryId) -> HistoryId {
-        std::mem::replace(&mut *self.id.lock(), id)
+    /// The name of that history.
+    pub fn id(&self) -> HistoryId {
+        self.history().id
+    }
+
+    /// The stream is from here on a part of another history, or goes on under another name.
+    pub fn change_history<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
+        change(&mut self.history.lock())
     }
 
     /// The database that the last command of a primary was about.

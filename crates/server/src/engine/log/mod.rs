@@ -2,11 +2,12 @@
 //!
 //! Commands append their effects to the lane of their thread ([`Recorder`]) while they hold their
 //! shards; [`RecordStream`] puts the lanes together and yields the bytes that a file or a replica
-//! gets, and [`Feed`] keeps those for replicas. While nobody reads the log nothing of it is made.
-//! The order itself is `bobbin_store::log`.
+//! gets, and [`Feed`] keeps those for replicas, as a part of a [`history`]. While nobody reads the
+//! log nothing of it is made. The order itself is `bobbin_store::log`.
 
 mod effects;
 pub mod feed;
+pub mod history;
 mod stream;
 
 pub use effects::{Effects, Recorder, append_command};

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::engine::log::RecordBytes;
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::position::StreamPosition;
 

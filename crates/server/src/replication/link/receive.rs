@@ -17,7 +17,7 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::ReplDisklessLoad;
 use crate::engine::command::Data;
 use crate::engine::lazyfree;
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::Server;
 use crate::persistence::load::{self, Loaded};
@@ -261,7 +261,7 @@ fn flush(server: &Server, data: &mut Data) -> Before {
 /// What is here is what a copy had, and the stream goes on behind it. The gate is held.
 fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, loaded: Loaded) {
     load::log_loaded(server, loaded);
-    Replication::of(server).take_history(server, copy.id);
+    server.feed.change_history(|history| history.take(copy.id));
     server.feed.begin(copy.offset);
     server.feed.relay(true);
     let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use super::apply::carry_out;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 use super::wire::{Wire, is_pause};
 use super::{Link, LinkState, introduction};
-use crate::engine::log::feed::HistoryId;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;

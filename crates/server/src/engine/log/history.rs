@@ -4,15 +4,23 @@
 //! keeps the earlier one with the offset up to which both are the same. So replicas of the earlier
 //! primary need no copy, unless they have more than the new primary had.
 
-use crate::engine::log::feed::HistoryId;
+use std::fmt;
+
+use crate::base::random::random_bytes;
 
 /// The names of the stream's history.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct History {
     pub id: HistoryId,
     /// The history that this one went on from, and the offset up to which they are one.
     pub earlier: Option<(HistoryId, u64)>,
 }
+
+/// The name of a history: 40 characters, mostly hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HistoryId([u8; HISTORY_ID_BYTES]);
+
+const HISTORY_ID_BYTES: usize = 40;
 
 impl History {
     pub const fn new(id: HistoryId) -> Self {
@@ -38,6 +46,44 @@ impl History {
     pub fn holds(&self, id: &[u8], offset: u64) -> bool {
         let is = |known: &HistoryId| id.eq_ignore_ascii_case(known.as_str().as_bytes());
         is(&self.id) || self.earlier.as_ref().is_some_and(|(old, end)| is(old) && offset <= *end)
+    }
+}
+
+impl HistoryId {
+    /// Of a new history.
+    pub fn new() -> Self {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |it| it as u8);
+        let bytes = random_bytes::<{ HISTORY_ID_BYTES / 2 }>();
+        Self(std::array::from_fn(|at| digit(bytes[at / 2] >> (4 * (1 - at % 2)) & 0xf)))
+    }
+
+    /// `None`: it is no such name.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let id: [u8; HISTORY_ID_BYTES] = text.try_into().ok()?;
+        id.iter().all(u8::is_ascii_alphanumeric).then_some(Self(id))
+    }
+
+    pub fn as_str(&self) -> &str {
+        // It has nothing but letters and digits.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl Default for HistoryId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for HistoryId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for HistoryId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
     }
 }
 
