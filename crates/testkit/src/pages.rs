@@ -139,8 +139,8 @@ impl Drop for Shell {
     }
 }
 
-/// A text without what differs from one run to the next: numbers, serials in hexadecimal, and how
-/// many spaces make a column, or lines a paragraph.
+/// A text without what differs from one run to the next: numbers, units of sizes, serials in
+/// hexadecimal, and how many spaces make a column, or lines a paragraph.
 fn masked(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
@@ -166,9 +166,17 @@ fn masked_word(word: &str) -> String {
             }
         };
         masked.push('#');
-        rest = &rest[len..];
+        rest = without_unit(&rest[len..]);
     }
     masked
+}
+
+/// What follows a number, without the unit of a size: 999.90K may be 1.01M in another run.
+fn without_unit(rest: &str) -> &str {
+    match rest.strip_prefix(['B', 'K', 'M', 'G']) {
+        Some(after) if !after.starts_with(char::is_alphanumeric) => after,
+        _ => rest,
+    }
 }
 
 /// Where scripts that stand for programs are, in the folder.
@@ -188,6 +196,7 @@ mod tests {
         assert_eq!(masked("a:12.5  b\n\n x7 (13)"), ["a:# b", "x# (#)"]);
         assert_eq!(masked("serial:5EB91182AF49C1D3F066"), ["serial:#"]);
         assert_eq!(masked("tls none."), ["tls none."]);
+        assert_eq!(masked("999.90K, 1.01M 0B 5MB 3Go"), ["#, # # #MB #Go"]);
     }
 
     #[test]
