@@ -209,6 +209,33 @@ fn a_replica_reads_and_does_not_write() {
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_evicts_by_itself_only_if_it_is_told_to() {
+    let starts: [fn(&[&str]) -> Server; 2] = [Server::valkey, Server::bobbin];
+    for start_replica in starts {
+        let primary = start(&[]);
+        let replica = start_replica(&["--maxmemory-policy", "allkeys-random"]);
+        follow(&replica, &primary);
+        let mut client = primary.connect();
+        let value = "v".repeat(1000);
+        (0..2000).for_each(|at| assert!(!client.say(&format!("SET k:{at} {value}")).is_error()));
+        primary.settle(&[&replica]);
+        let mut at_replica = replica.connect();
+        assert_eq!(at_replica.say("CONFIG SET maxmemory 1mb"), Reply::simple("OK"));
+        assert!(!client.say("SET one more").is_error());
+        primary.settle(&[&replica]);
+        assert_eq!(at_replica.say("DBSIZE"), Reply::integer(2001));
+        let reply = at_replica.say("CONFIG SET replica-ignore-maxmemory no");
+        assert_eq!(reply, Reply::simple("OK"));
+        // Valkey evicts when a command comes.
+        assert!(!client.say("SET two more").is_error());
+        until(|| at_replica.say("DBSIZE") != Reply::integer(2002));
+        assert_eq!(client.say("DBSIZE"), Reply::integer(2002));
+        assert_eq!(client.say("SET three more"), Reply::simple("OK"));
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
 fn wait_counts_replicas_that_have_the_write() {
     let primary = start(&[]);
     let replicas = [start(&[]), start(&[])];

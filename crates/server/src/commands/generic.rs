@@ -232,7 +232,7 @@ fn pick(call: &mut Call<'_>) -> Option<bool> {
     if alone && !call.data.hold_one(index) {
         return Some(false);
     }
-    let (now_ms, reply) = (call.data.now_ms, &mut call.reply);
+    let (now_ms, reply) = (call.data.dead_ms(), &mut call.reply);
     let mut random = crate::base::random::Random::new(call.data.random.next_u64());
     let dead = call.data.visit(index, |shard| {
         let table = shard.database(database)?.table();

@@ -28,7 +28,6 @@ const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
 const TWO_CHANNELS: &str = "copies over a connection of their own";
-const OWN_EVICTION: &str = "eviction by a replica itself";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -271,8 +270,8 @@ options! {
         active_defrag_threshold_lower = integer(0, 1000, 10) => Dormant(DEFRAG);
         /// Percentage of waste at which defragmentation works hardest.
         active_defrag_threshold_upper = integer(0, 1000, 100) => Dormant(DEFRAG);
-        /// Load data without expiring it.
-        import_mode = yes_no(false) => NotYet("import mode");
+        /// Expire and evict nothing while a client (CLIENT IMPORT-SOURCE) fills the server.
+        import_mode = yes_no(false) => Full, then Switches;
     }
 
     section "types" {
@@ -439,7 +438,7 @@ options! {
         /// Go on as a replica when the disk fails.
         replica_ignore_disk_write_errors = yes_no(false) => Full;
         /// Leave eviction to the primary.
-        replica_ignore_maxmemory = yes_no(true) => NotYet(OWN_EVICTION), aliases "slave-ignore-maxmemory";
+        replica_ignore_maxmemory = yes_no(true) => Full, aliases "slave-ignore-maxmemory";
         /// Free the old data in the background before the first copy.
         replica_lazy_flush = yes_no(true) => Full, aliases "slave-lazy-flush";
         /// Be listed by Sentinel.

@@ -96,7 +96,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::Enough;
     }
     let policy = server.config.maxmemory_policy();
-    if policy == MaxmemoryPolicy::Noeviction || !data.may_expire {
+    if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(data.now_ms) {
         return Room::None;
     }
     data.release();

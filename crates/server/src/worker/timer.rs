@@ -21,6 +21,7 @@ const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::CRON_PAUSED
     | Switch::LOADING
     | Switch::REPLICA
+    | Switch::IMPORT
     | Switch::LOG_FAILED
     | Switch::LOG_BEHIND;
 /// How often it wakes when there is nothing to do.
@@ -58,7 +59,8 @@ impl Worker {
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
         Replication::tick(self.server, &mut self.data);
-        if self.server.switches.load() & (Switch::MAXMEMORY | Switch::REPLICA) == Switch::MAXMEMORY
+        if self.server.switches.load() & Switch::MAXMEMORY != 0
+            && self.server.may_evict(self.data.now_ms)
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
             self.timer.expire_at_ms = self.data.now_ms;

@@ -73,11 +73,13 @@ fn capa(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// There is no import mode, so nobody can be its source.
+/// Whether the client is the source of an import.
 fn import_source(call: &mut Call<'_>) -> Outcome {
-    if !call.word_is(2, "off") {
+    if !call.word_is(2, "off") && !call.server.config.import_mode() {
         return Err("ERR Server is not in import mode".into());
     }
+    let is_source = switch(call)?;
+    call.client.info.flag(ClientFlag::IMPORT_SOURCE, is_source);
     call.reply.ok();
     Ok(())
 }

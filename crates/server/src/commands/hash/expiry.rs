@@ -31,7 +31,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
-    let hasher = call.data.keyspace().hasher();
+    let (is_past, hasher) = (call.data.is_past(expire_ms), call.data.keyspace().hasher());
     let Some(hash) = call.data.write_as::<Hash>(key)? else {
         call.reply.array(names.len());
         names.iter().for_each(|_| call.reply.integer(NO_FIELD));
@@ -39,7 +39,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     };
     let earliest_ms = hash.earliest_ms();
     call.reply.array(names.len());
-    let (mut done, past) = (Vec::new(), expire_ms <= now_ms);
+    let (mut done, past) = (Vec::new(), is_past);
     for name in names {
         let answer = match hash.get(name, now_ms, hasher) {
             None => NO_FIELD,
@@ -149,12 +149,12 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     // These say less about a wrong number than their relatives.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.now_ms, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(names.len());
     for name in names {
-        let found = hash.and_then(|hash| hash.get(name, now_ms, hasher));
+        let found = hash.and_then(|hash| hash.get(name, dead_ms, hasher));
         call.reply.integer(match found.map(|field| field.expire_ms) {
             None => NO_FIELD,
             Some(None) => NO_EXPIRY,

@@ -104,7 +104,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let shared = shared_values(call, word + 3);
     let count = pairs.len() / 2;
     call.reply.integer(1);
-    if expire_ms.is_some_and(|at| at <= now_ms) {
+    if expire_ms.is_some_and(|at| call.data.is_past(at)) {
         return delete_expired(call, key, pairs, exists);
     }
     let expiry = match expire_ms {
@@ -183,10 +183,10 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
     call.data.write_as::<Hash>(key)?;
     let expire_ms = options.expire_ms(call)?;
+    let past = expire_ms.is_some_and(|at| call.data.is_past(at));
     let mut hash = call.data.write_as::<Hash>(key)?;
     let earliest_ms = hash.as_ref().and_then(|hash| hash.earliest_ms());
     call.reply.array(names.len());
-    let past = expire_ms.is_some_and(|at| at <= now_ms);
     let mut done = Vec::new();
     for name in names {
         let found = hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher));

@@ -28,7 +28,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     if with_values && count.is_some_and(|count| !(-most..=most).contains(&count)) {
         return Err("ERR value is out of range".into());
     }
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let mut random = Random::new(call.data.random.next_u64());
     let Some(hash) = call.data.read_as::<Hash>(key)? else {
         match count {
@@ -70,7 +70,7 @@ fn repeated(
     wanted: usize,
     mut random: Random,
 ) -> Outcome {
-    let live = live(&hash, call.data.now_ms);
+    let live = live(&hash, call.data.dead_ms());
     let from = live.as_ref().map_or(hash.len(), Vec::len);
     if from == 0 {
         call.reply.empty_array();
@@ -94,7 +94,7 @@ fn in_slices(
     wanted: usize,
     mut random: Random,
 ) {
-    let now_ms = call.data.now_ms;
+    let now_ms = call.data.dead_ms();
     let (mut chosen, mut at) = (None, 0);
     reply_in_slices(call, move |reply| {
         let chosen = chosen.get_or_insert_with(|| {

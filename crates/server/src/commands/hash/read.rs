@@ -13,7 +13,7 @@ use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Outcome};
 
 pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     match hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher)) {
@@ -24,7 +24,7 @@ pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(call.args.len() - 2);
@@ -44,7 +44,7 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hexists(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     let exists = hash.is_some_and(|hash| hash.contains(call.args[2], now_ms, hasher));
@@ -53,7 +53,7 @@ pub(super) fn hexists(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hstrlen(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     let field = hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher));
@@ -89,7 +89,7 @@ enum FieldPart {
 }
 
 fn all(call: &mut Call<'_>, part: FieldPart) -> Outcome {
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let kind = if part == FieldPart::Both { Aggregate::Map } else { Aggregate::Array };
     let Some(hash) = call.data.read_as::<Hash>(key)? else {
         call.reply.aggregate(kind, 0);
@@ -111,7 +111,7 @@ fn all(call: &mut Call<'_>, part: FieldPart) -> Outcome {
 }
 
 fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: FieldPart, kind: Aggregate) {
-    let now_ms = call.data.now_ms;
+    let now_ms = call.data.dead_ms();
     let (mut walk, mut begun) = (Walk::default(), false);
     reply_in_slices(call, move |reply| {
         if !begun {
@@ -150,7 +150,7 @@ pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
 
 pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
-    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     if call.data.read_as::<Hash>(key)?.is_none() {
         reply_scan(&mut call.reply, 0, 0, &[]);

@@ -96,7 +96,7 @@ pub fn class(info: &ClientInfo) -> ClientClass {
 }
 
 /// In the order in which they are shown.
-const FLAGS: [(u32, char); 13] = [
+const FLAGS: [(u32, char); 14] = [
     (ClientFlag::REPLICA, 'S'),
     (ClientFlag::MONITOR, 'O'),
     (ClientFlag::PUBSUB, 'P'),
@@ -110,6 +110,7 @@ const FLAGS: [(u32, char); 13] = [
     (ClientFlag::READONLY, 'r'),
     (ClientFlag::NO_EVICT, 'e'),
     (ClientFlag::NO_TOUCH, 'T'),
+    (ClientFlag::IMPORT_SOURCE, 'I'),
 ];
 /// Stands for `redirect_broken`, which other threads set.
 const BROKEN: u32 = 0;

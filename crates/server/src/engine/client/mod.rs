@@ -168,6 +168,8 @@ impl ClientFlag {
     pub const TRACKING: u32 = 1 << 10;
     pub const BROADCAST: u32 = 1 << 11;
     pub const REPLICA: u32 = 1 << 12;
+    /// CLIENT IMPORT-SOURCE: in import mode it sees what has expired.
+    pub const IMPORT_SOURCE: u32 = 1 << 14;
     /// READONLY: it knows that it reads from a replica.
     pub const READONLY: u32 = 1 << 13;
 }

@@ -78,6 +78,8 @@ pub(super) fn may_run(
     if data.loading {
         return Ok(true);
     }
+    data.sees_dead = switches & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
+        && client.info.has(ClientFlag::IMPORT_SOURCE);
     if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));

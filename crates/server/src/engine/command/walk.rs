@@ -62,7 +62,7 @@ impl KeyWalk {
         if alone && !data.hold_one(self.shard) {
             return None;
         }
-        let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
+        let (now_ms, hasher) = (data.dead_ms(), data.keyspace().hasher());
         let (database, mut next) = (self.database, Some(self.position));
         let (mut looks, mut dead) = (0, Vec::new());
         let looks_max = looks_max.min(LOOKS);

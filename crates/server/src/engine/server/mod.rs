@@ -133,6 +133,7 @@ impl Server {
     /// gate held).
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
+        self.switches.set(Switch::IMPORT, self.config.import_mode());
         self.follow_client_memory();
         self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
         let classes = self.config.notify_keyspace_events();

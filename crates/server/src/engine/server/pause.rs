@@ -91,10 +91,19 @@ impl Server {
     }
 
     /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while
-    /// clients are paused, nor while a script that must run alone is paused, nor on a replica.
+    /// clients are paused, nor while a script that must run alone is paused, nor on a replica, nor
+    /// in import mode.
     pub fn may_expire(&self, now_ms: i64) -> bool {
-        let stands_still = Switch::BUSY | Switch::REPLICA;
+        let stands_still = Switch::BUSY | Switch::REPLICA | Switch::IMPORT;
         self.switches.load() & stands_still == 0 && self.paused(now_ms).is_none()
+    }
+
+    /// Whether live keys may be evicted. A replica may be told to do so by itself.
+    pub fn may_evict(&self, now_ms: i64) -> bool {
+        let switches = self.switches.load();
+        switches & (Switch::BUSY | Switch::IMPORT) == 0
+            && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
+            && self.paused(now_ms).is_none()
     }
 
     /// Starts a pause, or extends the one for the same reason: the later end and the stricter kind

@@ -51,6 +51,8 @@ impl Switch {
     pub const LINK_DOWN: u32 = 1 << 16;
     /// Writes are refused, as too few replicas have them.
     pub const FEW_REPLICAS: u32 = 1 << 17;
+    /// `import-mode` is on: a source fills the keyspace, and nothing dies meanwhile.
+    pub const IMPORT: u32 = 1 << 18;
     /// Another data set is loaded beside the one that clients work with.
     pub const LOADING_ASIDE: u32 = 1 << 20;
     /// Writes are refused, as the disk does not take them.

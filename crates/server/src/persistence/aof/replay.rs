@@ -53,7 +53,7 @@ impl Replay {
     fn with(server: &'static Server, mut data: Data) -> Self {
         data.now_ms = server.clock.advance();
         data.clock = server.access_clock(data.now_ms);
-        data.loading = true;
+        (data.loading, data.sees_dead) = (true, true);
         let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.now_ms);
         Self {
             server,

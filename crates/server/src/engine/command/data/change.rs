@@ -16,7 +16,7 @@ impl Data {
     /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
     #[inline(always)]
     pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
-        let place = self.live(key)?;
+        let place = self.live::<true>(key)?;
         Some(self.used::<true>(key, place))
     }
 
@@ -41,7 +41,7 @@ impl Data {
         &mut self,
         key: Key<'_>,
     ) -> Result<&mut T, Failure> {
-        let place = match self.live(key) {
+        let place = match self.live::<true>(key) {
             Some(place) => place,
             None => self.create(key, T::default().into_any()),
         };
@@ -72,7 +72,7 @@ impl Data {
     /// what `changed` counts, not this.
     #[inline]
     pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
-        let Some(place) = self.live(key) else { return false };
+        let Some(place) = self.live::<true>(key) else { return false };
         let hasher = self.keyspace.hasher();
         let database = self.database_of(key.hash);
         let ValueRef::Collection(collection) = database.entry(place).value() else { return false };
@@ -87,7 +87,7 @@ impl Data {
     /// Makes a string of the key, whatever it was.
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
-        let found = self.live(key);
+        let found = self.live::<true>(key);
         if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
             // Writing a key anew is one more use of it.
             self.used::<false>(key, place);
@@ -107,7 +107,7 @@ impl Data {
     /// Puts an entry under its own key, whatever was there.
     pub fn install(&mut self, key: Key<'_>, entry: OwnedEntry) {
         debug_assert_eq!(entry.as_ref().key(), key.bytes);
-        let found = self.live(key);
+        let found = self.live::<true>(key);
         let hasher = self.keyspace.hasher();
         let database = self.database_of(key.hash);
         let old = match found {
@@ -125,9 +125,15 @@ impl Data {
         self.changed(key);
     }
 
-    /// Takes the key's entry out.
+    /// Takes the key's entry out. Where nothing expires by itself, a dead one is there until it is
+    /// deleted.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place = self.live(key)?;
+        let place = if self.may_expire {
+            self.live::<true>(key)?
+        } else {
+            let database = self.database;
+            self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)?
+        };
         let hasher = self.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);
@@ -147,7 +153,7 @@ impl Data {
 
     /// Gives the key an expiry (Unix ms) or takes it away. Nothing when the key is not there.
     pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
-        let Some(place) = self.live(key) else { return };
+        let Some(place) = self.live::<true>(key) else { return };
         let hasher = self.keyspace.hasher();
         self.database_of(key.hash).set_expire(key.hash, place, expire_ms, hasher);
         self.changed(key);

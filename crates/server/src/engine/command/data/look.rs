@@ -11,15 +11,18 @@ use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
 impl Data {
-    /// Where the key lies, if it is alive. A dead one is taken out.
+    /// Where the key lies, if it is alive. A dead one is taken out, for `WRITES` even where nothing
+    /// expires by itself: what is written is another value.
     #[inline(always)]
-    pub(super) fn live(&mut self, key: Key<'_>) -> Option<Place> {
+    pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<Place> {
         let (now_ms, database) = (self.now_ms, self.database);
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms && !self.loading => {
-                self.expire(key, place);
+            Some(expire_ms) if expire_ms <= now_ms && !self.sees_dead => {
+                if WRITES || self.may_expire {
+                    self.expire(key, place);
+                }
                 None
             }
             _ => Some(place),
@@ -28,9 +31,6 @@ impl Data {
 
     #[cold]
     fn expire(&mut self, key: Key<'_>, place: Place) {
-        if !self.may_expire {
-            return;
-        }
         let hasher = self.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.discard(entry);
@@ -42,34 +42,35 @@ impl Data {
         self.event(Classes::EXPIRED, "expired", key);
     }
 
-    /// Whether a key, or a field, with this expiry is dead.
+    /// Whether what is written with this expiry goes at once, as it has passed. Where nothing
+    /// expires by itself it is kept as it is.
     #[inline]
     pub const fn is_past(&self, expire_ms: i64) -> bool {
-        expire_ms <= self.now_ms && !self.loading
+        expire_ms <= self.now_ms && self.may_expire && !self.sees_dead
     }
 
     /// The time by which fields live or die; keys are seen to here.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
-        if self.loading { i64::MIN } else { self.now_ms }
+        if self.sees_dead { i64::MIN } else { self.now_ms }
     }
 
     /// The key's entry, without counting as a use of it.
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
-        let place = self.live(key)?;
+        let place = self.live::<false>(key)?;
         Some(self.database_of(key.hash).entry(place))
     }
 
     #[inline]
     pub fn exists(&mut self, key: Key<'_>) -> bool {
-        self.live(key).is_some()
+        self.live::<false>(key).is_some()
     }
 
     /// The key's entry: a hit or a miss, but not a use of it.
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
-        let Some(place) = self.live(key) else {
+        let Some(place) = self.live::<false>(key) else {
             self.missed(key);
             return None;
         };
@@ -79,7 +80,7 @@ impl Data {
 
     /// The key's entry for OBJECT. It is like `look`, but a miss is not reported as an event.
     pub fn inspect(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
-        if self.live(key).is_none() {
+        if self.live::<false>(key).is_none() {
             self.counters.misses += 1;
             return None;
         }
@@ -95,7 +96,7 @@ impl Data {
     /// The key's entry for reading: a hit or a miss, and a use of it.
     #[inline(always)]
     pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
-        let Some(place) = self.live(key) else {
+        let Some(place) = self.live::<false>(key) else {
             self.missed(key);
             return None;
         };

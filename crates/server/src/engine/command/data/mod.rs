@@ -62,6 +62,9 @@ pub struct Data {
     pub touch: bool,
     /// Whether dead keys may be taken out; while clients are paused they are only passed over.
     pub may_expire: bool,
+    /// Whether the client at hand sees keys and fields after their time: a log's, a primary's, or
+    /// the source of an import.
+    pub sees_dead: bool,
     /// Which events somebody listens to.
     pub event_classes: Classes,
     /// What this worker's clients listen to; `None`: there are no clients.
@@ -164,6 +167,7 @@ impl Data {
             waited: false,
             touch: true,
             may_expire: true,
+            sees_dead: false,
             event_classes: Classes::NONE,
             subscribers: None,
             tracker: None,
@@ -202,6 +206,7 @@ impl Data {
     /// events are published, how values are deleted, whether the log has timestamps.
     pub fn follow_config(&mut self, server: &Server) {
         self.may_expire = server.may_expire(self.now_ms);
+        self.sees_dead = self.loading;
         self.event_classes = server.event_classes();
         self.deletes = server.deletes();
         if self.is_logged() {
