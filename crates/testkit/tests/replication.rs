@@ -338,6 +338,35 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     assert!(!log.windows(7).any(|word| word == b"PUBLISH"));
 }
 
+/// Both ways of client-side caching, at a replica whose keys only its primary changes. Bobbin and
+/// Valkey tell the same.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn clients_that_keep_copies_of_a_replicas_keys_hear_of_changes() {
+    let pairs = [(Server::valkey(&ARGUMENTS), Server::valkey(&[])), (start(&[]), start(&[]))];
+    for (primary, replica) in &pairs {
+        follow(replica, primary);
+        primary.settle(&[replica]);
+        let (mut client, mut reader) = (primary.connect(), replica.connect());
+        let hello = reader.say("HELLO 3");
+        let role = hello.items().iter().position(|item| item.text() == "role");
+        assert_eq!(role.map(|at| hello.items()[at + 1].text()).as_deref(), Some("replica"));
+        client.say("SET copied 1");
+        primary.settle(&[replica]);
+        assert_eq!(reader.say("CLIENT TRACKING ON"), Reply::simple("OK"));
+        assert_eq!(reader.say("GET copied"), Reply::bulk("1"));
+        client.say("SET copied 2");
+        let mut invalid = || reader.receive().expect("it hears").items()[1].clone();
+        assert_eq!(invalid(), Reply::array(vec![Reply::bulk("copied")]));
+        reader.say("CLIENT TRACKING OFF");
+        reader.say("CLIENT TRACKING ON BCAST PREFIX x");
+        client.say("MSET xa 1 xb 2 y 3");
+        let mut invalid = reader.receive().expect("it hears").items()[1].clone();
+        invalid.sort_unordered();
+        assert_eq!(invalid, Reply::array(["xa", "xb"].map(Reply::bulk).to_vec()));
+    }
+}
+
 /// Bobbin and Valkey answer alike.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

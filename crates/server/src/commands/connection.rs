@@ -13,7 +13,7 @@ use crate::engine::client::{ClientFlag, Replies};
 use crate::engine::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
-use crate::engine::server::{HELLO_SERVER, REDIS_VERSION};
+use crate::engine::server::{HELLO_SERVER, REDIS_VERSION, Switch};
 use crate::engine::telemetry::monitor;
 use crate::engine::tracking;
 
@@ -145,6 +145,7 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     if let Some(protocol) = protocol {
         call.client.set_protocol(protocol);
     }
+    let is_replica = call.server.switches.load() & Switch::REPLICA != 0;
     let output = call.reply.output();
     let mut reply = bobbin_resp::Reply::new(output, call.client.protocol);
     let zone = call.server.config.availability_zone();
@@ -160,7 +161,7 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     reply.bulk(b"mode");
     reply.bulk(b"standalone");
     reply.bulk(b"role");
-    reply.bulk(b"master");
+    reply.bulk(if is_replica { b"replica" } else { b"master" });
     reply.bulk(b"modules");
     reply.empty_array();
     if !zone.is_empty() {

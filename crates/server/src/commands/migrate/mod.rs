@@ -298,8 +298,6 @@ fn with_key<R>(
     data.may_expire = true;
     let result = f(data, key);
     data.end_unit(server, None);
-    data.release();
-    data.broadcast();
     data.leave();
     result
 }

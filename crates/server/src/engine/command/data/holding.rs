@@ -382,6 +382,7 @@ impl Data {
     #[inline]
     pub fn leave(&mut self) {
         self.release();
+        self.broadcast();
         self.recorder.announce();
         self.member.leave();
     }
