@@ -30,7 +30,9 @@ fn role(call: &mut Call<'_>) -> Outcome {
             LinkState::Sync => b"sync",
             LinkState::Connected => b"connected",
         });
-        call.reply.integer(call.server.feed.published() as i64);
+        let is_connected = link.state() == LinkState::Connected;
+        let offset = call.server.feed.published() as i64;
+        call.reply.integer(if is_connected { offset } else { -1 });
         return Ok(());
     }
     let replicas = Replication::of(call.server).replicas();

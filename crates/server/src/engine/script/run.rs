@@ -104,9 +104,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             Room::None => is_oom = true,
         }
     }
-    if task.is_strict
-        && let Err(failure) = check_promises(call, task, is_oom)
-    {
+    if let Err(failure) = check_promises(call, task, is_oom) {
         owner.give_back(call.server, call.data);
         return Err(failure);
     }
@@ -174,8 +172,12 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
     finish(call, ended)
 }
 
-/// What a script that says in its first line what it is must keep to.
+/// What keeps the script from running, by what it says of itself in its first line.
 fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outcome {
+    let is_stale = call.server.is_too_stale() && !call.data.loading;
+    if !task.is_strict {
+        return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
+    }
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
     if writes
         && !call.data.loading
@@ -190,6 +192,9 @@ fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outco
         if call.server.switches.load() & Switch::FEW_REPLICAS != 0 {
             return Err(Failure::NOREPLICAS);
         }
+    }
+    if is_stale && !task.flags.has(ScriptFlags::ALLOW_STALE) {
+        return Err(Failure::MASTERDOWN);
     }
     if task.read_only && writes {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());

@@ -208,6 +208,9 @@ impl ScriptSession {
     /// What keeps a command that writes or takes memory from running, on few servers.
     #[cold]
     fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
+        if self.server.is_too_stale() && !command.has(Flags::STALE) {
+            return Err(STALE);
+        }
         if self.has_written {
             return Ok(());
         }
@@ -522,6 +525,7 @@ const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
 const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
+const STALE: Failure = Failure::new("ERR Can not execute the command on a stale replica");
 const NOT_FROM_SCRIPTS: Failure =
     Failure::new("ERR This Valkey command is not allowed from script");
 const READ_ONLY: Failure =

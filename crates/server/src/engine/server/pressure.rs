@@ -131,7 +131,7 @@ impl Server {
         self.switches.load() & Switch::REPLICA != 0 && self.config.replica_read_only()
     }
 
-    /// Whether what there is may be read, although it may be old.
+    /// Whether what there is may be too old to be read.
     #[cold]
     pub fn is_too_stale(&self) -> bool {
         self.switches.load() & Switch::LINK_DOWN != 0 && !self.config.replica_serve_stale_data()
