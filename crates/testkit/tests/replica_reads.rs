@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server, until};
+use bobbin_testkit::{Connection, Received, Reply, Server, until};
 
 const WRITERS: usize = 4;
 /// Keys of a writer: they lie in different shards.
@@ -141,4 +141,49 @@ fn a_replica_shows_only_what_its_primary_had() {
             });
         }
     });
+}
+
+/// What the primary does meanwhile comes behind the script, also once that counts as slow.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nothing_is_lost_while_a_script_keeps_its_keys() {
+    let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+    for threshold in ["5000", "1"] {
+        let primary = Server::bobbin(&arguments);
+        let slow = ["--busy-reply-threshold", threshold];
+        let replica = Server::bobbin(&[&arguments[..], &slow].concat());
+        replica.follow(primary.address().port());
+        primary.settle(&[&replica]);
+        let script = "#!lua flags=no-writes\n\
+                      for _ = 1, 60000 do redis.call('MGET', unpack(KEYS)) end";
+        let mut reader = replica.connect();
+        reader.send(&["EVAL", script, "4", "a", "b", "c", "d"]).expect("it is sent");
+        let mut client = primary.connect();
+        let mut rounds = 0;
+        while reader.receive_within(Duration::from_millis(1)).expect("it is there")
+            == Received::Nothing
+        {
+            for line in [
+                "INCR a",
+                "MULTI",
+                "INCR a",
+                "RPUSH b x",
+                "EXEC",
+                "INCR a",
+                "COPY a c REPLACE",
+                "SELECT 1",
+                "FLUSHDB",
+                "INCR a",
+                "SELECT 0",
+                "SADD d x",
+                "SUNIONSTORE e d d",
+            ] {
+                assert!(!client.say(line).is_error(), "{line}");
+            }
+            rounds += 1;
+        }
+        primary.settle(&[&replica]);
+        assert_eq!(replica.digest(), primary.digest(), "{rounds} rounds, {threshold} ms");
+        assert!(!replica.log().contains("== CRITICAL =="));
+    }
 }
