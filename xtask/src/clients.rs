@@ -1,9 +1,10 @@
-//! Installs the client libraries that the end-to-end tests use: redis-py and Jedis.
+//! Installs the client libraries that the end-to-end tests use: redis-py, Jedis, and go-redis where
+//! Go is.
 
 use std::path::Path;
 use std::process::Command;
 
-use bobbin_testkit::peers::{cache_folder, jedis_libraries, python, repository};
+use bobbin_testkit::peers::{cache_folder, go_redis_failover, jedis_libraries, python, repository};
 
 use crate::shell::{self, Outcome};
 
@@ -57,6 +58,26 @@ pub(crate) fn install_jedis() -> Outcome {
         shell::write(&marker, &wanted)?;
     }
     println!("{}: Jedis", folder.display());
+    Ok(())
+}
+
+/// The program that uses go-redis, where there is a Go toolchain: its tests are passed over
+/// otherwise.
+pub(crate) fn build_go() -> Outcome {
+    if !shell::works("go", &["version"]) {
+        println!("no go: go-redis is not tested");
+        return Ok(());
+    }
+    let program = go_redis_failover();
+    shell::run(
+        Command::new("go")
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg(".")
+            .current_dir(repository().join("tests/clients/go-redis")),
+    )
+    .map_err(|error| format!("cannot build what uses go-redis: {error}"))?;
+    println!("{}: go-redis", program.display());
     Ok(())
 }
 

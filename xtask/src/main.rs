@@ -134,6 +134,7 @@ fn install_all() -> Outcome {
     old_redis::install()?;
     clients::install_python()?;
     clients::install_jedis()?;
+    clients::build_go()?;
     bullmq::install()
 }
 

@@ -7,6 +7,7 @@
 pub mod connection;
 pub mod disk;
 pub mod history;
+pub mod load;
 pub mod pages;
 pub mod peers;
 pub mod power;

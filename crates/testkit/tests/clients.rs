@@ -1,10 +1,11 @@
 //! Real clients and load generators, unchanged.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use bobbin_testkit::connection::encode_command;
+use bobbin_testkit::peers::java::Java;
 use bobbin_testkit::{Server, peers};
 
 mod common;
@@ -24,19 +25,11 @@ fn redis_py() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn jedis() {
-    let libraries = format!("{}/*", peers::jedis_libraries().display());
-    let classes = scratch("jedis-classes");
-    let source = peers::repository().join("tests/clients/jedis/Smoke.java");
-    let compiled =
-        output(Command::new("javac").args(["-cp", &libraries, "-d"]).arg(&classes).arg(&source));
-    assert_success("javac", "Smoke.java", &compiled);
-    let class_path = format!("{}:{libraries}", classes.display());
+    let program = Java::compile("Smoke");
     on_both(&[], |name, server| {
-        let output =
-            output(Command::new("java").args(["-cp", &class_path, "Smoke", &port(server)]));
+        let output = output(program.command().arg(port(server)));
         assert_success(name, "Jedis", &output);
     });
-    let _ = std::fs::remove_dir_all(&classes);
 }
 
 #[test]
@@ -147,10 +140,4 @@ fn assert_success(name: &str, what: &str, output: &Output) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("bobbin-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-    folder
 }

@@ -4,6 +4,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
+use bobbin_testkit::disk::Folder;
+use bobbin_testkit::load::disturb_for_good;
 use bobbin_testkit::{Connection, Reply, Server, until};
 
 const ARGUMENTS: [&str; 6] =
@@ -94,6 +96,16 @@ impl Replica {
         copy.truncate(copy.len() - mark.len());
         assert!(copy.starts_with(b"REDIS0010") && copy[copy.len() - 9] == 0xff);
         copy
+    }
+
+    /// All that comes up to some bytes, these included.
+    fn stream_until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.bytes.windows(end.len()).position(|part| part == end) {
+                return self.take(at + end.len());
+            }
+            assert!(self.receive(), "{} bytes came", self.bytes.len());
+        }
     }
 
     /// Whether the primary has ended the connection, whatever came before that.
@@ -295,4 +307,58 @@ fn what_changes_much_during_a_slow_copy_goes_through_a_file() {
     let copy = slow.marked_copy();
     assert!(copy.len() > 48 << 20);
     assert!(!copy.windows(100).any(|part| part == &value.as_bytes()[..100]), "it is of before");
+}
+
+/// As tools that move data do: they speak as replicas do, and replay what they get elsewhere.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn ten_that_come_together_share_one_copy() {
+    const TOOLS: usize = 10;
+    let server = start(&[
+        "--repl-diskless-sync-max-replicas",
+        &TOOLS.to_string(),
+        "--repl-ping-replica-period",
+        "1000",
+    ]);
+    let mut client = server.connect();
+    client.say("CONFIG SET repl-diskless-sync-delay 1000");
+    disturb_for_good(&mut client, 1, 500);
+    let ask = |port: usize| {
+        let port = format!("REPLCONF listening-port {port}");
+        Replica::ask(&server, &[&port, "REPLCONF capa eof"], b"PSYNC ? -1\r\n")
+    };
+    let tools: Vec<_> = (10_000..).take(TOOLS).map(ask).collect();
+    let end = set("end", "1");
+    let taken: Vec<_> = std::thread::scope(|scope| {
+        let take = |mut tool: Replica| {
+            let line = tool.line();
+            let offset = line.split(' ').nth(2).expect("an offset").to_owned();
+            let copy = tool.marked_copy();
+            tool.say(format!("REPLCONF ACK {offset}\r\n").as_bytes());
+            (line, copy, tool.stream_until(end.as_bytes()))
+        };
+        let taking: Vec<_> =
+            tools.into_iter().map(|tool| scope.spawn(move || take(tool))).collect();
+        disturb_for_good(&mut client, 2, 500);
+        client.say("SELECT 0");
+        client.say("SET end 1");
+        taking.into_iter().map(|tool| tool.join().expect("it gets all")).collect()
+    });
+    assert!(taken.iter().all(|one| *one == taken[0]), "all get the same bytes");
+    assert_eq!(info(&server, "sync_full"), TOOLS.to_string());
+    assert_eq!(server.log().matches("Starting BGSAVE for SYNC").count(), 1);
+
+    let (_, copy, stream) = &taken[0];
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("dump.rdb"), copy).expect("it can be written");
+    let other = start(&["--dir", folder.text()]);
+    let (mut client, mut rest) = (other.connect(), &stream[..]);
+    while let Some((command, len)) = Reply::parse(rest).expect("they are commands") {
+        rest = &rest[len..];
+        let words: Vec<_> =
+            command.items().iter().map(|word| word.bytes().expect("a word")).collect();
+        let reply = client.call(&words).expect("it answers");
+        assert!(!reply.is_error(), "{command:?}: {reply:?}");
+    }
+    assert_eq!(server.digest(), other.digest());
 }

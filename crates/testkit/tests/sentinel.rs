@@ -1,9 +1,13 @@
 //! Real Sentinels watch Bobbin nodes, and have a replica take over when the primary fails.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bobbin_testkit::server::sentinel::Sentinels;
+use bobbin_testkit::peers::java::Java;
+use bobbin_testkit::peers::{self, go_redis_failover};
+use bobbin_testkit::server::sentinel::{PRIMARY, Sentinels};
 use bobbin_testkit::{Connection, Received, Reply, Server, until};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
@@ -108,4 +112,63 @@ fn a_primary_that_stood_still_follows_the_new_one() {
     until(|| info(&nodes[0], "master_port") == port);
     until(|| ask(&nodes[0], "GET after") == Reply::bulk("1"));
     assert_eq!(info(&nodes[0], "role"), "slave");
+}
+
+/// A program that writes through a client that knows Sentinel, and says how it fares. It ends by
+/// itself.
+struct Program {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(command: &mut Command, sentinels: &Sentinels) -> Self {
+        let ports = sentinels.nodes.iter().map(|node| node.address().port().to_string());
+        let started = command.arg(PRIMARY).args(ports).stdout(Stdio::piped()).spawn();
+        let mut child = started.expect("it is there (`cargo xtask peers` installs it)");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        Self { child, output }
+    }
+
+    fn expect(&mut self, word: &str) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it is text");
+        assert_eq!(line.trim(), word);
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// redis-py, Jedis and, where it was built, go-redis go on with the replica that took over.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn clients_find_the_new_primary() {
+    let script = peers::repository().join("tests/clients/redis_py_sentinel.py");
+    let java = Java::compile("SentinelPool");
+    let nodes = nodes();
+    let sentinels = Sentinels::watch("valkey-server", 3, &nodes[0], 2);
+    let old = nodes[0].address().port();
+    let mut commands = vec![("redis-py", Command::new(peers::python())), ("jedis", java.command())];
+    commands[0].1.arg(script);
+    if go_redis_failover().exists() {
+        commands.push(("go-redis", Command::new(go_redis_failover())));
+    }
+    let start = |(_, command): &mut (_, Command)| Program::start(command, &sentinels);
+    let mut programs: Vec<_> = commands.iter_mut().map(start).collect();
+    programs.iter_mut().for_each(|program| program.expect("going"));
+    nodes[0].signal("KILL");
+    for word in ["again", "ok"] {
+        programs.iter_mut().for_each(|program| program.expect(word));
+    }
+    let port = sentinels.primary_port().expect("they agree");
+    assert_ne!(port, old);
+    let new = nodes.iter().find(|node| node.address().port() == port).expect("it is ours");
+    for (name, _) in &commands {
+        assert!(!ask(new, &format!("GET {name}")).is_null(), "{name}");
+    }
 }

@@ -2,6 +2,7 @@
 //! between is the worker's own code; tests, fuzzing and the count of instructions use it.
 
 pub mod records;
+mod replicas;
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::base::clock::ticks;
 use crate::config::{Config, OptionId};
 use crate::engine::acl::Rights;
 use crate::engine::blocking::WaiterEnd;
-use crate::engine::client::connection::output::Arena;
+use crate::engine::client::connection::output::{Arena, ConnectionOutput};
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::job::Slice;
 use crate::engine::command::{Data, transaction};
@@ -51,6 +52,8 @@ pub struct Session {
     parser: Parser,
     /// Bytes of an incomplete command.
     input: Vec<u8>,
+    /// What waits for a replica.
+    output: ConnectionOutput,
 }
 
 impl Process {
@@ -163,7 +166,12 @@ impl Embedded {
         let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
         let client = Client::new(Arc::new(info), Rights::new(self.server));
-        Session { client, parser: Parser::default(), input: Vec::new() }
+        Session {
+            client,
+            parser: Parser::default(),
+            input: Vec::new(),
+            output: ConnectionOutput::default(),
+        }
     }
 
     /// Ends a session as when its connection is closed.

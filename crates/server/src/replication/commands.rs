@@ -84,8 +84,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let host = feeder.replica.host();
     log::info!("Replica {host} asks for synchronization");
     let asks_for_all = call.args[1].starts_with(b"?");
-    let stream = u64::try_from(first_byte - 1)
-        .ok()
+    let offset = first_byte.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
+    let stream = offset
         .filter(|_| !asks_for_all)
         .and_then(|offset| replication.reader(server, call.args[1], offset, &feeder.replica));
     if let Some(stream) = stream {

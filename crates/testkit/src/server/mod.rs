@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{Connection, peers, power, until};
 
 pub mod cluster;
+pub mod link;
 mod replicas;
 pub mod sentinel;
 #[cfg(feature = "tls")]

@@ -46,7 +46,9 @@ pub(super) fn guard(
         if command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM) {
             match room {
                 Room::Enough | Room::Soon => {}
-                Room::Reserved => return Err(wait_for_script(context.server, client, command)),
+                Room::Reserved => {
+                    return Err(wait_for_script(context.server, context.data, client, command));
+                }
                 Room::None => return Err(Failure::OUT_OF_MEMORY),
             }
         }
@@ -200,7 +202,7 @@ pub(super) fn admit_again(
 impl Call<'_> {
     /// What a command returns that finds what it needs with a script; nothing was done yet.
     pub fn wait_for_script(&mut self) -> Failure {
-        wait_for_script(self.server, self.client, self.command)
+        wait_for_script(self.server, self.data, self.client, self.command)
     }
 
     /// Checks again what may have changed while the command waited. It is for a command that gets
@@ -224,10 +226,12 @@ impl Call<'_> {
 #[cold]
 pub(super) fn wait_for_script(
     server: &Server,
+    data: &Data,
     client: &mut Client,
     command: &Registered,
 ) -> Failure {
-    if server.switches.load() & Switch::BUSY != 0 {
+    // What a primary has done is done here too, however long that takes.
+    if server.switches.load() & Switch::BUSY != 0 && !data.loading {
         return server.scripts.busy_failure();
     }
     client.ran(command);

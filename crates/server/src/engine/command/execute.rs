@@ -112,7 +112,7 @@ fn admit(
         }
     };
     if !held {
-        return Err(wait_for_script(context.server, client, command));
+        return Err(wait_for_script(context.server, context.data, client, command));
     }
     if context.data.waited && !admit_again(context, client, command, request)? {
         return Ok(Executed::Postponed);
@@ -158,7 +158,7 @@ fn run_planned(
             false => Executed::Postponed,
         })
     } else {
-        Err(wait_for_script(context.server, client, command))
+        Err(wait_for_script(context.server, context.data, client, command))
     };
     context.data.shard_set = shards;
     executed

@@ -18,6 +18,15 @@ use crate::engine::command::{Data, Registered};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 
+/// Why a command of a primary is not carried out.
+pub(crate) enum Hindrance {
+    /// A script keeps what it needs. It is to be run again, and nothing before that.
+    Script,
+    /// It was answered with this. A command that the primary carried out fails nowhere, unless the
+    /// two differ.
+    Failure(String),
+}
+
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
 /// log was written is deleted by a command of the log.
 pub(crate) struct Replay {
@@ -135,17 +144,21 @@ impl Replay {
     }
 
     /// Carries out a command of a primary: `data` has entered. `before_release` is told whether a
-    /// transaction goes on, and the database, while the command still holds what it took. The error
-    /// is what it was answered with: a command that the primary carried out fails nowhere, unless
-    /// the two differ.
+    /// transaction goes on, and the database, while the command still holds what it took.
     pub(crate) fn run_relayed(
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: Hash,
         before_release: impl FnOnce(bool, u32),
-    ) -> Result<(), String> {
+    ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
+        if executed == Executed::Postponed {
+            self.client.postpone(false);
+            self.data.release();
+            self.forget_replies();
+            return Err(Hindrance::Script);
+        }
         before_release(self.is_in_transaction(), self.database());
         self.data.release();
         let now = ticks();
@@ -156,7 +169,7 @@ impl Replay {
         }
         self.ticks = now;
         let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
-        let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
+        let outcome = if has_failed { Err(Hindrance::Failure(self.complaint())) } else { Ok(()) };
         self.forget_replies();
         outcome
     }
@@ -171,33 +184,47 @@ impl Replay {
         self.parts.clear();
     }
 
-    /// What it takes is held afterwards.
+    /// What it takes is held afterwards. A command that was postponed goes on where it was.
     fn execute(
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: Hash,
     ) -> Executed {
-        let request = Request { command, args, wire: &[], first_hash };
-        let mut context = Context {
+        let executed = match (&self.client.job, command) {
+            (Some(_), Some(command)) => Executed::Ran(command),
+            _ => {
+                let request = Request { command, args, wire: &[], first_hash };
+                let mut context = Context {
+                    server: self.server,
+                    data: &mut self.data,
+                    stats: &self.stats,
+                    parts: &mut self.parts,
+                };
+                execute(&mut context, &mut self.client, request, &mut self.replies)
+            }
+        };
+        if self.work() { executed } else { Executed::Postponed }
+    }
+
+    /// Works on what a long command has left to be done; `false`: it has to wait.
+    fn work(&mut self) -> bool {
+        let Some(mut job) = self.client.job.take() else { return true };
+        self.data.release();
+        self.data.database = self.client.database;
+        while !job.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
             stats: &self.stats,
-            parts: &mut self.parts,
-        };
-        let executed = execute(&mut context, &mut self.client, request, &mut self.replies);
-        if let Some(mut job) = self.client.job.take() {
-            self.data.release();
-            self.data.database = self.client.database;
-            while !job.step(&mut Slice {
-                server: self.server,
-                data: &mut self.data,
-                stats: &self.stats,
-                client: &mut self.client,
-                more: &mut || true,
-            }) {}
+            client: &mut self.client,
+            more: &mut || true,
+        }) {
+            if job.is_parked() {
+                self.client.job = Some(job);
+                return false;
+            }
         }
-        executed
+        true
     }
 
     /// What the last command was answered with, without what marks it as an error.
@@ -212,9 +239,12 @@ impl Replay {
         self.client.transaction.is_some()
     }
 
-    /// Forgets the transaction that was begun.
+    /// Forgets the transaction that was begun, and the command that waits.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
+        if let Some(mut job) = self.client.job.take() {
+            job.abandon(self.server, &mut self.data);
+        }
         self.place = self.whole_place;
     }
 

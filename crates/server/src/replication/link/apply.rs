@@ -1,5 +1,7 @@
 //! Carrying out the commands of a primary's stream.
 
+use std::time::Duration;
+
 use bobbin_store::Hash;
 
 use super::Link;
@@ -9,7 +11,7 @@ use crate::engine::command::{Flags, KeyShape, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::place::LogPlace;
-use crate::persistence::aof::replay::Replay;
+use crate::persistence::aof::replay::{Hindrance, Replay};
 use crate::persistence::position::StreamPosition;
 
 /// A command of the stream, about to be carried out.
@@ -23,6 +25,8 @@ struct Prepared<'c> {
 
 /// Commands whose keys are fetched together.
 const WINDOW: usize = 32;
+/// After so long a command that waits for a script tries again.
+const SCRIPT_PAUSE: Duration = Duration::from_micros(200);
 
 /// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
 /// server. Returns how many bytes those are. `remarked`: behind which record our own log says how
@@ -52,16 +56,14 @@ fn carry_out_entered(
     commands: &Commands<'_>,
     remarked: &mut u64,
 ) -> Result<usize, GiveUp> {
-    if link.is_over() {
-        return Err(GiveUp::because("the server has another part now".to_owned()));
-    }
+    check_link(link)?;
     let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
     let mut window = Vec::with_capacity(WINDOW);
     let mut rest = commands.iter().peekable();
     while rest.peek().is_some() {
         prepare(server, replay, &mut rest, &mut window);
         for prepared in window.drain(..) {
-            run(server, replay, &prepared, &mut units);
+            run(server, link, replay, &prepared, &mut units)?;
         }
     }
     if !replay.is_in_transaction() {
@@ -143,16 +145,17 @@ fn prepare<'c>(
 
 fn run(
     server: &'static Server,
+    link: &Link,
     replay: &mut Replay,
     prepared: &Prepared<'_>,
     units: &mut Units<'_>,
-) {
+) -> Result<(), GiveUp> {
     let Prepared { args, command, first_hash, end } = *prepared;
     if args[0].eq_ignore_ascii_case(b"REPLCONF") {
         if !replay.is_in_transaction() {
             units.good = end;
         }
-        return;
+        return Ok(());
     }
     if server.switches.load() & Switch::DISK_FAILED != 0
         && command.is_some_and(|command| command.has(Flags::WRITE))
@@ -166,16 +169,24 @@ fn run(
     if takes_gate {
         units.give(replay.database());
     }
-    let before_release = |in_transaction: bool, database| {
-        if !in_transaction {
-            units.good = end;
-            if takes_gate {
-                units.give(database);
+    let complaint = loop {
+        let before_release = |in_transaction: bool, database| {
+            if !in_transaction {
+                units.good = end;
+                if takes_gate {
+                    units.give(database);
+                }
+            }
+        };
+        match replay.run_relayed(args, command, first_hash, before_release) {
+            Ok(()) => return Ok(()),
+            Err(Hindrance::Failure(complaint)) => break complaint,
+            Err(Hindrance::Script) => {
+                units.give(replay.database());
+                step_aside(server, link, replay)?;
             }
         }
     };
-    let outcome = replay.run_relayed(args, command, first_hash, before_release);
-    let Err(complaint) = outcome else { return };
     let name = String::from_utf8_lossy(args[0]);
     log::warn!(
         "== CRITICAL == This replica is sending an error to its primary: '{complaint}' after \
@@ -184,6 +195,26 @@ fn run(
     if server.config.propagation_error_behavior() != PropagationError::Ignore {
         end_server("What this replica has is not what its primary has.");
     }
+    Ok(())
+}
+
+/// Lets others go on, such as a script that has to end first. What was carried out is in the feed,
+/// so they may take the gate.
+fn step_aside(server: &Server, link: &Link, replay: &mut Replay) -> Result<(), GiveUp> {
+    replay.data.leave();
+    server.publish_feed();
+    std::thread::sleep(SCRIPT_PAUSE);
+    replay.look_around();
+    replay.data.enter();
+    check_link(link)
+}
+
+/// Whether what comes over the link is still to be carried out.
+fn check_link(link: &Link) -> Result<(), GiveUp> {
+    if link.is_over() {
+        return Err(GiveUp::because("the server has another part now".to_owned()));
+    }
+    Ok(())
 }
 
 /// The configuration has a replica end rather than differ from its primary.

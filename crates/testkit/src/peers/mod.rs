@@ -1,6 +1,8 @@
 //! Where the binaries lie: Bobbin in the build folder, the peers in the cache that
 //! `cargo xtask peers` fills.
 
+pub mod java;
+
 use std::path::{Path, PathBuf};
 
 /// `$BOBBIN_CACHE`, else `$XDG_CACHE_HOME/bobbin`, else `~/.cache/bobbin`.
@@ -27,6 +29,11 @@ pub fn python() -> PathBuf {
 /// The folder with Jedis and what it needs.
 pub fn jedis_libraries() -> PathBuf {
     cache_folder().join("jedis")
+}
+
+/// The program that uses go-redis; it need not exist.
+pub fn go_redis_failover() -> PathBuf {
+    cache_folder().join("go-redis/failover")
 }
 
 /// Bobbin's own server: `$BOBBIN_SERVER`, else the newest build, which need not exist.
