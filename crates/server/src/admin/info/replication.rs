@@ -24,8 +24,8 @@ pub(super) const REPLICATION: Section = Section {
         Lines::Written(good_replicas),
         Lines::Written(each_replica),
         Lines::Fields(&[
-            gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
-                replicas(s).iter().filter(|r| r.state() == ReplicaState::Waiting).count().into()
+            gauge("replicas_waiting_psync", Number, "Main connections that are awaited.", |s| {
+                Replication::of(s.server).awaited.count().into()
             }),
             label("master_failover_state", |s| {
                 Replication::of(s.server).failover_phase().name().into()
@@ -83,10 +83,11 @@ fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
         line(
             text,
             format_args!(
-                "slave{index}:ip={},port={},state={state},offset={},lag={lag_s},type=replica",
+                "slave{index}:ip={},port={},state={state},offset={},lag={lag_s},type={}",
                 replica.host(),
                 replica.port(),
                 replica.acked(),
+                replica.channel_name(),
             ),
         );
     }
