@@ -17,8 +17,12 @@ const PING_MS: i64 = 1_000;
 const RETRY_MS: i64 = 300;
 /// Bytes of the stream that are kept for replicas that come again.
 const BACKLOG: u64 = 500;
-const LIMITS: LinkLimits =
-    LinkLimits { bulk_len_max: 1000, command_len_max: 2000, transaction_len_max: 5000 };
+const LIMITS: LinkLimits = LinkLimits {
+    bulk_len_max: 1000,
+    command_len_max: 2000,
+    transaction_len_max: 5000,
+    gathered_len_max: 300,
+};
 
 pub struct Node {
     pub at: usize,
@@ -287,7 +291,7 @@ impl Node {
         loop {
             match session.machine.next_event()? {
                 LinkEvent::Nothing => return Ok(()),
-                LinkEvent::WillCopy => {}
+                LinkEvent::WillCopy | LinkEvent::WantsChannel => {}
                 LinkEvent::GoesOn { id } => {
                     if let Some(id) = id
                         && self.history.rename(parse(&id), self.offset())

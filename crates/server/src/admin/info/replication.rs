@@ -110,8 +110,9 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("master_sync_in_progress:{}", u8::from(is_syncing)));
     line(text, format_args!("slave_read_repl_offset:{offset}"));
     line(text, format_args!("slave_repl_offset:{offset}"));
-    line(text, format_args!("replicas_repl_buffer_size:0"));
-    line(text, format_args!("replicas_repl_buffer_peak:0"));
+    let (kept, peak) = link.sync.kept_bytes();
+    line(text, format_args!("replicas_repl_buffer_size:{kept}"));
+    line(text, format_args!("replicas_repl_buffer_peak:{peak}"));
     if is_syncing {
         let (total, read) = link.sync.bytes();
         let percent = if total > 0 { read as f64 * 100.0 / total as f64 } else { 0.0 };
