@@ -104,8 +104,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     }
     if feeder.replica.has(Capability::DUAL_CHANNEL) {
         log::info!(
-            "Replica {host} is capable of dual channel synchronization, and partial sync isn't \
-             possible. Full sync will continue with dedicated RDB channel."
+            "Dual channel replication: Replica {host} is capable of dual channel synchronization, and \
+             partial sync isn't possible. Full sync will continue with dedicated RDB channel."
         );
         call.reply.simple("DUALCHANNELSYNC");
         return Ok(());

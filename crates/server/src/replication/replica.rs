@@ -359,7 +359,8 @@ impl ReplicaFeeder {
         let mut stream = Some(stream);
         if self.replica.is_copy_channel() {
             log::info!(
-                "Sending to replica {} RDB end offset {offset} and client-id {client}",
+                "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
+                 {client}",
                 self.replica.host()
             );
             // As in Valkey -1 says that the stream itself will tell.

@@ -57,6 +57,8 @@ impl Session<'_> {
         log::info!("Full resync from primary: {id}:{offset}");
         self.link.sync.expect(length);
         Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
+        // One that is not here is not meant.
+        let database = database.filter(|&it| i64::from(it) < self.server.config.databases());
         let copy = Arriving { id, offset, database, length };
         let mode = self.server.config.repl_diskless_load();
         let is_straight = match mode {

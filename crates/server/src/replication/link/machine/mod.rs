@@ -75,11 +75,7 @@ pub enum LinkEvent<'a> {
     /// A copy of all keys begins. `history`: what it is part of, if the primary tells; `database`:
     /// what the stream behind it is about, if the primary tells that here; `length`: its bytes, if
     /// that is known.
-    CopyBegins {
-        history: Option<(String, u64)>,
-        database: Option<u32>,
-        length: Option<u64>,
-    },
+    CopyBegins { history: Option<(String, u64)>, database: Option<u32>, length: Option<u64> },
     /// Bytes of the copy.
     Copy(&'a [u8]),
     /// That was all of it. `loaded` has the stream begin.
