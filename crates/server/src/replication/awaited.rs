@@ -28,7 +28,7 @@ struct AwaitedStream {
 
 /// Why a stream is not kept any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Dropped {
+pub enum Dropped {
     /// The main connection has not come for so long (ms).
     TooLate(i64),
     /// Too many bytes wait for it.
@@ -48,7 +48,7 @@ impl Default for AwaitedStreams {
 
 impl AwaitedStreams {
     /// Keeps the stream for the replica that gets its copy by this client.
-    pub(super) fn keep(&self, copy_client: u64, stream: FeedReader) {
+    pub fn keep(&self, copy_client: u64, stream: FeedReader) {
         self.0.lock().streams.push(AwaitedStream { copy_client, stream, gone_ms: None });
     }
 
@@ -58,7 +58,7 @@ impl AwaitedStreams {
     }
 
     /// The main connection has come, and reads the stream itself; whether it was awaited.
-    pub(super) fn came(&self, copy_client: u64) -> bool {
+    pub fn came(&self, copy_client: u64) -> bool {
         let mut awaited = self.0.lock();
         let count = awaited.streams.len();
         awaited.streams.retain(|awaited| awaited.copy_client != copy_client);
@@ -66,7 +66,7 @@ impl AwaitedStreams {
     }
 
     /// The client that the copy went to has gone.
-    pub(super) fn copy_client_went(&self, copy_client: u64, now_ms: i64) {
+    pub fn copy_client_went(&self, copy_client: u64, now_ms: i64) {
         let mut awaited = self.0.lock();
         for awaited in &mut awaited.streams {
             if awaited.copy_client == copy_client {
@@ -83,7 +83,7 @@ impl AwaitedStreams {
 
     /// Drops the streams of those that have not come in time, or for which more than `bytes_max`
     /// bytes wait, up to this offset of the stream. Returns each client that had the copy.
-    pub(super) fn look(&self, now_ms: i64, end: u64, bytes_max: u64) -> Vec<(u64, Dropped)> {
+    pub fn look(&self, now_ms: i64, end: u64, bytes_max: u64) -> Vec<(u64, Dropped)> {
         let mut awaited = self.0.lock();
         let grace_ms = awaited.grace_ms;
         let reason = |awaited: &AwaitedStream| {
@@ -106,7 +106,7 @@ impl AwaitedStreams {
 
     /// Bytes up to this offset of the stream that wait for the replica that gets its copy by this
     /// client.
-    pub(super) fn waiting_bytes(&self, copy_client: u64, end: u64) -> u64 {
+    pub fn waiting_bytes(&self, copy_client: u64, end: u64) -> u64 {
         let awaited = self.0.lock();
         let its = awaited.streams.iter().find(|awaited| awaited.copy_client == copy_client);
         its.map_or(0, |awaited| end.saturating_sub(awaited.stream.offset()))
@@ -131,9 +131,10 @@ mod tests {
     /// A feed with so many bytes, and a stream from its beginning on.
     fn stream(feed: &Feed, bytes: usize) -> FeedReader {
         feed.begin(0);
+        let stream = feed.reader(0, None).expect("it is there");
         feed.append_relayed(&vec![b'x'; bytes]);
         feed.publish(0, |_| {});
-        feed.reader(0, None).expect("nothing was trimmed")
+        stream
     }
 
     #[test]
