@@ -227,15 +227,15 @@ fn copies_by_two(primary: &Server, replica: &Server, disturb: impl Fn(&Way, &Ser
     way
 }
 
-fn copies_undisturbed(primary: fn(&[&str]) -> Server, replica: fn(&[&str]) -> Server) {
-    let (primary, replica) = (start(primary), start(replica));
-    let way = copies_by_two(&primary, &replica, |_, _| {});
+fn copies_undisturbed(primary: fn(&[&str]) -> Server, replica: &Server) {
+    let primary = start(primary);
+    let way = copies_by_two(&primary, replica, |_, _| {});
     assert_eq!((primary.info("sync_full"), primary.info("sync_partial_ok")), one_each());
     assert_ne!(replica.info("replicas_repl_buffer_peak"), "0");
     // A broken connection is mended without a copy.
     way.cut(false);
     write(&primary, "fourth");
-    same(&primary, &replica);
+    same(&primary, replica);
     assert_eq!((primary.info("sync_full"), way.copies()), ("1".to_owned(), 1));
 }
 
@@ -256,19 +256,27 @@ fn copies_again(
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_goes_by_a_connection_of_its_own() {
-    copies_undisturbed(Server::bobbin, Server::bobbin);
+    std::thread::scope(|scope| {
+        for mode in ["disabled", "on-empty-db", "swapdb", "flush-before-load"] {
+            scope.spawn(move || {
+                let mode = ["--repl-diskless-load", mode];
+                let replica = Server::bobbin(&[&ARGUMENTS[..], &mode].concat());
+                copies_undisturbed(Server::bobbin, &replica);
+            });
+        }
+    });
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_takes_a_copy_by_a_connection_of_its_own() {
-    copies_undisturbed(Server::bobbin, Server::valkey);
+    copies_undisturbed(Server::bobbin, &start(Server::valkey));
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_of_valkey_comes_by_a_connection_of_its_own() {
-    copies_undisturbed(Server::valkey, Server::bobbin);
+    copies_undisturbed(Server::valkey, &start(Server::bobbin));
 }
 
 #[test]
@@ -278,9 +286,11 @@ fn a_copy_begins_anew_when_its_connection_breaks() {
         way.cut(true);
         until(|| way.copies() >= 2);
     };
-    copies_again(Server::bobbin, Server::bobbin, cut);
-    copies_again(Server::bobbin, Server::valkey, cut);
-    copies_again(Server::valkey, Server::bobbin, cut);
+    std::thread::scope(|scope| {
+        scope.spawn(move || copies_again(Server::bobbin, Server::bobbin, cut));
+        scope.spawn(move || copies_again(Server::bobbin, Server::valkey, cut));
+        scope.spawn(move || copies_again(Server::valkey, Server::bobbin, cut));
+    });
 }
 
 #[test]
@@ -290,8 +300,6 @@ fn a_copy_begins_anew_when_the_main_connection_breaks() {
         way.cut(false);
         until(|| way.copies() >= 2);
     };
-    copies_again(Server::bobbin, Server::bobbin, cut);
-    copies_again(Server::valkey, Server::bobbin, cut);
     // Valkey waits for the copy to go on before it gives it up.
     let cut_and_let_go = |way: &Way, replica: &Server| {
         way.cut(false);
@@ -299,7 +307,27 @@ fn a_copy_begins_anew_when_the_main_connection_breaks() {
         way.let_go();
         until(|| way.copies() >= 2);
     };
-    copies_again(Server::bobbin, Server::valkey, cut_and_let_go);
+    std::thread::scope(|scope| {
+        scope.spawn(move || copies_again(Server::bobbin, Server::bobbin, cut));
+        scope.spawn(move || copies_again(Server::valkey, Server::bobbin, cut));
+        scope.spawn(move || copies_again(Server::bobbin, Server::valkey, cut_and_let_go));
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_was_gathered_is_used_when_the_main_connection_breaks_while_the_copy_is_loaded() {
+    let (primary, replica) = (start(Server::bobbin), start(Server::bobbin));
+    // It takes a while to load, during which more comes.
+    replica.connect().say("CONFIG SET key-load-delay 3000");
+    let cut = |way: &Way, replica: &Server| {
+        way.let_go();
+        until(|| replica.info("loading") == "1");
+        way.cut(false);
+    };
+    let way = copies_by_two(&primary, &replica, cut);
+    let syncs = (primary.info("sync_full"), way.copies());
+    assert_eq!((syncs, primary.info("sync_partial_ok")), (("1".to_owned(), 1), "2".to_owned()));
 }
 
 #[test]

@@ -367,7 +367,8 @@ impl ReplicaFeeder {
             let database = transfer.database().map_or(-1, i64::from);
             output.push(format!("$ENDOFF:{offset} {id} {database} {client}\r\n").as_bytes());
             stream.take().into_iter().for_each(|it| self.replication().awaited.keep(client, it));
-        } else if !self.is_plain {
+        }
+        if !self.is_plain {
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         stream.take_if(|_| self.replica.copy_only.load(Ordering::Relaxed));

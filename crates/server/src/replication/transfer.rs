@@ -123,10 +123,12 @@ fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
 }
 
 impl Form {
-    /// A copy of a part is never a file, as in Valkey. One replica that wants a length makes the
-    /// copy of all of them a file.
+    /// A copy of a part, or for connections of its own, is never a file, as in Valkey. One replica
+    /// that wants a length makes the copy of all of them a file.
     fn of(server: &Server, wish: Wish, replicas: &[Arc<Replica>]) -> Self {
-        let is_direct = server.config.repl_diskless_sync() || wish.parts.is_filtered();
+        let is_direct = server.config.repl_diskless_sync()
+            || wish.parts.is_filtered()
+            || replicas.iter().all(|replica| replica.is_copy_channel());
         if !is_direct || !all_know_marks(replicas) {
             return Self::Sized;
         }
