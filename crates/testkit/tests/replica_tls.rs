@@ -20,31 +20,36 @@ fn tls_options(certificates: &Certificates) -> Vec<String> {
     options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-fn follows_with_tls(begin: fn(&[&str]) -> Server) {
+/// `channels`: whether copies come by connections of their own.
+fn follows_with_tls(begin: fn(&[&str]) -> Server, channels: &str) {
+    let two = ["--dual-channel-replication-enabled", channels];
     let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
-    let primary = TlsServer::start(begin, "server", &arguments);
+    let primary = TlsServer::start(begin, "server", &[&arguments[..], &two].concat());
     let mut client = primary.server.connect();
     for key in 0..500 {
         client.call(&["SET", &format!("key:{key}"), &"x".repeat(key)]).expect("it answers");
     }
     let options = tls_options(&primary.certificates);
-    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let options: Vec<_> = options.iter().map(String::as_str).chain(two).collect();
     let replica = start(&options);
     replica.follow(primary.port);
     primary.server.settle(&[&replica]);
+    let by_main = if channels == "yes" { 1 } else { 0 };
     primary.server.connect().say("SET later 1");
     primary.server.connect().say("CLIENT KILL TYPE replica");
     primary.server.connect().say("SET last 1");
     primary.server.settle(&[&replica]);
     until(|| primary.server.digest() == replica.digest());
-    assert_eq!(primary.server.info("sync_partial_ok"), "1");
+    assert_eq!(primary.server.info("sync_partial_ok"), (1 + by_main).to_string());
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_primary_is_followed_with_tls() {
-    follows_with_tls(Server::bobbin);
-    follows_with_tls(Server::valkey);
+    for channels in ["no", "yes"] {
+        follows_with_tls(Server::bobbin, channels);
+        follows_with_tls(Server::valkey, channels);
+    }
     let primary = TlsServer::start(Server::bobbin, "server", &[]);
     // One with another authority is not believed.
     let other = Certificates::create();

@@ -27,7 +27,6 @@ const DEFRAG: &str = "active defragmentation";
 const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
-const TWO_CHANNELS: &str = "copies over a connection of their own";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -418,7 +417,7 @@ options! {
         /// How a replica loads the first copy without a file.
         repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Full, flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
-        dual_channel_replication_enabled = yes_no(false) => Dormant(TWO_CHANNELS);
+        dual_channel_replication_enabled = yes_no(false) => Full;
         /// Seconds between a primary's pings.
         repl_ping_replica_period = integer(1, INT_MAX, 10) => Full, aliases "repl-ping-slave-period";
         /// Seconds of silence after which the other side counts as gone.

@@ -104,6 +104,14 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
         log_refusal(server, &host, call.args[1], first_byte);
     }
+    if feeder.replica.has(Capability::DUAL_CHANNEL) {
+        log::info!(
+            "Dual channel replication: Replica {host} is capable of dual channel synchronization, and \
+             partial sync isn't possible. Full sync will continue with dedicated RDB channel."
+        );
+        call.reply.simple("DUALCHANNELSYNC");
+        return Ok(());
+    }
     full_sync(call, false)
 }
 
@@ -242,6 +250,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                     b"eof" => Capability::EOF,
                     b"psync2" => Capability::PSYNC2,
                     b"rdb-channel-repl" => Capability::REDIS_CHANNEL,
+                    b"dual-channel" if offers_dual_channel(server) => Capability::DUAL_CHANNEL,
                     // What we do not know we do not send.
                     _ => 0,
                 };
@@ -254,13 +263,21 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 })?;
                 replica.version.store(version, Ordering::Relaxed);
             }
-            b"rdb-only" => {
-                let wanted = match number()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err("ERR value is out of range, value must between 0 and 1".into()),
-                };
-                replica.copy_only.store(wanted, Ordering::Relaxed);
+            b"rdb-only" => replica.copy_only.store(zero_or_one(number()?)?, Ordering::Relaxed),
+            b"rdb-channel" => {
+                let is_channel = zero_or_one(number()?)?;
+                // What has begun goes on as it began.
+                if !is_replica {
+                    replica.is_copy_channel.store(is_channel, Ordering::Relaxed);
+                }
+            }
+            b"set-rdb-client-id" => {
+                let id = number()?;
+                let client = u64::try_from(id).unwrap_or(0);
+                if !Replication::of(server).awaited.has(client) {
+                    return Err(Failure::format(format!("ERR Unrecognized RDB client id {id}")));
+                }
+                replica.copy_client.store(client, Ordering::Relaxed);
             }
             b"rdb-filter-only" => {
                 let parts =
@@ -299,6 +316,19 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.ok();
     Ok(())
+}
+
+/// Whether replicas get copies by a connection of their own, if they can.
+fn offers_dual_channel(server: &Server) -> bool {
+    server.config.dual_channel_replication_enabled() && server.config.repl_diskless_sync()
+}
+
+fn zero_or_one(number: i64) -> Result<bool, Failure> {
+    match number {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err("ERR value is out of range, value must between 0 and 1".into()),
+    }
 }
 
 /// A version of three numbers as one: `0x00MMmmpp`.

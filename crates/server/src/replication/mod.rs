@@ -5,6 +5,7 @@
 //! replica it follows a primary (`link`). The history of the stream (`engine/log/history`) says
 //! what both may go on with. `commands` has what replicas and administrators say.
 
+pub mod awaited;
 pub mod commands;
 mod copying;
 mod failover;
@@ -22,6 +23,7 @@ use std::sync::mpsc::channel;
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
+use self::awaited::{AwaitedStreams, Dropped};
 use self::failover::Failover;
 pub use self::failover::FailoverPhase;
 use self::link::Link;
@@ -29,7 +31,7 @@ use self::reception::Reception;
 use self::replica::{Capability, Replica, ReplicaState};
 use self::transfer::{Form, Transfer};
 use self::wish::Dialect;
-use crate::config::OptionId;
+use crate::config::{ClientClass, OptionId};
 use crate::engine::blocking::{self, Waiter};
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
@@ -46,6 +48,8 @@ pub struct Replication {
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// What became of copies.
     reception: Reception,
+    /// Streams for main connections that have not come.
+    pub awaited: AwaitedStreams,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
     link: Mutex<Option<Arc<Link>>>,
     /// When to look at the clock again (Unix ms).
@@ -122,6 +126,7 @@ impl Default for Replication {
         Self {
             replicas: Mutex::default(),
             reception: Reception::default(),
+            awaited: AwaitedStreams::default(),
             link: Mutex::default(),
             due_ms: AtomicI64::new(0),
             pinged_ms: AtomicI64::new(i64::MAX),
@@ -378,9 +383,10 @@ impl Replication {
         self.follow_count(server);
         self.answer_waits(server);
         self.look_at_failover(server, data);
+        self.drop_awaited(server, now_ms);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
-            if is_primary {
+            if is_primary && self.awaited.count() == 0 {
                 self.forget_backlog(server, data);
             }
             return;
@@ -399,6 +405,32 @@ impl Replication {
                 self.copy_or_refuse(server, data, &waiting);
             }
             data.release();
+        }
+    }
+
+    /// Whether this client is a replica that is sent something.
+    fn is_fed(&self, client: u64) -> bool {
+        self.replicas.lock().iter().any(|replica| replica.client.id == client)
+    }
+
+    /// Main connections that do not come are not awaited for ever.
+    fn drop_awaited(&self, server: &Server, now_ms: i64) {
+        let hard_max = match server.config.output_limit(ClientClass::Replica).hard_bytes {
+            0 => u64::MAX,
+            hard => hard.max(server.config.repl_backlog_size()),
+        };
+        for (client, why) in self.awaited.look(now_ms, server.feed.published(), hard_max) {
+            match why {
+                Dropped::TooLate(late_ms) => log::info!(
+                    "Replica main channel failed to establish PSYNC within the grace period ({} \
+                     seconds). Freeing RDB client {client}.",
+                    late_ms / 1000
+                ),
+                Dropped::TooMuch => log::warn!(
+                    "The stream is not kept any more for the replica whose rdb channel was client \
+                     {client}: more waits for it than client-output-buffer-limit allows"
+                ),
+            }
         }
     }
 
@@ -464,6 +496,8 @@ impl Replication {
     fn dialect(&self, replica: &Replica, now_ms: i64) -> Option<Dialect> {
         let version = replica.version.load(Ordering::Relaxed);
         match Dialect::of(version, replica.has(Capability::REDIS_CHANNEL)) {
+            // Those before 9.1.2 do not say what they are by this connection.
+            Dialect::Silent if replica.is_copy_channel() => Some(Dialect::Valkey8),
             // A tool keeps the copy, for servers like this one.
             Dialect::Silent if replica.copy_only.load(Ordering::Relaxed) => Some(Dialect::Valkey9),
             // It serves nobody: it is a tool that looks at the stream.
@@ -492,11 +526,12 @@ impl Replication {
         let transfer = Arc::new(Transfer::new(server, replicas));
         let database = if self.link().is_some() {
             // All that is carried out is in the stream, and nothing else.
-            transfer.begin(server.feed.end_offset());
-            Some(server.feed.relayed_database())
+            let database = Some(server.feed.relayed_database());
+            transfer.begin(server.feed.end_offset(), database);
+            database
         } else {
             let spliced = Arc::clone(&transfer);
-            aof::splice_feed(server, move |offset| spliced.begin(offset))?;
+            aof::splice_feed(server, move |offset| spliced.begin(offset, None))?;
             None
         };
         let parts = transfer.wish().parts;
@@ -506,7 +541,9 @@ impl Replication {
             Form::Marked(_) => "replicas sockets",
             Form::Sized => "disk",
         };
-        log::info!("Starting BGSAVE for SYNC with target: {target} using: normal sync");
+        let is_dual = replicas.iter().any(|replica| replica.is_copy_channel());
+        let how = if is_dual { "dual-channel" } else { "normal sync" };
+        log::info!("Starting BGSAVE for SYNC with target: {target} using: {how}");
         for replica in replicas {
             replica.receive(&transfer);
             feeder::wake(server, &replica.client);

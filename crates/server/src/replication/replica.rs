@@ -30,6 +30,11 @@ pub struct Replica {
     wish: Mutex<Wish>,
     /// It wants the copy, and not the stream that follows.
     pub copy_only: AtomicBool,
+    /// This connection is for the copy alone: the replica has a main one beside it.
+    pub is_copy_channel: AtomicBool,
+    /// This is the main connection of the replica that gets its copy by that client; 0: it has no
+    /// other.
+    pub copy_client: AtomicU64,
     /// The offset up to which it has the stream.
     acked: AtomicU64,
     /// How often it said so.
@@ -58,6 +63,8 @@ pub enum ReplicaState {
     Receives,
     /// It gets the copy, which was made before.
     ReceivesFile,
+    /// It gets the stream, and its copy by another connection.
+    Gathers,
     /// It was sent the copy, and has not said that it has it.
     Loads,
     /// It gets the stream.
@@ -70,6 +77,7 @@ impl ReplicaState {
         match self {
             Self::Greets | Self::Waiting | Self::Receives => "wait_bgsave",
             Self::ReceivesFile => "send_bulk",
+            Self::Gathers => "bg_transfer",
             Self::Loads | Self::Online => "online",
         }
     }
@@ -85,6 +93,8 @@ impl Capability {
     /// The channel for copies that Redis has since version 8. It is not used, but tells what the
     /// replica is.
     pub const REDIS_CHANNEL: u32 = 1 << 2;
+    /// A copy by a connection of its own, while the stream comes by the main one.
+    pub const DUAL_CHANNEL: u32 = 1 << 3;
 }
 
 /// What feeds a replica's connection.
@@ -140,6 +150,8 @@ impl Replica {
             capabilities: AtomicU32::new(0),
             wish: Mutex::default(),
             copy_only: AtomicBool::new(false),
+            is_copy_channel: AtomicBool::new(false),
+            copy_client: AtomicU64::new(0),
             acked: AtomicU64::new(0),
             acks: AtomicU64::new(0),
             acked_on_disk: AtomicU64::new(0),
@@ -156,7 +168,8 @@ impl Replica {
             1 => ReplicaState::Waiting,
             2 => ReplicaState::Receives,
             3 => ReplicaState::ReceivesFile,
-            4 => ReplicaState::Loads,
+            4 => ReplicaState::Gathers,
+            5 => ReplicaState::Loads,
             _ => ReplicaState::Online,
         }
     }
@@ -211,6 +224,26 @@ impl Replica {
         }
         self.acked_ms.store(now_ms, Ordering::Relaxed);
         self.acks.fetch_add(1, Ordering::SeqCst);
+        if self.state() == ReplicaState::Gathers {
+            log::info!("Synchronization with replica {} succeeded", self.host());
+            self.set_state(ReplicaState::Online);
+        }
+    }
+
+    /// Which of the replica's connections this is, as Valkey names them.
+    pub fn channel_name(&self) -> &'static str {
+        if self.is_copy_channel() {
+            "rdb-channel"
+        } else if self.state() == ReplicaState::Gathers {
+            "main-channel"
+        } else {
+            "replica"
+        }
+    }
+
+    /// Whether this connection is for the copy alone.
+    pub fn is_copy_channel(&self) -> bool {
+        self.is_copy_channel.load(Ordering::Relaxed)
     }
 
     /// Whether it says that it understands something.
@@ -268,11 +301,22 @@ impl ReplicaFeeder {
         self.become_replica(now_ms, ReplicaState::Waiting);
     }
 
-    /// The client becomes a replica that goes on where it was.
+    /// The client becomes a replica that goes on where it was, or where the copy ends that it gets
+    /// by another connection.
     pub fn go_on(&mut self, stream: FeedReader, now_ms: i64) {
-        self.replica.acked.store(stream.offset(), Ordering::SeqCst);
+        let copy_client = self.replica.copy_client.load(Ordering::Relaxed);
+        let state = if copy_client != 0 && self.replication().awaited.came(copy_client) {
+            ReplicaState::Gathers
+        } else {
+            self.replica.acked.store(stream.offset(), Ordering::SeqCst);
+            ReplicaState::Online
+        };
         self.source = Source::Stream(stream);
-        self.become_replica(now_ms, ReplicaState::Online);
+        self.become_replica(now_ms, state);
+    }
+
+    fn replication(&self) -> &'static Replication {
+        Replication::of(self.server)
     }
 
     fn become_replica(&self, now_ms: i64, state: ReplicaState) {
@@ -281,7 +325,7 @@ impl ReplicaFeeder {
         replica.acked_ms.store(now_ms, Ordering::Relaxed);
         replica.set_state(state);
         replica.client.flag(ClientFlag::REPLICA, true);
-        Replication::of(self.server).add(replica);
+        self.replication().add(replica);
     }
 
     /// Empty lines tell a replica that waits that its primary is alive.
@@ -311,11 +355,23 @@ impl ReplicaFeeder {
         let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
             return Feeding::GoesOn;
         };
+        let (id, client) = (self.server.feed.id(), self.replica.client.id);
+        let mut stream = Some(stream);
+        if self.replica.is_copy_channel() {
+            log::info!(
+                "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
+                 {client}",
+                self.replica.host()
+            );
+            // As in Valkey -1 says that the stream itself will tell.
+            let database = transfer.database().map_or(-1, i64::from);
+            output.push(format!("$ENDOFF:{offset} {id} {database} {client}\r\n").as_bytes());
+            stream.take().into_iter().for_each(|it| self.replication().awaited.keep(client, it));
+        }
         if !self.is_plain {
-            let id = self.server.feed.id();
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
-        let stream = (!self.replica.copy_only.load(Ordering::Relaxed)).then_some(stream);
+        stream.take_if(|_| self.replica.copy_only.load(Ordering::Relaxed));
         self.source = Source::Copy { transfer, has_header: false, sent: 0, stream };
         Feeding::GoesOn
     }
@@ -412,12 +468,22 @@ impl ReplicaFeeder {
         };
         if self.untold.is_some_and(|acks| self.replica.acks() != acks) {
             self.untold = None;
-            Replication::of(self.server).reception.was_taken(&self.replica);
+            self.replication().reception.was_taken(&self.replica);
         }
         if let Source::Stream(stream) = &self.source {
             self.server.feed.read(stream, bytes_max as u64, |bytes| output.push_shared(bytes));
         }
         Feeding::GoesOn
+    }
+
+    /// Notes when it said something last: while it loads it sends empty lines. `is_excused`: it
+    /// need not now.
+    fn note_heard(&mut self, now_ms: i64, is_excused: bool) {
+        let heard = self.replica.client.net_input_bytes.get();
+        if is_excused || heard != self.heard {
+            self.heard = heard;
+            self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+        }
     }
 
     /// Whether it has taken nothing, or said nothing, for longer than it may.
@@ -426,14 +492,16 @@ impl ReplicaFeeder {
             Source::Stream(_) | Source::Loads { .. } if self.is_plain => {
                 (self.moved_ms, "streaming sync")
             }
-            Source::Stream(_) => (self.replica.acked_ms(), "streaming sync"),
-            Source::Loads { .. } => {
-                // While it loads it sends empty lines.
-                let heard = self.replica.client.net_input_bytes.get();
-                if heard != self.heard {
-                    self.heard = heard;
-                    self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+            Source::Stream(_) => {
+                if self.replica.state() == ReplicaState::Gathers {
+                    // Before it has its copy it need not say anything, or take anything.
+                    let copy_client = self.replica.copy_client.load(Ordering::Relaxed);
+                    self.note_heard(now_ms, self.replication().is_fed(copy_client));
                 }
+                (self.replica.acked_ms(), "streaming sync")
+            }
+            Source::Loads { .. } => {
+                self.note_heard(now_ms, false);
                 (self.replica.acked_ms(), "streaming sync")
             }
             Source::Nothing | Source::Copy { .. } | Source::End => (self.moved_ms, "full sync"),
@@ -468,13 +536,15 @@ impl Feeder for ReplicaFeeder {
     }
 
     fn waiting_bytes(&self) -> u64 {
+        let end = self.server.feed.published();
         match &self.source {
+            Source::Copy { stream: None, .. } | Source::End if self.replica.is_copy_channel() => {
+                self.replication().awaited.waiting_bytes(self.replica.client.id, end)
+            }
             Source::Nothing | Source::End | Source::Copy { stream: None, .. } => 0,
             Source::Copy { stream: Some(stream), .. }
             | Source::Loads { stream, .. }
-            | Source::Stream(stream) => {
-                self.server.feed.published().saturating_sub(stream.offset())
-            }
+            | Source::Stream(stream) => end.saturating_sub(stream.offset()),
         }
     }
 }
@@ -487,11 +557,20 @@ impl Drop for ReplicaFeeder {
         }
         if self.untold.is_some_and(|acks| acks == replica.acks()) && !self.is_plain {
             let now_ms = self.server.clock.now_ms();
-            Replication::of(self.server).reception.was_in_vain(replica, now_ms);
+            self.replication().reception.was_in_vain(replica, now_ms);
+        }
+        if replica.is_copy_channel() {
+            let now_ms = self.server.clock.now_ms();
+            self.replication().awaited.copy_client_went(replica.client.id, now_ms);
         }
         if replica.state() != ReplicaState::Greets {
-            log::info!("Connection with replica {} lost.", replica.host());
-            Replication::of(self.server).remove(self.server, replica);
+            let (host, is_copy_channel) = (replica.host(), replica.is_copy_channel());
+            if is_copy_channel {
+                log::info!("Dual channel replication: Replica {host} rdb channel disconnected.");
+            } else {
+                log::info!("Connection with replica {host} lost.");
+            }
+            self.replication().remove(self.server, replica);
         }
     }
 }

@@ -48,6 +48,8 @@ struct State {
     len: Option<u64>,
     /// Where the stream goes on from the cut.
     offset: Option<u64>,
+    /// What the stream is about there, if it does not say that itself.
+    database: Option<u32>,
     /// The stream from there on, kept until all readers have begun.
     stream: Option<FeedReader>,
     /// How it ended.
@@ -121,10 +123,12 @@ fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
 }
 
 impl Form {
-    /// A copy of a part is never a file, as in Valkey. One replica that wants a length makes the
-    /// copy of all of them a file.
+    /// A copy of a part, or for connections of its own, is never a file, as in Valkey. One replica
+    /// that wants a length makes the copy of all of them a file.
     fn of(server: &Server, wish: Wish, replicas: &[Arc<Replica>]) -> Self {
-        let is_direct = server.config.repl_diskless_sync() || wish.parts.is_filtered();
+        let is_direct = server.config.repl_diskless_sync()
+            || wish.parts.is_filtered()
+            || replicas.iter().all(|replica| replica.is_copy_channel());
         if !is_direct || !all_know_marks(replicas) {
             return Self::Sized;
         }
@@ -146,6 +150,7 @@ impl Transfer {
             end: 0,
             len: None,
             offset: None,
+            database: None,
             stream: None,
             outcome: None,
             readers: replicas.iter().map(reader).collect(),
@@ -167,17 +172,24 @@ impl Transfer {
         self.server
     }
 
-    /// The stream goes on from the cut at this offset.
-    pub(super) fn begin(&self, offset: u64) {
+    /// The stream goes on from the cut at this offset. `database`: what it is about there, if it
+    /// does not say that itself.
+    pub(super) fn begin(&self, offset: u64, database: Option<u32>) {
         let stream = self.server.feed.reader(offset, None);
         let mut state = self.state.lock();
         if stream.is_none() {
             state.outcome = Some(false);
         }
         state.offset = Some(offset);
+        state.database = database;
         state.stream = stream;
         drop(state);
         self.wake_readers();
+    }
+
+    /// What the stream is about at the cut, if it does not say that itself.
+    pub(super) fn database(&self) -> Option<u32> {
+        self.state.lock().database
     }
 
     /// A reader begins: where the stream goes on, and the stream. `None`: that is not known yet.

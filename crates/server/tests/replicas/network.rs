@@ -50,8 +50,9 @@ impl Network {
         self.connections.keys().copied().collect()
     }
 
-    pub fn node(&self, id: u32, end: usize) -> usize {
-        self.connections[&id].nodes[end]
+    /// The node at an end of a connection, if that is there.
+    pub fn node(&self, id: u32, end: usize) -> Option<usize> {
+        self.connections.get(&id).map(|connection| connection.nodes[end])
     }
 
     /// How much may be sent from an end.

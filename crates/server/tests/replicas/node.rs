@@ -4,6 +4,7 @@ use bobbin_resp::{Limits, Parser, SharedSlice, Step};
 use bobbin_server::engine::log::Feed;
 use bobbin_server::engine::log::feed::FeedReader;
 use bobbin_server::engine::log::history::{History, HistoryId};
+use bobbin_server::replication::awaited::AwaitedStreams;
 use bobbin_server::replication::link::handshake::Introduction;
 use bobbin_server::replication::link::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 
@@ -17,8 +18,12 @@ const PING_MS: i64 = 1_000;
 const RETRY_MS: i64 = 300;
 /// Bytes of the stream that are kept for replicas that come again.
 const BACKLOG: u64 = 500;
-const LIMITS: LinkLimits =
-    LinkLimits { bulk_len_max: 1000, command_len_max: 2000, transaction_len_max: 5000 };
+const LIMITS: LinkLimits = LinkLimits {
+    bulk_len_max: 1000,
+    command_len_max: 2000,
+    transaction_len_max: 5000,
+    gathered_len_max: 300,
+};
 
 pub struct Node {
     pub at: usize,
@@ -29,12 +34,15 @@ pub struct Node {
     /// The primary that it follows.
     pub uplink: Option<Uplink>,
     pub replicas: Vec<Replica>,
+    /// Streams behind copies, for main connections that have not come.
+    awaited: AwaitedStreams,
     /// Counts the parts that it was given.
     pub part: u64,
     ping_ms: i64,
     record: u64,
-    /// How often it took a copy, and went on without one.
+    /// How often it took a copy, how often by a connection of its own, and went on without one.
     pub copies: u64,
+    pub copies_apart: u64,
     pub resumptions: u64,
 }
 
@@ -47,6 +55,9 @@ pub struct Uplink {
 
 struct Session {
     connection: u32,
+    /// The connection that a copy comes by, if it is another one.
+    copy_connection: Option<u32>,
+    wants_channel: bool,
     machine: LinkMachine,
     history: Option<(String, u64)>,
     copy: Vec<u8>,
@@ -56,6 +67,12 @@ struct Session {
 
 /// A primary's side.
 pub struct Replica {
+    /// It can take a copy by a connection of its own.
+    is_capable: bool,
+    /// It is such a connection.
+    is_copy_channel: bool,
+    /// The connection that its copy goes by.
+    copy_client: Option<u32>,
     /// Which node it is, and in which of its parts.
     pub node: (usize, u64),
     connection: u32,
@@ -71,8 +88,13 @@ pub struct Replica {
 
 enum Source {
     Nothing,
-    Copy { bytes: Vec<u8>, stream: FeedReader },
+    /// `stream`: it is the main connection, too.
+    Copy {
+        bytes: Vec<u8>,
+        stream: Option<FeedReader>,
+    },
     Stream(FeedReader),
+    End,
 }
 
 /// What a node did to what it has.
@@ -96,10 +118,12 @@ impl Node {
             feed,
             uplink: None,
             replicas: Vec::new(),
+            awaited: AwaitedStreams::default(),
             part: 0,
             ping_ms: 0,
             record: 0,
             copies: 0,
+            copies_apart: 0,
             resumptions: 0,
         }
     }
@@ -164,6 +188,7 @@ impl Node {
             && let Some(session) = uplink.session.take()
         {
             network.close(session.connection, CALLER);
+            session.copy_connection.into_iter().for_each(|id| network.close(id, CALLER));
         }
     }
 
@@ -175,6 +200,9 @@ impl Node {
 
     pub fn accept(&mut self, node: (usize, u64), connection: u32, now_ms: i64) {
         self.replicas.push(Replica {
+            is_capable: false,
+            is_copy_channel: false,
+            copy_client: None,
             node,
             connection,
             input: Vec::new(),
@@ -197,26 +225,40 @@ impl Node {
 
     /// Does what is due. Returns the primary that it wants to be connected with.
     pub fn tick(&mut self, network: &mut Network, now_ms: i64) -> Option<usize> {
+        self.excuse(now_ms);
+        self.awaited.look(now_ms, self.feed.published(), u64::MAX);
         let timed_out = |replica: &Replica| now_ms - replica.acked_ms > TIMEOUT_MS;
         for replica in self.replicas.extract_if(.., |replica| timed_out(replica)) {
             network.close(replica.connection, CALLED);
+            self.awaited.copy_client_went(replica.connection.into(), now_ms);
         }
-        self.feed_replicas(network);
+        self.feed_replicas(network, now_ms);
         let offset = self.offset();
         let uplink = self.uplink.as_mut()?;
         let Some(session) = &mut uplink.session else {
             return (now_ms >= uplink.retry_ms).then_some(uplink.primary);
         };
+        if session.wants_channel {
+            return Some(uplink.primary);
+        }
         if session.machine.wants_ack(now_ms) {
             session.machine.acknowledge(offset, None, now_ms);
         }
-        let connection = session.connection;
-        network.send(connection, CALLER, session.machine.output());
-        session.machine.output().clear();
+        session.send(network);
         if session.machine.check_time(now_ms, TIMEOUT_MS).is_err() {
             self.lose(network, now_ms);
         }
         None
+    }
+
+    /// Replicas need not say anything as long as copies go to them.
+    fn excuse(&mut self, now_ms: i64) {
+        let copied_to: Vec<_> = self.replicas.iter().map(|replica| replica.connection).collect();
+        for replica in &mut self.replicas {
+            if !replica.has_acked && replica.copy_client.is_some_and(|id| copied_to.contains(&id)) {
+                replica.acked_ms = now_ms;
+            }
+        }
     }
 
     fn lose(&mut self, network: &mut Network, now_ms: i64) {
@@ -229,16 +271,31 @@ impl Node {
     /// It is connected with its primary.
     pub fn connected(&mut self, connection: u32, now_ms: i64) {
         let position = Some((self.history.id.to_string(), self.offset()));
-        let introduction = Introduction { position, ..Introduction::default() };
+        let introduction =
+            Introduction { position, takes_dual_channel: true, ..Introduction::default() };
         let uplink = self.uplink.as_mut().expect("it is a replica");
+        if let Some(session) = &mut uplink.session {
+            session.copy_connection = Some(connection);
+            session.wants_channel = false;
+            session.machine.channel_opened(now_ms);
+            return;
+        }
         uplink.session = Some(Session {
             connection,
+            copy_connection: None,
+            wants_channel: false,
             machine: LinkMachine::new(introduction, LIMITS, now_ms),
             history: None,
             copy: Vec::new(),
             in_transaction: false,
             is_up: false,
         });
+    }
+
+    /// Whether it takes what arrives by a connection.
+    pub fn takes(&self, connection: u32) -> bool {
+        let session = self.uplink.as_ref().and_then(|uplink| uplink.session.as_ref());
+        session.is_none_or(|it| it.connection != connection || it.machine.has_room())
     }
 
     /// Something arrives from the primary.
@@ -251,22 +308,34 @@ impl Node {
     ) -> Vec<Deed> {
         let mut deeds = Vec::new();
         let Some(uplink) = &mut self.uplink else { return deeds };
-        let Some(mut session) = uplink.session.take_if(|s| s.connection == connection) else {
+        let is_its = |session: &mut Session| {
+            session.connection == connection || session.copy_connection == Some(connection)
+        };
+        let Some(mut session) = uplink.session.take_if(is_its) else {
             return deeds;
         };
         let Arrival::Bytes(bytes) = arrival else {
+            // A copy that is whole may end.
+            let is_over =
+                session.connection != connection && session.machine.copy_channel().is_none();
             uplink.session = Some(session);
-            self.lose(network, now_ms);
+            if !is_over {
+                self.lose(network, now_ms);
+            }
             return deeds;
         };
-        session.machine.room(bytes.len())[..bytes.len()].copy_from_slice(&bytes);
-        session.machine.received(bytes.len(), now_ms);
+        if session.connection == connection {
+            session.machine.room(bytes.len())[..bytes.len()].copy_from_slice(&bytes);
+            session.machine.received(bytes.len(), now_ms);
+        } else if let Some(channel) = session.machine.copy_channel() {
+            channel.room(bytes.len())[..bytes.len()].copy_from_slice(&bytes);
+            channel.received(bytes.len(), now_ms);
+        }
         let looked = self.look(network, &mut session, &mut deeds, now_ms);
         if session.machine.wants_ack(now_ms) {
             session.machine.acknowledge(self.offset(), None, now_ms);
         }
-        network.send(connection, CALLER, session.machine.output());
-        session.machine.output().clear();
+        session.send(network);
         if let Some(uplink) = &mut self.uplink {
             uplink.session = Some(session);
         }
@@ -288,6 +357,7 @@ impl Node {
             match session.machine.next_event()? {
                 LinkEvent::Nothing => return Ok(()),
                 LinkEvent::WillCopy => {}
+                LinkEvent::WantsChannel => session.wants_channel = true,
                 LinkEvent::GoesOn { id } => {
                     if let Some(id) = id
                         && self.history.rename(parse(&id), self.offset())
@@ -310,6 +380,10 @@ impl Node {
                     session.machine.loaded(now_ms);
                     session.is_up = true;
                     self.copies += 1;
+                    if let Some(connection) = session.copy_connection.take() {
+                        network.close(connection, CALLER);
+                        self.copies_apart += 1;
+                    }
                     deeds.push(Deed::Copied);
                 }
                 LinkEvent::Commands(commands) => {
@@ -342,6 +416,7 @@ impl Node {
         arrival: Arrival,
         now_ms: i64,
         mark: Option<String>,
+        apart: bool,
     ) {
         let Some(at) = self.replicas.iter().position(|r| r.connection == connection) else {
             return;
@@ -349,55 +424,87 @@ impl Node {
         let Arrival::Bytes(bytes) = arrival else {
             network.close(connection, CALLED);
             self.replicas.remove(at);
+            self.awaited.copy_client_went(connection.into(), now_ms);
             return;
         };
         self.replicas[at].input.extend_from_slice(&bytes);
         while let Some(words) = next_command(&mut self.replicas[at].input) {
-            let answer = self.answer(at, &words, now_ms, mark.as_deref());
+            let answer = self.answer(at, &words, now_ms, mark.as_deref(), apart);
             network.send(connection, CALLED, &answer);
         }
-        self.feed_replicas(network);
+        self.feed_replicas(network, now_ms);
     }
 
-    fn answer(&mut self, at: usize, words: &[String], now_ms: i64, mark: Option<&str>) -> Vec<u8> {
+    fn answer(
+        &mut self,
+        at: usize,
+        words: &[String],
+        now_ms: i64,
+        mark: Option<&str>,
+        apart: bool,
+    ) -> Vec<u8> {
         let replica = &mut self.replicas[at];
         replica.acked_ms = now_ms;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[..] {
-            ["PING"] => b"+PONG\r\n".to_vec(),
+            ["PING"] => return b"+PONG\r\n".to_vec(),
             ["REPLCONF", "ACK", offset, ..] => {
                 replica.acked = replica.acked.max(offset.parse().expect("a number"));
                 replica.has_acked = true;
-                Vec::new()
+                return Vec::new();
             }
-            ["REPLCONF", ..] => b"+OK\r\n".to_vec(),
+            ["REPLCONF", "set-rdb-client-id", client] => {
+                let client: u32 = client.parse().expect("a number");
+                if !self.awaited.has(client.into()) {
+                    return b"-ERR Unrecognized RDB client id\r\n".to_vec();
+                }
+                replica.copy_client = Some(client);
+                return b"+OK\r\n".to_vec();
+            }
+            ["REPLCONF", ref options @ ..] => {
+                replica.is_capable |= options.contains(&"dual-channel");
+                replica.is_copy_channel |= options.contains(&"rdb-channel");
+                return b"+OK\r\n".to_vec();
+            }
             ["PSYNC", id, first] => {
                 let offset = first.parse::<u64>().expect("a number") - 1;
                 let is_ours = self.history.holds(id.as_bytes(), offset);
                 let stream = is_ours.then(|| self.feed.reader(offset, None)).flatten();
                 if let Some(stream) = stream {
                     replica.source = Source::Stream(stream);
-                    replica.has_acked = true;
+                    let client = replica.copy_client;
+                    replica.has_acked = !client.is_some_and(|id| self.awaited.came(id.into()));
                     return format!("+CONTINUE {}\r\n", self.history.id).into_bytes();
                 }
-                let offset = self.feed.end_offset();
-                let stream = self.feed.reader(offset, None).expect("the stream is there");
-                let header = match mark {
-                    Some(mark) => format!("$EOF:{mark}"),
-                    None => format!("${}", self.data.len()),
-                };
-                let id = self.history.id;
-                let head = format!("+FULLRESYNC {id} {offset}\r\n\n{header}\r\n");
-                let bytes = [head.as_bytes(), &self.data, mark.unwrap_or("").as_bytes()].concat();
-                replica.source = Source::Copy { bytes, stream };
-                Vec::new()
+                if replica.is_capable && apart {
+                    return b"+DUALCHANNELSYNC\r\n".to_vec();
+                }
             }
+            ["SYNC"] => {}
             _ => panic!("{words:?}"),
         }
+        let offset = self.feed.end_offset();
+        let mut stream = self.feed.reader(offset, None);
+        let (id, connection) = (self.history.id, replica.connection);
+        let head = if replica.is_copy_channel {
+            let stream = stream.take().expect("the stream is there");
+            self.awaited.keep(connection.into(), stream);
+            format!("$ENDOFF:{offset} {id} -1 {connection}")
+        } else {
+            format!("+FULLRESYNC {id} {offset}")
+        };
+        let header = match mark {
+            Some(mark) => format!("$EOF:{mark}"),
+            None => format!("${}", self.data.len()),
+        };
+        let head = format!("\n{head}\r\n\n{header}\r\n");
+        let bytes = [head.as_bytes(), &self.data, mark.unwrap_or("").as_bytes()].concat();
+        replica.source = Source::Copy { bytes, stream };
+        Vec::new()
     }
 
     /// Sends replicas what there is room for.
-    pub fn feed_replicas(&mut self, network: &mut Network) {
+    pub fn feed_replicas(&mut self, network: &mut Network, now_ms: i64) {
         for replica in &mut self.replicas {
             let room = network.room(replica.connection, CALLED);
             replica.source = match std::mem::replace(&mut replica.source, Source::Nothing) {
@@ -406,9 +513,12 @@ impl Node {
                     let len = room.min(bytes.len());
                     network.send(replica.connection, CALLED, &bytes[..len]);
                     bytes.drain(..len);
-                    match bytes.is_empty() && replica.has_acked {
-                        true => Source::Stream(stream),
-                        false => Source::Copy { bytes, stream },
+                    match stream {
+                        None if bytes.is_empty() => Source::End,
+                        Some(stream) if bytes.is_empty() && replica.has_acked => {
+                            Source::Stream(stream)
+                        }
+                        stream => Source::Copy { bytes, stream },
                     }
                 }
                 Source::Stream(stream) => {
@@ -421,7 +531,13 @@ impl Node {
                     }
                     Source::Stream(stream)
                 }
+                Source::End => Source::End,
             };
+        }
+        let is_over = |replica: &mut Replica| matches!(replica.source, Source::End);
+        for replica in self.replicas.extract_if(.., is_over) {
+            network.close(replica.connection, CALLED);
+            self.awaited.copy_client_went(replica.connection.into(), now_ms);
         }
     }
 
@@ -431,6 +547,19 @@ impl Node {
             matches!(replica.source, Source::Stream(_)) && replica.acked >= offset
         };
         self.replicas.iter().filter(has).map(|replica| replica.node).collect()
+    }
+}
+
+impl Session {
+    fn send(&mut self, network: &mut Network) {
+        network.send(self.connection, CALLER, self.machine.output());
+        self.machine.output().clear();
+        if let (Some(connection), Some(channel)) =
+            (self.copy_connection, self.machine.copy_channel())
+        {
+            network.send(connection, CALLER, channel.output());
+            channel.output().clear();
+        }
     }
 }
 

@@ -41,6 +41,7 @@ struct Confirmed {
 #[derive(Default, Debug)]
 pub struct Counts {
     copies: u64,
+    copies_apart: u64,
     resumptions: u64,
     confirmed: u64,
     failovers: u64,
@@ -50,6 +51,7 @@ pub struct Counts {
 impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.copies += other.copies;
+        self.copies_apart += other.copies_apart;
         self.resumptions += other.resumptions;
         self.confirmed += other.confirmed;
         self.failovers += other.failovers;
@@ -58,7 +60,11 @@ impl Counts {
 
     /// Whether enough happened for anything to have been shown.
     pub const fn is_telling(&self) -> bool {
-        self.copies > 100 && self.resumptions > 100 && self.failovers > 20 && self.rescued > 20
+        self.copies > 100
+            && self.copies_apart > 100
+            && self.resumptions > 100
+            && self.failovers > 20
+            && self.rescued > 20
     }
 }
 
@@ -113,6 +119,7 @@ impl Stage {
         self.calm_down();
         for node in &self.nodes {
             self.counts.copies += node.copies;
+            self.counts.copies_apart += node.copies_apart;
             self.counts.resumptions += node.resumptions;
         }
     }
@@ -217,12 +224,16 @@ impl Stage {
     }
 
     fn deliver(&mut self, id: u32, end: usize, max: usize) {
+        let Some(at) = self.network.node(id, end) else { return };
+        if end == CALLER && !self.nodes[at].takes(id) {
+            return;
+        }
         let Some(arrival) = self.network.take(id, end, max) else { return };
-        let at = self.network.node(id, end);
         if end == CALLED {
             let mark = (self.random.below(2) == 0).then(|| format!("{:040x}", self.random.next()));
+            let apart = self.random.below(2) == 0;
             let (network, now_ms) = (&mut self.network, self.now_ms);
-            self.nodes[at].hear_replica(network, id, arrival, now_ms, mark);
+            self.nodes[at].hear_replica(network, id, arrival, now_ms, mark, apart);
             return;
         }
         let is_end = matches!(arrival, Arrival::Closed);

@@ -21,6 +21,7 @@ use crate::persistence::Existing;
 use crate::engine::command::help::help_of as help;
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, load, save};
+use crate::replication::Replication;
 
 fn debug(call: &mut Call<'_>) -> Outcome {
     check_debug_allowed(call.server, call.client)?;
@@ -60,6 +61,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("assert", 0, 0, |_| crash("=== ASSERTION FAILED === DEBUG ASSERT")),
     sub("client-enforce-reply-list", 1, 1, ok),
     sub("config-rewrite-force-all", 0, 0, rewrite_every_option),
+    sub("delay-rdb-client-free-seconds", 1, 1, delay_awaited),
     sub("dict-resizing", 1, 1, ok),
     sub("digest", 0, 0, digest::all),
     sub("digest-value", 0, ANY, digest::values),
@@ -115,6 +117,13 @@ fn switch(call: &mut Call<'_>, bit: u32, on: &[u8]) -> Outcome {
 fn skip_checksums(call: &mut Call<'_>) -> Outcome {
     let skip = call.args[2] != b"0";
     call.server.services.skip_checksums.store(skip, Ordering::Relaxed);
+    ok(call)
+}
+
+/// How long the main connection of a replica is awaited when its copy is over.
+fn delay_awaited(call: &mut Call<'_>) -> Outcome {
+    let seconds = call.integer(2)?.clamp(0, i64::from(u32::MAX));
+    Replication::of(call.server).awaited.set_grace_ms(seconds * 1000);
     ok(call)
 }
 
@@ -303,6 +312,10 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("AOF-FLUSH-SLEEP <microseconds>", "Let each write of the log take longer."),
             ("ASSERT", "Crash as by a failed assertion."),
             ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE with every option."),
+            (
+                "DELAY-RDB-CLIENT-FREE-SECONDS <seconds>",
+                "How long a replica's main connection is awaited when its copy is over.",
+            ),
             ("DICT-RESIZING <0|1>", "Accepted: tables are resized where they are used."),
             ("DIGEST", "A sum of all keys and values; the same for the same data."),
             ("DIGEST-VALUE <key> [<key> ...]", "A sum for the value of each key."),

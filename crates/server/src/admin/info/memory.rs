@@ -8,6 +8,7 @@ use super::{
 };
 use crate::base::allocator;
 use crate::engine::server::Server;
+use crate::replication::Replication;
 
 pub(super) const MEMORY: Section = Section {
     name: "memory",
@@ -134,7 +135,15 @@ pub(super) const MEMORY: Section = Section {
             "Memory of the replication stream: the backlog, and what replicas have not read.",
             |s| s.server.feed.memory().into(),
         ),
-        zero("mem_replicas_repl_buffer"),
+        gauge(
+            "mem_replicas_repl_buffer",
+            Bytes,
+            "Memory of the stream that a replica keeps while it takes a copy.",
+            |s| {
+                let link = Replication::of(s.server).link();
+                link.map_or(0, |link| link.sync.kept_bytes().0).into()
+            },
+        ),
         zero("mem_clients_slaves"),
         gauge("mem_clients_normal", Bytes, "Memory of clients.", |s| {
             s.clients().memory_bytes.into()

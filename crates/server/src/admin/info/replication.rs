@@ -24,8 +24,8 @@ pub(super) const REPLICATION: Section = Section {
         Lines::Written(good_replicas),
         Lines::Written(each_replica),
         Lines::Fields(&[
-            gauge("replicas_waiting_psync", Number, "Replicas that wait for a full copy.", |s| {
-                replicas(s).iter().filter(|r| r.state() == ReplicaState::Waiting).count().into()
+            gauge("replicas_waiting_psync", Number, "Main connections that are awaited.", |s| {
+                Replication::of(s.server).awaited.count().into()
             }),
             label("master_failover_state", |s| {
                 Replication::of(s.server).failover_phase().name().into()
@@ -83,10 +83,11 @@ fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
         line(
             text,
             format_args!(
-                "slave{index}:ip={},port={},state={state},offset={},lag={lag_s},type=replica",
+                "slave{index}:ip={},port={},state={state},offset={},lag={lag_s},type={}",
                 replica.host(),
                 replica.port(),
                 replica.acked(),
+                replica.channel_name(),
             ),
         );
     }
@@ -109,8 +110,9 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("master_sync_in_progress:{}", u8::from(is_syncing)));
     line(text, format_args!("slave_read_repl_offset:{offset}"));
     line(text, format_args!("slave_repl_offset:{offset}"));
-    line(text, format_args!("replicas_repl_buffer_size:0"));
-    line(text, format_args!("replicas_repl_buffer_peak:0"));
+    let (kept, peak) = link.sync.kept_bytes();
+    line(text, format_args!("replicas_repl_buffer_size:{kept}"));
+    line(text, format_args!("replicas_repl_buffer_peak:{peak}"));
     if is_syncing {
         let (total, read) = link.sync.bytes();
         let percent = if total > 0 { read as f64 * 100.0 / total as f64 } else { 0.0 };

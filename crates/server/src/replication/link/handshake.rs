@@ -14,6 +14,8 @@ pub struct Introduction {
     pub position: Option<(String, u64)>,
     /// The other server, which is a replica, shall lead from there.
     pub hands_over: bool,
+    /// It takes copies by a connection of their own.
+    pub takes_dual_channel: bool,
 }
 
 /// Where the handshake is: what was said and not answered.
@@ -45,6 +47,8 @@ pub enum NextStep {
     GoOn { id: Option<String> },
     /// The primary does not know PSYNC: ask for everything by SYNC.
     Sync,
+    /// All keys are to be fetched by a connection of their own.
+    FetchApart,
     /// Nothing comes of this connection.
     GiveUp(String),
 }
@@ -87,6 +91,11 @@ impl Handshake {
         self.stage == Stage::Psync
     }
 
+    /// What comes behind it by the connection of a copy, and what is said there first.
+    pub fn fetch_apart(&self) -> (CopyHandshake, Vec<Vec<u8>>) {
+        CopyHandshake::begin(self.introduction.clone())
+    }
+
     fn advance(&mut self) {
         self.stage = match self.stage {
             Stage::Ping if !self.introduction.credentials.is_empty() => Stage::Auth,
@@ -99,13 +108,20 @@ impl Handshake {
     }
 
     fn question(&self) -> Vec<Vec<u8>> {
-        let Introduction { credentials, port, address, position, hands_over } = &self.introduction;
+        let Introduction { credentials, port, address, position, hands_over, .. } =
+            &self.introduction;
         match self.stage {
             Stage::Ping => words(&[b"PING"]),
             Stage::Auth => [vec![b"AUTH".to_vec()], credentials.clone()].concat(),
             Stage::Port => words(&[b"REPLCONF", b"listening-port", port.to_string().as_bytes()]),
             Stage::Address => words(&[b"REPLCONF", b"ip-address", address]),
-            Stage::Capabilities => words(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]),
+            Stage::Capabilities => {
+                let mut said = words(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
+                if self.introduction.takes_dual_channel {
+                    said.extend(words(&[b"capa", b"dual-channel"]));
+                }
+                said
+            }
             Stage::Version => words(&[b"REPLCONF", b"version", VERSION]),
             Stage::Psync => match position {
                 None => words(&[b"PSYNC", b"?", b"-1"]),
@@ -131,6 +147,9 @@ impl Handshake {
             let id = String::from_utf8_lossy(rest).trim().to_owned();
             return NextStep::GoOn { id: is_id(&id).then_some(id) };
         }
+        if line.starts_with(b"+DUALCHANNELSYNC") && self.introduction.takes_dual_channel {
+            return NextStep::FetchApart;
+        }
         if [&b"-NOMASTERLINK"[..], b"-LOADING"].iter().any(|prefix| line.starts_with(prefix)) {
             let text = format!("Primary is currently unable to PSYNC: {text}");
             return NextStep::GiveUp(text);
@@ -141,6 +160,111 @@ impl Handshake {
         }
         NextStep::GiveUp(format!("Unexpected reply to PSYNC from primary: {text}"))
     }
+}
+
+/// The replica's side of the connection of a copy, beside the main one.
+pub struct CopyHandshake {
+    introduction: Introduction,
+    stage: CopyStage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CopyStage {
+    Auth,
+    Introduction,
+    Sync,
+}
+
+/// What to do next about a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CopyStep {
+    /// Send this command, and wait for the answer.
+    Say(Vec<Vec<u8>>),
+    /// The copy follows.
+    Receive(Cut),
+    /// Nothing comes of this connection.
+    GiveUp(String),
+}
+
+/// The moment that a copy shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The history, and the offset in it.
+    pub id: String,
+    pub offset: u64,
+    /// What the stream is about behind it; `None`: it tells itself.
+    pub database: Option<u32>,
+    /// What the primary calls this connection.
+    pub client: u64,
+}
+
+impl CopyHandshake {
+    fn begin(introduction: Introduction) -> (Self, Vec<Vec<u8>>) {
+        let stage = match introduction.credentials.is_empty() {
+            true => CopyStage::Introduction,
+            false => CopyStage::Auth,
+        };
+        let handshake = Self { introduction, stage };
+        let first = handshake.question();
+        (handshake, first)
+    }
+
+    /// Takes the answer to what was said last: a line without its end.
+    pub fn answer(&mut self, line: &[u8]) -> CopyStep {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let is_error = line.first() == Some(&b'-');
+        self.stage = match self.stage {
+            CopyStage::Auth if is_error => {
+                return CopyStep::GiveUp(format!("Unable to AUTH to Primary: {text}"));
+            }
+            CopyStage::Auth => CopyStage::Introduction,
+            CopyStage::Introduction if is_error => {
+                return CopyStep::GiveUp(format!(
+                    "Server does not support sync with offset, dual channel sync approach cannot \
+                     be used: {text}"
+                ));
+            }
+            CopyStage::Introduction => CopyStage::Sync,
+            CopyStage::Sync => {
+                let wrong = || CopyStep::GiveUp(format!("unexpected $ENDOFF response: {text}"));
+                return end_offset(&text).map_or_else(wrong, CopyStep::Receive);
+            }
+        };
+        CopyStep::Say(self.question())
+    }
+
+    fn question(&self) -> Vec<Vec<u8>> {
+        let Introduction { credentials, port, address, .. } = &self.introduction;
+        match self.stage {
+            CopyStage::Auth => [vec![b"AUTH".to_vec()], credentials.clone()].concat(),
+            CopyStage::Introduction => {
+                let port = port.to_string();
+                let mut said = words(&[b"REPLCONF", b"capa", b"eof", b"rdb-only", b"1"]);
+                said.extend(words(&[b"rdb-channel", b"1", b"listening-port", port.as_bytes()]));
+                if !address.is_empty() {
+                    said.extend(words(&[b"ip-address", address]));
+                }
+                said.extend(words(&[b"version", VERSION]));
+                said
+            }
+            CopyStage::Sync => words(&[b"SYNC"]),
+        }
+    }
+}
+
+/// What `$ENDOFF:offset id database client` says.
+fn end_offset(text: &str) -> Option<Cut> {
+    let mut parts = text.strip_prefix("$ENDOFF:")?.split(' ');
+    let (offset, id) = (number(parts.next()?)?, parts.next()?);
+    let (database, client) = (number(parts.next()?)?, number(parts.next()?)?);
+    let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
+    let client = u64::try_from(client).ok()?;
+    let cut = Cut { id: id.to_owned(), offset, database: u32::try_from(database).ok(), client };
+    (is_id(id) && parts.next().is_none()).then_some(cut)
+}
+
+fn number(text: &str) -> Option<i64> {
+    bobbin_resp::parse_i64(text.as_bytes())
 }
 
 /// What `+FULLRESYNC id offset` says.
@@ -187,7 +311,7 @@ mod tests {
             port: 7000,
             address: b"10.0.0.1".to_vec(),
             position: Some(("a".repeat(40), 99)),
-            hands_over: false,
+            ..Introduction::default()
         };
         let (mut handshake, first) = Handshake::begin(introduction);
         assert_eq!(first, words(&[b"PING"]));
@@ -247,6 +371,51 @@ mod tests {
             let step = asked(None).answer(line.as_bytes());
             assert!(matches!(step, NextStep::GiveUp(_)), "{line} {step:?}");
         }
+    }
+
+    #[test]
+    fn a_copy_is_fetched_by_a_connection_of_its_own() {
+        let introduction = Introduction {
+            credentials: vec![b"secret".to_vec()],
+            port: 7000,
+            address: b"10.0.0.1".to_vec(),
+            takes_dual_channel: true,
+            ..Introduction::default()
+        };
+        let (mut handshake, _) = Handshake::begin(introduction);
+        let said: Vec<_> = (0..6).map(|_| text(&handshake.answer(b"+OK"))).collect();
+        assert_eq!(said[3], "REPLCONF capa eof capa psync2 capa dual-channel");
+        assert_eq!(handshake.answer(b"+DUALCHANNELSYNC"), NextStep::FetchApart);
+        let (mut copy, first) = handshake.fetch_apart();
+        assert_eq!(first, words(&[b"AUTH", b"secret"]));
+        let introduced = "REPLCONF capa eof rdb-only 1 rdb-channel 1 listening-port 7000 \
+                          ip-address 10.0.0.1 version 9.1.2";
+        let CopyStep::Say(said) = copy.answer(b"+OK") else { panic!("it has a question") };
+        assert_eq!(text(&NextStep::Say(said)), introduced);
+        assert_eq!(copy.answer(b"+OK"), CopyStep::Say(words(&[b"SYNC"])));
+        let id = "a".repeat(40);
+        for line in [
+            "-ERR no".to_owned(),
+            "$ENDOFF:".to_owned(),
+            format!("$ENDOFF:1 {id} 0"),
+            format!("$ENDOFF:-1 {id} 0 1"),
+            format!("$ENDOFF:9223372036854775807 {id} 0 1"),
+            format!("$ENDOFF:1 {} 0 1", "a".repeat(39)),
+            format!("$ENDOFF:1 {id} x 1"),
+            format!("$ENDOFF:1 {id} 0 -1"),
+            format!("$ENDOFF:1 {id} 0 1 2"),
+        ] {
+            assert!(matches!(copy.answer(line.as_bytes()), CopyStep::GiveUp(_)), "{line}");
+        }
+        for (database, known) in [("-1", None), ("3", Some(3))] {
+            let line = format!("$ENDOFF:12 {id} {database} 7");
+            let cut = Cut { id: id.clone(), offset: 12, database: known, client: 7 };
+            assert_eq!(copy.answer(line.as_bytes()), CopyStep::Receive(cut));
+        }
+        let (mut copy, _) = handshake.fetch_apart();
+        assert!(matches!(copy.answer(b"-WRONGPASS"), CopyStep::GiveUp(_)));
+        copy.answer(b"+OK");
+        assert!(matches!(copy.answer(b"-ERR unknown option"), CopyStep::GiveUp(_)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod wire;
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -53,12 +53,33 @@ pub struct SyncProgress {
     /// 0: that is not known.
     total_bytes: AtomicU64,
     read_bytes: AtomicU64,
+    /// Bytes of the stream behind the copy that are kept until it is in its place.
+    gathered_bytes: AtomicUsize,
+    gathered_peak: AtomicUsize,
 }
 
 impl SyncProgress {
-    fn begin(&self, total: Option<u64>) {
+    fn begin(&self) {
+        self.expect(None);
+        self.gathered_peak.store(0, Ordering::Relaxed);
+    }
+
+    /// So much comes of a copy, if that is known.
+    fn expect(&self, total: Option<u64>) {
         self.total_bytes.store(total.unwrap_or(0), Ordering::Relaxed);
         self.read_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn gathered(&self, bytes: usize) {
+        self.gathered_bytes.store(bytes, Ordering::Relaxed);
+        self.gathered_peak.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the stream behind the copy that are kept until it is in its place, and the most
+    /// that were.
+    pub fn kept_bytes(&self) -> (usize, usize) {
+        let (kept, peak) = (&self.gathered_bytes, &self.gathered_peak);
+        (kept.load(Ordering::Relaxed), peak.load(Ordering::Relaxed))
     }
 
     fn took(&self, len: usize) {
@@ -180,6 +201,7 @@ impl Link {
                 asks_for_all |= end.is_damage;
             }
             replay.abandon_transaction();
+            self.sync.gathered(0);
             *self.socket.lock() = None;
             if self.state() == LinkState::Connected {
                 self.down_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
@@ -230,5 +252,6 @@ fn introduction(server: &Server) -> Introduction {
         address: config.replica_announce_ip().to_vec(),
         position: Replication::of(server).position(server),
         hands_over: Replication::of(server).failover_phase() == FailoverPhase::InProgress,
+        takes_dual_channel: config.dual_channel_replication_enabled(),
     }
 }

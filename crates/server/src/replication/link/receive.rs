@@ -28,6 +28,8 @@ use crate::replication::Replication;
 struct Arriving {
     id: HistoryId,
     offset: u64,
+    /// What the stream behind it is about, if the primary tells that and not the copy.
+    database: Option<u32>,
     /// Its bytes, if the primary tells.
     length: Option<u64>,
 }
@@ -39,10 +41,12 @@ type Contents = Result<(Loaded, Vec<Vec<u8>>), String>;
 type Before = Vec<Database>;
 
 impl Session<'_> {
-    /// Takes the copy whose header has come. `history`: what it is part of, if the primary tells.
+    /// Takes the copy whose header has come. `history`: what it is part of, if the primary tells;
+    /// `database`: what the stream behind it is about, if the primary tells that.
     pub(super) fn take_copy(
         &mut self,
         history: Option<(String, u64)>,
+        database: Option<u32>,
         length: Option<u64>,
     ) -> Result<(), GiveUp> {
         // A primary that counts nothing leaves nothing to go on with.
@@ -51,9 +55,11 @@ impl Session<'_> {
             None => (HistoryId::new(), 0),
         };
         log::info!("Full resync from primary: {id}:{offset}");
-        self.link.sync.begin(length);
+        self.link.sync.expect(length);
         Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
-        let copy = Arriving { id, offset, length };
+        // One that is not here is not meant.
+        let database = database.filter(|&it| i64::from(it) < self.server.config.databases());
+        let copy = Arriving { id, offset, database, length };
         let mode = self.server.config.repl_diskless_load();
         let is_straight = match mode {
             ReplDisklessLoad::Disabled => false,
@@ -265,7 +271,7 @@ fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, load
     server.feed.begin(copy.offset);
     server.feed.relay(true);
     let database = Persistence::of(server).loading.stream_database.swap(0, Ordering::Relaxed);
-    server.feed.set_relayed_database(database);
+    server.feed.set_relayed_database(copy.database.unwrap_or(database));
     aof::replace_log(server, data);
 }
 
@@ -334,6 +340,7 @@ impl Read for FileInput<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let session = &mut *self.session;
         session.machine.keep_alive(session.now_ms());
+        session.gather();
         session.send().map_err(given_up)?;
         self.file.read(bytes)
     }

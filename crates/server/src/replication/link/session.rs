@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::apply::carry_out;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
-use super::wire::{Wire, is_pause};
+use super::wire::{self, READ_WAIT, Wire, is_pause};
 use super::{Link, LinkState, introduction};
+use crate::config::ClientClass;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
@@ -23,6 +24,10 @@ pub(super) struct Session<'a> {
     pub replay: &'a mut Replay,
     pub machine: LinkMachine,
     wire: Wire,
+    /// The connection that a copy comes by, where that is not the same.
+    copy_wire: Option<Wire>,
+    /// As much of the stream was gathered as is kept.
+    is_full: bool,
     begun: Instant,
     /// Records of our own log, and up to which offset they have the stream: those that are not
     /// known to be on disk, and the last that is.
@@ -33,6 +38,8 @@ pub(super) struct Session<'a> {
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
+/// So often it is read at most while a copy is loaded, before that goes on.
+const READS_MAX: usize = 16;
 /// Marks of our own log that are kept.
 const LOGGED_MAX: usize = 1024;
 
@@ -50,7 +57,18 @@ impl<'a> Session<'a> {
         }
         let machine = LinkMachine::new(introduction, limits(server), 0);
         let begun = Instant::now();
-        Self { server, link, replay, machine, wire, begun, logged: VecDeque::new(), remarked: 0 }
+        Self {
+            server,
+            link,
+            replay,
+            machine,
+            wire,
+            copy_wire: None,
+            is_full: false,
+            begun,
+            logged: VecDeque::new(),
+            remarked: 0,
+        }
     }
 
     /// Follows the primary until something ends that.
@@ -81,12 +99,18 @@ impl<'a> Session<'a> {
                     self.link.set_state(server, LinkState::Connected);
                 }
                 LinkEvent::WillCopy => {
-                    self.link.sync.begin(None);
+                    self.link.sync.begin();
                     self.link.set_state(server, LinkState::Sync);
                     replication.target_answered(server, &mut self.replay.data, true);
                 }
-                LinkEvent::CopyBegins { history, length } => {
-                    self.take_copy(history, length)?;
+                LinkEvent::WantsChannel => {
+                    self.link.sync.begin();
+                    self.link.set_state(server, LinkState::Sync);
+                    replication.target_answered(server, &mut self.replay.data, true);
+                    self.open_channel()?;
+                }
+                LinkEvent::CopyBegins { history, database, length } => {
+                    self.take_copy(history, database, length)?;
                     self.machine.loaded(self.now_ms());
                     self.link.set_state(server, LinkState::Connected);
                 }
@@ -96,6 +120,7 @@ impl<'a> Session<'a> {
                     let carried_out =
                         carry_out(server, self.link, self.replay, &commands, &mut self.remarked);
                     self.machine.applied(carried_out?)?;
+                    self.link.sync.gathered(self.machine.gathered_bytes());
                     self.note_log();
                     self.acknowledge_in_time();
                 }
@@ -114,28 +139,110 @@ impl<'a> Session<'a> {
         if self.link.is_over() {
             return Err(GiveUp::because("the server has another part now".to_owned()));
         }
+        if self.machine.copy_channel().is_some() {
+            return self.receive_both();
+        }
+        self.copy_wire = None;
+        if self.read_main()? {
+            return Ok(());
+        }
+        self.machine.check_time(self.now_ms(), self.timeout_ms())
+    }
+
+    /// Waits for a moment for bytes to come by either connection.
+    fn receive_both(&mut self) -> Result<(), GiveUp> {
+        let main = Some(&self.wire).filter(|_| self.machine.has_room());
+        let ready = wire::wait([main, self.copy_wire.as_ref()], READ_WAIT);
+        let [main, copy] = ready.map_err(|error| lost(&error))?;
+        if main {
+            self.read_main()?;
+        }
+        if copy {
+            self.read_copy()?;
+        }
+        self.note_gathered();
+        self.machine.check_time(self.now_ms(), self.timeout_ms())
+    }
+
+    /// Takes what has come of the stream while a copy is loaded that came by a connection of its
+    /// own. If it breaks, that is seen when the copy is in its place.
+    pub fn gather(&mut self) {
+        self.copy_wire = None;
+        for _ in 0..READS_MAX {
+            if !self.machine.gathers() || !self.machine.has_room() {
+                break;
+            }
+            let ready = wire::wait([Some(&self.wire), None], Duration::ZERO);
+            if !ready.is_ok_and(|[main, _]| main) || !self.read_main().is_ok_and(|came| came) {
+                break;
+            }
+        }
+        self.note_gathered();
+    }
+
+    /// Reads what comes from the primary; whether something came.
+    fn read_main(&mut self) -> Result<bool, GiveUp> {
         match self.wire.read(self.machine.room(READ_BYTES)) {
-            Ok(0) => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
                 self.machine.received(len, self.now_ms());
                 self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
+                Ok(true)
             }
-            Err(error) if is_pause(&error) => {
-                let timeout_ms = self.server.config.repl_timeout().max(1) * 1000;
-                self.machine.check_time(self.now_ms(), timeout_ms)?;
-            }
-            Err(error) => return Err(lost(&error)),
+            Err(error) if is_pause(&error) => Ok(false),
+            Err(error) => Err(lost(&error)),
         }
+    }
+
+    /// Reads what comes of the copy.
+    fn read_copy(&mut self) -> Result<(), GiveUp> {
+        let now_ms = self.now_ms();
+        let (Some(wire), Some(channel)) = (&mut self.copy_wire, self.machine.copy_channel()) else {
+            return Ok(());
+        };
+        match wire.read(channel.room(READ_BYTES)) {
+            Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(len) => {
+                channel.received(len, now_ms);
+                self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) if is_pause(&error) => Ok(()),
+            Err(error) => Err(lost(&error)),
+        }
+    }
+
+    /// Connects once more, for a copy.
+    fn open_channel(&mut self) -> Result<(), GiveUp> {
+        log::info!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
+        let wire = Wire::connect(self.server, &self.link.host, self.link.port);
+        self.copy_wire = Some(wire.map_err(|error| lost(&error))?);
+        self.machine.channel_opened(self.now_ms());
         Ok(())
+    }
+
+    /// Tells how much of the stream is kept.
+    fn note_gathered(&mut self) {
+        self.link.sync.gathered(self.machine.gathered_bytes());
+        let is_full = !self.machine.has_room();
+        if is_full && !self.is_full {
+            log::info!(
+                "Dual channel replication: Replication buffer limit reached, stopping buffering. \
+                 Further accumulation may occur on primary side."
+            );
+        }
+        self.is_full = is_full;
+    }
+
+    fn timeout_ms(&self) -> i64 {
+        self.server.config.repl_timeout().max(1) * 1000
     }
 
     /// Sends what the machine has to say.
     pub fn send(&mut self) -> Result<(), GiveUp> {
-        let output = self.machine.output();
-        if !output.is_empty() {
-            let sent = self.wire.write_all(output).and_then(|()| self.wire.flush());
-            sent.map_err(|error| lost(&error))?;
-            output.clear();
+        say(&mut self.wire, self.machine.output())?;
+        if let (Some(wire), Some(channel)) = (&mut self.copy_wire, self.machine.copy_channel()) {
+            say(wire, channel.output())?;
         }
         Ok(())
     }
@@ -176,6 +283,15 @@ impl<'a> Session<'a> {
     }
 }
 
+fn say(wire: &mut Wire, output: &mut Vec<u8>) -> Result<(), GiveUp> {
+    if !output.is_empty() {
+        let sent = wire.write_all(output).and_then(|()| wire.flush());
+        sent.map_err(|error| lost(&error))?;
+        output.clear();
+    }
+    Ok(())
+}
+
 pub(super) fn lost(error: &io::Error) -> GiveUp {
     GiveUp::because(error.to_string())
 }
@@ -187,10 +303,16 @@ fn limits(server: &Server) -> LinkLimits {
     let argument = usize::try_from(config.proto_max_bulk_len()).unwrap_or(usize::MAX);
     let command = usize::try_from(config.client_query_buffer_limit()).unwrap_or(usize::MAX);
     let command_len_max = argument.max(command).max(COMMAND_LEN_MIN);
+    // As a primary would keep for a replica.
+    let gathered_len_max = match config.output_limit(ClientClass::Replica).hard_bytes {
+        0 => usize::MAX,
+        hard => usize::try_from(hard).unwrap_or(usize::MAX),
+    };
     LinkLimits {
         bulk_len_max: command_len_max,
         command_len_max,
         transaction_len_max: command_len_max.saturating_mul(TRANSACTION_FACTOR),
+        gathered_len_max,
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) enum Wire {
 }
 
 /// How long a read waits at most: then the thread looks at the clock.
-const READ_WAIT: Duration = Duration::from_millis(100);
+pub(super) const READ_WAIT: Duration = Duration::from_millis(100);
 
 impl Wire {
     pub fn connect(server: &Server, host: &str, port: u16) -> io::Result<Self> {
@@ -41,12 +41,24 @@ impl Wire {
         Err(last)
     }
 
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    /// Whether there is something to read that has left the socket already.
+    fn has_decrypted(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => !stream.conn.wants_read(),
+        }
+    }
+
     /// Another handle of the socket, by which somebody else may end the connection.
     pub fn handle(&self) -> io::Result<TcpStream> {
-        match self {
-            Self::Plain(socket) => socket.try_clone(),
-            Self::Tls(stream) => stream.sock.try_clone(),
-        }
+        self.socket().try_clone()
     }
 }
 
@@ -101,6 +113,28 @@ fn begin_tls(
         }
     }
     Ok(Wire::Tls(Box::new(StreamOwned::new(connection, socket))))
+}
+
+/// Waits until something has come by some of these connections, or for this long; by which.
+pub(super) fn wait(wires: [Option<&Wire>; 2], wait: Duration) -> io::Result<[bool; 2]> {
+    let mut ready = wires.map(|wire| wire.is_some_and(Wire::has_decrypted));
+    let wait = if ready.contains(&true) { Duration::ZERO } else { wait };
+    let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+    let mut polled = Vec::with_capacity(wires.len());
+    for wire in wires.into_iter().flatten() {
+        polled.push(PollFd::new(wire.socket(), PollFlags::IN));
+    }
+    match poll(&mut polled, Some(&wait)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut polled = polled.iter();
+    for (wire, ready) in wires.iter().zip(&mut ready) {
+        if wire.is_some() {
+            *ready |= polled.next().is_some_and(|polled| !polled.revents().is_empty());
+        }
+    }
+    Ok(ready)
 }
 
 /// Whether nothing came, and the connection lasts.

@@ -4,21 +4,25 @@
 //! and the time, does what the events say, and sends the output. So tests can cut the bytes
 //! anywhere, and lie.
 
+mod apart;
+mod channel;
+mod receipt;
+
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 
-use super::copy::CopyEnd;
+use self::apart::Apart;
+pub use self::channel::Channel;
+use self::receipt::{Receipt, Received};
 use super::handshake::{Handshake, Introduction, NextStep};
-use crate::engine::log::append_command;
 
-/// A replica's side of one connection to its primary.
+/// A replica's side of its connection to a primary, and of a second one that a copy may come by.
 pub struct LinkMachine {
     limits: LinkLimits,
     stage: Stage,
-    input: Input,
+    main: Channel,
     parser: Parser,
-    output: Vec<u8>,
-    /// When something came last (ms).
-    heard_ms: i64,
+    /// Bytes of the stream that were gathered while the copy came, and are not carried out.
+    gathered: usize,
     /// When the replica last said how far it is, or that it is alive (ms).
     said_ms: i64,
     /// The primary asked how far the replica is.
@@ -36,16 +40,23 @@ pub struct LinkLimits {
     pub command_len_max: usize,
     /// Bytes of a transaction: it is kept until its end has come.
     pub transaction_len_max: usize,
+    /// Bytes of the stream behind a copy that comes by a connection of its own. More of it is left
+    /// to the primary.
+    pub gathered_len_max: usize,
 }
 
 enum Stage {
     Handshake(Handshake),
-    /// The line before a copy is awaited. The history and the offset that it belongs to; `None`:
-    /// the primary is so old that it does not tell.
-    AwaitsCopy(Option<(String, u64)>),
-    Copy(CopyEnd),
+    /// A copy comes. The history and the offset that it belongs to; `None`: the primary is so old
+    /// that it does not tell.
+    Copy(Receipt, Option<(String, u64)>),
+    /// The primary wants to send the copy by a connection of its own.
+    WantsChannel(Handshake),
+    Apart(Box<Apart>),
     /// All of the copy is here. The stream waits until it is loaded.
-    Loads,
+    Loads {
+        gathers: bool,
+    },
     Stream,
 }
 
@@ -58,9 +69,13 @@ pub enum LinkEvent<'a> {
     GoesOn { id: Option<String> },
     /// The primary will send a copy of all keys.
     WillCopy,
-    /// A copy of all keys begins. `history`: what it is part of, if the primary tells; `length`:
-    /// its bytes, if that is known.
-    CopyBegins { history: Option<(String, u64)>, length: Option<u64> },
+    /// The primary will send a copy of all keys by a connection of its own. `channel_opened` must
+    /// follow.
+    WantsChannel,
+    /// A copy of all keys begins. `history`: what it is part of, if the primary tells; `database`:
+    /// what the stream behind it is about, if the primary tells that here; `length`: its bytes, if
+    /// that is known.
+    CopyBegins { history: Option<(String, u64)>, database: Option<u32>, length: Option<u64> },
     /// Bytes of the copy.
     Copy(&'a [u8]),
     /// That was all of it. `loaded` has the stream begin.
@@ -90,22 +105,11 @@ pub struct GiveUp {
     pub is_damage: bool,
 }
 
-/// Bytes that came and are not done with.
-#[derive(Default)]
-struct Input {
-    bytes: Vec<u8>,
-    /// The first that is needed.
-    start: usize,
-    /// The first that was not looked at.
-    at: usize,
-    /// Behind the last that came.
-    end: usize,
-}
-
 /// How often a replica says how far it is, or that it is alive (ms).
 const SAY_INTERVAL_MS: i64 = 1000;
-/// Bytes of a line, at most.
-const LINE_MAX: usize = 4096;
+const HANDSHAKE_TIMEOUT: &str = "Timeout connecting to the PRIMARY...";
+const COPY_TIMEOUT: &str = "Timeout receiving bulk data from PRIMARY... If the problem persists try \
+                            to set the 'repl-timeout' parameter to a larger value.";
 /// Commands that are given out at once.
 const BATCH: usize = 64;
 
@@ -116,27 +120,41 @@ impl LinkMachine {
         let mut machine = Self {
             limits,
             stage: Stage::Handshake(handshake),
-            input: Input::default(),
+            main: Channel::new(now_ms),
             parser: Parser::default(),
-            output: Vec::new(),
-            heard_ms: now_ms,
+            gathered: 0,
             said_ms: now_ms,
             is_asked: false,
             takes_acks: true,
         };
-        machine.say(&first);
+        machine.main.say(&first);
         machine
     }
 
     /// Where to put bytes that come: at least `len` of them.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
-        self.input.room(len)
+        self.main.room(len)
     }
 
     /// So many bytes came into the room.
     pub const fn received(&mut self, len: usize, now_ms: i64) {
-        self.input.end += len;
-        self.heard_ms = now_ms;
+        self.main.received(len, now_ms);
+    }
+
+    /// The connection to the primary that the copy comes by is there.
+    pub fn channel_opened(&mut self, now_ms: i64) {
+        if let Stage::WantsChannel(handshake) = &self.stage {
+            let (copy, first) = handshake.fetch_apart();
+            self.stage = Stage::Apart(Box::new(Apart::new(copy, &first, now_ms)));
+        }
+    }
+
+    /// The connection that a copy comes by, as long as it is needed.
+    pub const fn copy_channel(&mut self) -> Option<&mut Channel> {
+        match &mut self.stage {
+            Stage::Apart(apart) => Some(&mut apart.channel),
+            _ => None,
+        }
     }
 
     /// What has come. Ask again until it is nothing.
@@ -146,62 +164,64 @@ impl LinkMachine {
 
     /// Returns what has come. Of a copy it returns `copy_len_max` bytes at most at a time.
     pub fn next_up_to(&mut self, copy_len_max: usize) -> Result<LinkEvent<'_>, GiveUp> {
-        loop {
-            match &mut self.stage {
-                Stage::Handshake(_) | Stage::AwaitsCopy(_) => {
-                    let Some(line) = self.input.line()? else { return Ok(LinkEvent::Nothing) };
-                    // Empty lines say that the primary is alive.
-                    if !line.is_empty()
-                        && let Some(event) = self.take_line(&line)?
-                    {
-                        return Ok(event);
-                    }
-                }
-                Stage::Copy(end) => {
-                    let part = end.take(self.input.rest(), copy_len_max);
-                    // The end is an event of its own.
-                    if part.len == 0 && part.is_last {
-                        self.input.skip(part.used);
-                        self.stage = Stage::Loads;
-                        return Ok(LinkEvent::CopyEnds);
-                    }
-                    if part.len == 0 {
-                        return Ok(LinkEvent::Nothing);
-                    }
-                    let at = self.input.at;
-                    self.input.skip(part.len);
-                    return Ok(LinkEvent::Copy(&self.input.bytes[at..at + part.len]));
-                }
-                Stage::Loads => return Ok(LinkEvent::Nothing),
-                Stage::Stream => return self.commands(),
+        while let Stage::Handshake(_) = &self.stage {
+            let Some(line) = self.main.input.line()? else { return Ok(LinkEvent::Nothing) };
+            if let Some(event) = self.take_line(&line)? {
+                return Ok(event);
             }
         }
+        let received = match &mut self.stage {
+            Stage::Copy(receipt, _) => receipt.next(&mut self.main.input, copy_len_max)?,
+            Stage::Apart(apart) => apart.next(&mut self.main, copy_len_max)?,
+            Stage::Stream => return self.commands(),
+            Stage::Handshake(_) | Stage::WantsChannel(_) | Stage::Loads { .. } => Received::Nothing,
+        };
+        Ok(match received {
+            Received::Nothing => LinkEvent::Nothing,
+            Received::Begins(length) => {
+                let (history, database) = match &mut self.stage {
+                    Stage::Apart(apart) => apart.cut(),
+                    Stage::Copy(_, history) => (history.take(), None),
+                    _ => (None, None),
+                };
+                LinkEvent::CopyBegins { history, database, length }
+            }
+            Received::Bytes(range) => {
+                let channel = match &self.stage {
+                    Stage::Apart(apart) => &apart.channel,
+                    _ => &self.main,
+                };
+                LinkEvent::Copy(&channel.input.bytes[range])
+            }
+            Received::Whole => {
+                self.stage = Stage::Loads { gathers: self.gathers() };
+                LinkEvent::CopyEnds
+            }
+        })
     }
 
-    /// Takes a line of the handshake, or the one before a copy.
+    /// Takes a line of the handshake.
     fn take_line(&mut self, line: &[u8]) -> Result<Option<LinkEvent<'static>>, GiveUp> {
-        let handshake = match &mut self.stage {
-            Stage::AwaitsCopy(history) => {
-                let end = CopyEnd::parse(line).map_err(GiveUp::because)?;
-                let (history, length) = (history.take(), end.length());
-                self.stage = Stage::Copy(end);
-                return Ok(Some(LinkEvent::CopyBegins { history, length }));
-            }
-            Stage::Handshake(handshake) => handshake,
-            _ => return Ok(None),
-        };
+        let Stage::Handshake(handshake) = &mut self.stage else { return Ok(None) };
         match handshake.answer(line) {
-            NextStep::Say(words) => self.say(&words),
+            NextStep::Say(words) => self.main.say(&words),
             NextStep::GiveUp(why) => return Err(GiveUp::because(why)),
             NextStep::ReceiveAll { id, offset } => {
-                self.stage = Stage::AwaitsCopy(Some((id, offset)));
+                self.stage = Stage::Copy(Receipt::Awaited, Some((id, offset)));
                 return Ok(Some(LinkEvent::WillCopy));
             }
             NextStep::Sync => {
                 self.takes_acks = false;
-                self.output.extend_from_slice(b"SYNC\r\n");
-                self.stage = Stage::AwaitsCopy(None);
+                self.main.output().extend_from_slice(b"SYNC\r\n");
+                self.stage = Stage::Copy(Receipt::Awaited, None);
                 return Ok(Some(LinkEvent::WillCopy));
+            }
+            NextStep::FetchApart => {
+                let stage = std::mem::replace(&mut self.stage, Stage::Stream);
+                if let Stage::Handshake(handshake) = stage {
+                    self.stage = Stage::WantsChannel(handshake);
+                }
+                return Ok(Some(LinkEvent::WantsChannel));
             }
             NextStep::GoOn { id } => {
                 self.begin_stream();
@@ -224,12 +244,32 @@ impl LinkMachine {
 
     /// Whether all of a copy is here, and `loaded` is awaited.
     pub const fn has_copy(&self) -> bool {
-        matches!(self.stage, Stage::Loads)
+        matches!(self.stage, Stage::Loads { .. })
+    }
+
+    /// Whether the stream comes, and is kept until the copy is in its place.
+    pub fn gathers(&self) -> bool {
+        match &self.stage {
+            Stage::Apart(apart) => apart.gathers(),
+            Stage::Loads { gathers } => *gathers,
+            _ => false,
+        }
+    }
+
+    /// Whether more of the stream may come: so much is kept at most.
+    pub fn has_room(&self) -> bool {
+        !self.gathers() || self.kept_bytes() < self.limits.gathered_len_max
+    }
+
+    /// Bytes of the stream that were gathered while the copy came, and are not carried out.
+    pub fn gathered_bytes(&self) -> usize {
+        if self.gathers() { self.kept_bytes() } else { self.gathered }
     }
 
     /// The copy is in its place: the stream begins.
     pub fn loaded(&mut self, now_ms: i64) {
-        self.heard_ms = now_ms;
+        self.main.heard_ms = now_ms;
+        self.gathered = self.gathered_bytes();
         self.begin_stream();
     }
 
@@ -238,7 +278,7 @@ impl LinkMachine {
             multibulk_len_max: MULTIBULK_LEN_MAX,
             ..Limits::new(self.limits.bulk_len_max)
         };
-        let Self { input, parser, .. } = self;
+        let Self { main: Channel { input, .. }, parser, .. } = self;
         let bytes = &input.bytes[input.start..input.end];
         let (mut args, mut ends) = (Vec::with_capacity(4 * BATCH), Vec::with_capacity(BATCH));
         let (mut at, mut fault) = (input.at - input.start, None);
@@ -291,9 +331,11 @@ impl LinkMachine {
     /// that came with them are whole units. The rest belongs to a transaction whose end has not
     /// come.
     pub fn applied(&mut self, len: usize) -> Result<(), GiveUp> {
-        self.input.start += len;
-        debug_assert!(self.input.start <= self.input.at, "more than was given out");
-        if self.input.at - self.input.start > self.limits.transaction_len_max {
+        let input = &mut self.main.input;
+        input.start += len;
+        self.gathered = self.gathered.saturating_sub(len);
+        debug_assert!(input.start <= input.at, "more than was given out");
+        if input.at - input.start > self.limits.transaction_len_max {
             let why = "a transaction of the primary is too large".to_owned();
             return Err(GiveUp { why, is_damage: true });
         }
@@ -316,48 +358,40 @@ impl LinkMachine {
         if let Some(offset) = on_disk {
             words.extend([b"FACK".to_vec(), digits(offset)]);
         }
-        self.say(&words);
+        self.main.say(&words);
     }
 
     /// Says now and then, while a copy is loaded, that the replica is alive.
     pub fn keep_alive(&mut self, now_ms: i64) {
         if now_ms - self.said_ms >= SAY_INTERVAL_MS {
             self.said_ms = now_ms;
-            self.output.push(b'\n');
+            self.main.output().push(b'\n');
         }
     }
 
     /// Gives up if nothing came for too long. All that has come must have been given to the machine
     /// before.
     pub fn check_time(&self, now_ms: i64, timeout_ms: i64) -> Result<(), GiveUp> {
-        if now_ms - self.heard_ms <= timeout_ms {
-            return Ok(());
-        }
-        let why = match self.stage {
-            Stage::Handshake(_) => "Timeout connecting to the PRIMARY...",
-            Stage::AwaitsCopy(_) | Stage::Copy(_) => {
-                "Timeout receiving bulk data from PRIMARY... If the problem persists try to set \
-                 the 'repl-timeout' parameter to a larger value."
-            }
-            Stage::Loads => return Ok(()),
-            Stage::Stream => "PRIMARY timeout: no data nor PING received...",
+        let since_ms = now_ms - timeout_ms;
+        let is_silent = self.main.heard_ms < since_ms;
+        let why = match &self.stage {
+            Stage::Apart(apart) => apart.overdue(&self.main, since_ms),
+            Stage::Loads { .. } | Stage::WantsChannel(_) => None,
+            Stage::Handshake(_) => is_silent.then_some(HANDSHAKE_TIMEOUT),
+            Stage::Copy(..) => is_silent.then_some(COPY_TIMEOUT),
+            Stage::Stream => is_silent.then_some("PRIMARY timeout: no data nor PING received..."),
         };
-        Err(GiveUp::because(why.to_owned()))
+        why.map_or(Ok(()), |why| Err(GiveUp::because(why.to_owned())))
     }
 
     /// The bytes that the driver has to send. It removes what it has sent.
     pub const fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.output
-    }
-
-    fn say(&mut self, words: &[Vec<u8>]) {
-        let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-        append_command(&mut self.output, &words);
+        self.main.output()
     }
 
     /// Bytes that are kept.
     pub const fn kept_bytes(&self) -> usize {
-        self.input.end - self.input.start
+        self.main.input.end - self.main.input.start
     }
 }
 
@@ -405,51 +439,6 @@ impl GiveUp {
         Self { why: format!("the stream is no protocol: {error:?}"), is_damage: true }
     }
 }
-
-impl Input {
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.at..self.end]
-    }
-
-    /// Bytes that are looked at and not needed any more.
-    const fn skip(&mut self, len: usize) {
-        self.at += len;
-        self.start = self.at;
-    }
-
-    /// The next line, without its end.
-    fn line(&mut self) -> Result<Option<Vec<u8>>, GiveUp> {
-        let rest = self.rest();
-        let end = memchr::memchr(b'\n', rest);
-        if end.unwrap_or(rest.len()) > LINE_MAX {
-            return Err(GiveUp::because("the primary's line is too long".to_owned()));
-        }
-        let Some(end) = end else { return Ok(None) };
-        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]).to_vec();
-        self.skip(end + 1);
-        Ok(Some(line))
-    }
-
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        let kept = self.end - self.start;
-        // What is kept is moved only when as much in front of it is not needed.
-        if self.start >= kept {
-            self.bytes.copy_within(self.start..self.end, 0);
-            self.at -= self.start;
-            (self.start, self.end) = (0, kept);
-        }
-        if self.bytes.len() < self.end + len {
-            self.bytes.resize(self.end + len, 0);
-        } else if self.bytes.len() > KEPT_MAX && self.end + len < KEPT_MAX / 2 {
-            self.bytes.truncate(self.end + len);
-            self.bytes.shrink_to_fit();
-        }
-        &mut self.bytes[self.end..]
-    }
-}
-
-/// A buffer that grew beyond this is given back when it is not needed.
-const KEPT_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,15 @@
 //! What a primary may send, cut anywhere, and what it may not.
 
+use super::channel::LINE_MAX;
 use super::*;
 
 const ID: &str = "0123456789012345678901234567890123456789";
-const LIMITS: LinkLimits =
-    LinkLimits { bulk_len_max: 1000, command_len_max: 2000, transaction_len_max: 3000 };
+const LIMITS: LinkLimits = LinkLimits {
+    bulk_len_max: 1000,
+    command_len_max: 2000,
+    transaction_len_max: 3000,
+    gathered_len_max: 500,
+};
 
 /// The history and the offset of a copy, and its length.
 type CopyHeader = (Option<(String, u64)>, Option<u64>);
@@ -50,9 +55,9 @@ fn look(machine: &mut LinkMachine, seen: &mut Seen) -> Result<(), GiveUp> {
     loop {
         match machine.next_event()? {
             LinkEvent::Nothing => return Ok(()),
-            LinkEvent::WillCopy => {}
+            LinkEvent::WillCopy | LinkEvent::WantsChannel => {}
             LinkEvent::GoesOn { id } => seen.goes_on = Some(id),
-            LinkEvent::CopyBegins { history, length } => {
+            LinkEvent::CopyBegins { history, length, .. } => {
                 seen.copy_begins = Some((history, length));
             }
             LinkEvent::Copy(bytes) => seen.copy.extend_from_slice(bytes),

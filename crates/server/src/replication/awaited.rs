@@ -1,0 +1,166 @@
+//! The stream behind a copy that goes over a connection of its own, kept until the replica's main
+//! connection asks for it.
+//!
+//! A replica learns from the connection of its copy where the stream goes on, and asks for it by
+//! its main connection, which names the other one. Until then nobody reads the stream, and it is
+//! kept here. The copy may be over before that: then the main connection has a while to come.
+
+use bobbin_sync::Mutex;
+
+use crate::engine::log::feed::FeedReader;
+
+/// Streams whose replicas have not asked for them.
+pub struct AwaitedStreams(Mutex<Awaited>);
+
+struct Awaited {
+    streams: Vec<AwaitedStream>,
+    /// How long the main connection is awaited once that of the copy has gone.
+    grace_ms: i64,
+}
+
+struct AwaitedStream {
+    /// The client that the copy goes to.
+    copy_client: u64,
+    stream: FeedReader,
+    /// When that client went (Unix ms).
+    gone_ms: Option<i64>,
+}
+
+/// Why a stream is not kept any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// The main connection has not come for so long (ms).
+    TooLate(i64),
+    /// Too many bytes wait for it.
+    TooMuch,
+}
+
+/// As long as in Valkey.
+const GRACE_MS: i64 = 60 * 1000;
+/// Streams that are kept for replicas whose copies are over.
+const GONE_MAX: usize = 64;
+
+impl Default for AwaitedStreams {
+    fn default() -> Self {
+        Self(Mutex::new(Awaited { streams: Vec::new(), grace_ms: GRACE_MS }))
+    }
+}
+
+impl AwaitedStreams {
+    /// Keeps the stream for the replica that gets its copy by this client.
+    pub fn keep(&self, copy_client: u64, stream: FeedReader) {
+        self.0.lock().streams.push(AwaitedStream { copy_client, stream, gone_ms: None });
+    }
+
+    /// Whether a stream is kept for the replica that gets its copy by this client.
+    pub fn has(&self, copy_client: u64) -> bool {
+        self.0.lock().streams.iter().any(|awaited| awaited.copy_client == copy_client)
+    }
+
+    /// The main connection has come, and reads the stream itself; whether it was awaited.
+    pub fn came(&self, copy_client: u64) -> bool {
+        let mut awaited = self.0.lock();
+        let count = awaited.streams.len();
+        awaited.streams.retain(|awaited| awaited.copy_client != copy_client);
+        awaited.streams.len() < count
+    }
+
+    /// The client that the copy went to has gone.
+    pub fn copy_client_went(&self, copy_client: u64, now_ms: i64) {
+        let mut awaited = self.0.lock();
+        for awaited in &mut awaited.streams {
+            if awaited.copy_client == copy_client {
+                awaited.gone_ms = Some(now_ms);
+            }
+        }
+        let is_gone = |awaited: &AwaitedStream| awaited.gone_ms.is_some();
+        if awaited.streams.iter().filter(|awaited| is_gone(awaited)).count() > GONE_MAX
+            && let Some(oldest) = awaited.streams.iter().position(is_gone)
+        {
+            awaited.streams.remove(oldest);
+        }
+    }
+
+    /// Drops the streams of those that have not come in time, or for which more than `bytes_max`
+    /// bytes wait, up to this offset of the stream. Returns each client that had the copy.
+    pub fn look(&self, now_ms: i64, end: u64, bytes_max: u64) -> Vec<(u64, Dropped)> {
+        let mut awaited = self.0.lock();
+        let grace_ms = awaited.grace_ms;
+        let reason = |awaited: &AwaitedStream| {
+            let late_ms = now_ms - awaited.gone_ms?;
+            let waiting = end.saturating_sub(awaited.stream.offset());
+            if late_ms > grace_ms {
+                Some(Dropped::TooLate(late_ms))
+            } else {
+                (waiting > bytes_max).then_some(Dropped::TooMuch)
+            }
+        };
+        let mut dropped = Vec::new();
+        awaited.streams.retain(|awaited| {
+            let reason = reason(awaited);
+            dropped.extend(reason.map(|reason| (awaited.copy_client, reason)));
+            reason.is_none()
+        });
+        dropped
+    }
+
+    /// Bytes up to this offset of the stream that wait for the replica that gets its copy by this
+    /// client.
+    pub fn waiting_bytes(&self, copy_client: u64, end: u64) -> u64 {
+        let awaited = self.0.lock();
+        let its = awaited.streams.iter().find(|awaited| awaited.copy_client == copy_client);
+        its.map_or(0, |awaited| end.saturating_sub(awaited.stream.offset()))
+    }
+
+    /// How many main connections are awaited.
+    pub fn count(&self) -> usize {
+        self.0.lock().streams.len()
+    }
+
+    /// DEBUG DELAY-RDB-CLIENT-FREE-SECONDS.
+    pub fn set_grace_ms(&self, grace_ms: i64) {
+        self.0.lock().grace_ms = grace_ms;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::log::Feed;
+
+    /// A feed with so many bytes, and a stream from its beginning on.
+    fn stream(feed: &Feed, bytes: usize) -> FeedReader {
+        feed.begin(0);
+        let stream = feed.reader(0, None).expect("it is there");
+        feed.append_relayed(&vec![b'x'; bytes]);
+        feed.publish(0, |_| {});
+        stream
+    }
+
+    #[test]
+    fn a_main_connection_has_a_while_to_come_once_the_copy_is_over() {
+        let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
+        awaited.keep(7, stream(&feed, 100));
+        assert!(awaited.has(7) && !awaited.has(8) && awaited.count() == 1);
+        assert_eq!(awaited.waiting_bytes(7, 100), 100);
+        assert!(awaited.look(1_000_000, 100, 0).is_empty(), "its copy goes on");
+        awaited.copy_client_went(7, 1_000_000);
+        assert!(awaited.look(1_060_000, 100, 100).is_empty());
+        assert_eq!(awaited.look(1_060_001, 100, 100), [(7, Dropped::TooLate(60_001))]);
+        assert!(!awaited.has(7) && !awaited.came(7));
+    }
+
+    #[test]
+    fn what_waits_has_a_limit() {
+        let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
+        awaited.keep(7, stream(&feed, 100));
+        awaited.copy_client_went(7, 0);
+        assert_eq!(awaited.look(1, 100, 99), [(7, Dropped::TooMuch)]);
+        for client in 0..100 {
+            awaited.keep(client, feed.reader(100, None).expect("it is there"));
+            awaited.copy_client_went(client, 1);
+        }
+        assert_eq!(awaited.count(), GONE_MAX);
+        assert!(awaited.came(99) && awaited.count() == GONE_MAX - 1 && !awaited.has(0));
+    }
+}
