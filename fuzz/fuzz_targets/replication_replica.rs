@@ -5,6 +5,7 @@
 #![no_main]
 
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
 use bobbin_server::config::Config;
 use bobbin_server::embedded::{Embedded, Session};
@@ -121,6 +122,10 @@ impl Primary {
                     self.embedded.disconnect(left);
                     continue;
                 }
+                13 if input.0.first() == Some(&255) => {
+                    self.embedded.await_stream();
+                    continue;
+                }
                 13 => {
                     self.say(SHOWN[usize::from(input.byte()) % SHOWN.len()]);
                     continue;
@@ -184,10 +189,9 @@ impl Primary {
     /// Has all replicas take what there is for them, until no copy is under way.
     fn settle(&mut self, sessions: &mut [Session]) {
         // A thread makes the copy: it comes in time, not in turns.
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         loop {
             self.embedded.look_at_replicas();
-            self.embedded.await_stream();
             let mut takes = false;
             for session in &mut *sessions {
                 takes |= self.take(session, usize::MAX);
@@ -196,7 +200,7 @@ impl Primary {
                 return;
             }
             assert!(begun.elapsed().as_secs() < 20, "it hangs");
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! In one test each writer writes its count, and of each other writer the count that it knew to be
 //! acknowledged, to three keys in one unit. A reader of a replica sees each unit whole, and never a
-//! write without all writes that its writer knew of. In the other one a single writer counts over
+//! write without all writes that its writer knew of. In another one a single writer counts over
 //! many keys: from the newest count that a reader has seen anywhere follows what it must see
 //! everywhere.
 

@@ -78,7 +78,7 @@ pub(super) fn may_run(
 ) -> Result<bool, Failure> {
     let switches = server.switches.load();
     if data.loading {
-        return Ok(true);
+        return Ok(!data.is_dismissed());
     }
     data.sees_dead = switches & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
         && client.info.has(ClientFlag::IMPORT_SOURCE);
@@ -167,9 +167,10 @@ fn has_to_wait(
     wait
 }
 
-/// Whether a pause holds up what a command has left to be done, as it changes keys.
+/// Whether a pause holds up what a command has left to be done, as it changes keys, or it is not to
+/// be done at all.
 pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
-    server.paused(data.now_ms).is_some() && command.has(WRITERS)
+    data.is_dismissed() || server.paused(data.now_ms).is_some() && command.has(WRITERS)
 }
 
 /// Whether the command is EXEC, and what it would run has one of these flags.

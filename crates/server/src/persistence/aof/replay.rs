@@ -20,8 +20,9 @@ use crate::engine::telemetry::stats::WorkerStats;
 
 /// Why a command of a primary is not carried out.
 pub(crate) enum Hindrance {
-    /// A script keeps what it needs. It is to be run again, and nothing before that.
-    Script,
+    /// A script keeps what it needs, or the server has another part now. Otherwise it is to be run
+    /// again, and nothing before that.
+    Wait,
     /// It was answered with this. A command that the primary carried out fails nowhere, unless the
     /// two differ.
     Failure(String),
@@ -157,7 +158,7 @@ impl Replay {
             self.client.postpone(false);
             self.data.release();
             self.forget_replies();
-            return Err(Hindrance::Script);
+            return Err(Hindrance::Wait);
         }
         before_release(self.is_in_transaction(), self.database());
         self.data.release();

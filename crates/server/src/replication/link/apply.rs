@@ -181,7 +181,8 @@ fn run(
         match replay.run_relayed(args, command, first_hash, before_release) {
             Ok(()) => return Ok(()),
             Err(Hindrance::Failure(complaint)) => break complaint,
-            Err(Hindrance::Script) => {
+            Err(Hindrance::Wait) => {
+                check_link(link)?;
                 units.give(replay.database());
                 step_aside(server, link, replay)?;
             }

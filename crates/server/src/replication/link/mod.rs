@@ -37,7 +37,7 @@ pub struct Link {
     /// `LinkState`.
     state: AtomicU8,
     /// The server has another part now.
-    is_over: AtomicBool,
+    is_over: Arc<AtomicBool>,
     /// What is connected at the moment: so that the thread need not be waited for.
     socket: Mutex<Option<TcpStream>>,
     /// When something came last (Unix ms).
@@ -121,7 +121,7 @@ impl Link {
             host,
             port,
             state: AtomicU8::new(LinkState::Connect as u8),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
             socket: Mutex::new(None),
             heard_ms: AtomicI64::new(0),
             down_since_ms: AtomicI64::new(server.clock.now_ms()),
@@ -181,6 +181,7 @@ impl Link {
             Ok(replay) => replay,
             Err(error) => return log::warn!("Can't follow a primary: {error}"),
         };
+        replay.data.dismissed = Some(Arc::clone(&self.is_over));
         replay.data.enter();
         replay.data.hold_gate_anyway();
         if !self.is_over() {

@@ -13,6 +13,9 @@ mod record;
 mod unit;
 mod values;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bobbin_store::entry::Shared;
 use bobbin_store::{
     AccessClock, AccessPolicy, Gate, Hash, Keyspace, Member, OwnedEntry, ShardGuard,
@@ -90,6 +93,8 @@ pub struct Data {
     pub held_up_until_ms: i64,
     /// A log is being carried out: nothing is dead, however old.
     pub loading: bool,
+    /// Says once that what this thread carries out is to be left: the server has another part.
+    pub dismissed: Option<Arc<AtomicBool>>,
     /// What a deletion that is no command's comes to in the log.
     pub deletes: Deletes,
     /// What no lock should be held for while it is freed.
@@ -182,6 +187,7 @@ impl Data {
             recorder: Recorder::default(),
             held_up_until_ms: 0,
             loading: false,
+            dismissed: None,
             deletes: Deletes::default(),
             garbage: Vec::new(),
             prepared: Vec::new(),
@@ -213,6 +219,11 @@ impl Data {
             let wanted = server.config.aof_timestamp_enabled();
             self.recorder.stamp(if wanted { self.now_ms / 1000 } else { 0 });
         }
+    }
+
+    /// Whether what this thread carries out is to be left.
+    pub fn is_dismissed(&self) -> bool {
+        self.dismissed.as_ref().is_some_and(|dismissed| dismissed.load(Ordering::SeqCst))
     }
 
     #[inline(always)]
