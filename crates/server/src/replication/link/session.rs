@@ -220,8 +220,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Tells how much of the stream is kept, and that it is, as Valkey does: before that the link is
-    /// in its handshake.
+    /// Tells how much of the stream is kept, and that it is. As in Valkey the link is in its
+    /// handshake before that.
     fn note_gathered(&mut self) {
         if self.machine.gathers() && self.link.state() == LinkState::Handshake {
             self.link.set_state(self.server, LinkState::Sync);
