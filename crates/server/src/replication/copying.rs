@@ -81,6 +81,7 @@ impl Transfer {
                 if is_ready.is_err() {
                     cut.handle().abort();
                 }
+                self.walks(cut.handle());
                 let written = snapshot::write(server, &mut walker, cut, purpose, &keys, &mut sink);
                 server.end_cut();
                 is_ready.and(written)?;

@@ -477,7 +477,7 @@ impl ReplicaFeeder {
     }
 
     /// Notes when it said something last: while it loads it sends empty lines. `is_excused`: it
-    /// need not now.
+    /// need not say anything now.
     fn note_heard(&mut self, now_ms: i64, is_excused: bool) {
         let heard = self.replica.client.net_input_bytes.get();
         if is_excused || heard != self.heard {

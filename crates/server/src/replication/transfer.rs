@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bobbin_resp::SharedSlice;
+use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
 use super::replica::{Capability, Replica, ReplicaState};
@@ -52,6 +53,8 @@ struct State {
     database: Option<u32>,
     /// The stream from there on, kept until all readers have begun.
     stream: Option<FeedReader>,
+    /// The cut that it is made of, while that is walked.
+    cut: Option<CutHandle>,
     /// How it ended.
     outcome: Option<bool>,
     readers: Vec<Reader>,
@@ -152,6 +155,7 @@ impl Transfer {
             offset: None,
             database: None,
             stream: None,
+            cut: None,
             outcome: None,
             readers: replicas.iter().map(reader).collect(),
         };
@@ -259,7 +263,15 @@ impl Transfer {
         let mut state = self.state.lock();
         state.readers.retain(|reader| reader.client.id != client.id);
         state.let_stream_go();
+        state.let_cut_go();
         self.room.notify_all();
+    }
+
+    /// It is made of this cut, which is given up when no reader is left.
+    pub(super) fn walks(&self, cut: CutHandle) {
+        let mut state = self.state.lock();
+        state.cut = Some(cut);
+        state.let_cut_go();
     }
 
     /// How many read it.
@@ -327,6 +339,14 @@ impl State {
     fn let_stream_go(&mut self) {
         if self.readers.iter().all(|reader| reader.has_begun) {
             self.stream = None;
+        }
+    }
+
+    fn let_cut_go(&mut self) {
+        if self.readers.is_empty()
+            && let Some(cut) = self.cut.take()
+        {
+            cut.abort();
         }
     }
 

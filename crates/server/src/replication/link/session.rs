@@ -105,7 +105,6 @@ impl<'a> Session<'a> {
                 }
                 LinkEvent::WantsChannel => {
                     self.link.sync.begin();
-                    self.link.set_state(server, LinkState::Sync);
                     replication.target_answered(server, &mut self.replay.data, true);
                     self.open_channel()?;
                 }
@@ -221,8 +220,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Tells how much of the stream is kept.
+    /// Tells how much of the stream is kept, and that it is. As in Valkey the link is in its
+    /// handshake before that.
     fn note_gathered(&mut self) {
+        if self.machine.gathers() && self.link.state() == LinkState::Handshake {
+            self.link.set_state(self.server, LinkState::Sync);
+        }
         self.link.sync.gathered(self.machine.gathered_bytes());
         let is_full = !self.machine.has_room();
         if is_full && !self.is_full {
