@@ -224,12 +224,12 @@ fn one_that_does_not_take_its_copy_is_dropped_and_others_have_it() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn one_that_has_its_copy_and_is_silent_is_dropped() {
-    let server = start(&["--repl-timeout", "1"]);
+    let server = start(&["--repl-timeout", "2", "--repl-ping-replica-period", "3600"]);
     let mut loading = Replica::psync(&server, &["REPLCONF capa eof"]);
     loading.marked_copy();
     // Empty lines tell that it loads.
-    for _ in 0..8 {
-        std::thread::sleep(Duration::from_millis(250));
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(200));
         loading.say(b"\n");
     }
     loading.say(b"REPLCONF ACK 0\r\n");
@@ -244,7 +244,7 @@ fn one_that_has_its_copy_and_is_silent_is_dropped() {
     // One of old need say nothing.
     let mut plain = Replica::ask(&server, &[], b"SYNC\r\n");
     plain.sized_copy();
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(2200));
     server.connect().say("SET a 1");
     plain.expect_commands(SELECT);
 }
