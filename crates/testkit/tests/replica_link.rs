@@ -305,6 +305,22 @@ fn a_replica_of_a_replica_follows_through_a_copy() {
     }
 }
 
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_stream_about_a_database_that_is_not_there_is_about_the_first() {
+    let (file, fact) = (snapshot(&["SET key value"]), b"\xfa\x0erepl-stream-db\x0a4000000000");
+    // Behind the nine bytes of its head; a sum of zero is none.
+    let (head, rest) = file.split_at(9);
+    let file = [head, fact, &rest[..rest.len() - 8], &[0; 8]].concat();
+    let (primary, replica) = (Played::new(), start(&[]));
+    replica.follow(primary.port());
+    let (mut guest, _) = primary.accept();
+    guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
+    guest.send(SET);
+    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+    assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
+}
+
 /// A replica that has the keys of a played primary, whose stream begins.
 fn guest_of(primary: &Played, arguments: &[&str]) -> (Server, Guest) {
     let replica = start(arguments);

@@ -264,9 +264,10 @@ impl Replay {
         self.client.database
     }
 
-    /// The commands to come are about this database.
-    pub(crate) const fn select(&mut self, database: u32) {
-        self.client.database = database;
+    /// The commands to come are about this database: the first, if there is no such one.
+    pub(crate) fn select(&mut self, database: u32) {
+        let is_there = i64::from(database) < self.server.config.databases();
+        self.client.database = if is_there { database } else { 0 };
     }
 }
 

@@ -45,7 +45,7 @@ impl Apart {
         Self { channel, talk: Talk::Handshake(handshake), joining: Joining::Waits, cut: None }
     }
 
-    /// Whether the stream comes, and is to be kept.
+    /// Whether the stream comes, and is kept.
     pub(super) fn gathers(&self) -> bool {
         self.joining == Joining::Gathers
     }
