@@ -278,6 +278,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
 #[cfg(test)]
 mod tests {
+    use bobbin_sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -349,9 +351,13 @@ mod tests {
         }
     }
 
+    /// Held by tests that would take each other's memory for their own.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     #[test]
     fn what_others_allocate_is_seen_soon() {
         const LEN: usize = 3_000_000_000;
+        let _alone = ALONE.lock();
         let about = |bytes: usize| move |used: usize| used >= bytes / 4 * 3;
         look_at_others();
         let before = used_about();
@@ -370,6 +376,7 @@ mod tests {
     #[test]
     fn what_is_allocated_is_counted() {
         // Never touched, and far more than the other tests have meanwhile.
+        let _alone = ALONE.lock();
         let (before, len) = (used(), 2_000_000_000);
         let block = Vec::<u8>::with_capacity(len);
         assert!(used() >= before + len / 4 * 3);
