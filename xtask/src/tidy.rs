@@ -173,7 +173,12 @@ const BANNED: &[(&str, &str)] = &[
     ("/root/", "a path of one machine"),
     ("/home/", "a path of one machine"),
     ("/work/", "a path of one machine"),
+    ("so many ", PLAIN),
+    (" is to be ", PLAIN),
+    (" are to be ", PLAIN),
+    (" and its like", PLAIN),
 ];
+const PLAIN: &str = "say it as technical documentation does";
 
 /// Which crate may use which: the one way down that ARCHITECTURE.md draws. A row uses only rows
 /// above it, so there can be no cycle.

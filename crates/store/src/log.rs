@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(log.shared.lanes.lock().len(), 1);
         kept.append(b"x");
         drop(kept);
-        assert_eq!(log.shared.lanes.lock().len(), 1, "what it holds is to be merged");
+        assert_eq!(log.shared.lanes.lock().len(), 1, "what it holds will be merged");
         let mut merger = Merger::default();
         merger.collect(&log);
         assert_eq!(all(&mut merger), b"x");

@@ -1,4 +1,5 @@
-//! Replicas of Valkey and of Bobbin answer the same questions alike, each with a primary of its kind.
+//! Replicas of Valkey and of Bobbin answer the same questions alike; each has a primary of its
+//! kind.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ func main() {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:    os.Args[1],
 		SentinelAddrs: sentinels,
-		// A failure is to be seen here.
+		// A failure must be seen here.
 		MaxRetries: -1,
 	})
 	failed := false

@@ -105,7 +105,7 @@ pub const LOAD: &[Flag<Common>] = &[
     Flag {
         names: &["--open-loop"],
         value: "rate",
-        help: "Send so many requests a second over all connections, each at its time, whether or \
+        help: "Send this many requests a second over all connections, each at its time, whether or \
                not replies have come. Latency counts from the time a request was due, so that a \
                server that stalls cannot hide it.",
         apply: |common, value| {

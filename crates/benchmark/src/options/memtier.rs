@@ -37,7 +37,7 @@ pub struct Settings {
     pub key_deviation: Option<f64>,
     pub key_median: Option<f64>,
     pub zipf: f64,
-    /// After so many SETs so many WAITs.
+    /// How many SETs come before how many WAITs.
     pub wait_ratio: Option<(u64, u64)>,
     /// What WAIT waits for, from and to: replicas, and milliseconds.
     pub wait_replicas: (u64, u64),
@@ -298,7 +298,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--reconnect-interval"],
         value: "requests",
-        help: "Open a connection anew after so many requests.",
+        help: "Open a connection anew after this many requests.",
         apply: |settings, value| {
             settings.reconnect = Some(number(value, 1..)?);
             Ok(())
@@ -307,7 +307,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--multi-key-get"],
         value: "keys",
-        help: "Send MGET of so many keys instead of GET.",
+        help: "Send MGET of this many keys instead of GET.",
         apply: |settings, value| {
             settings.multi_key_get = number(value, 0..=1000)?;
             Ok(())
@@ -316,7 +316,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--rate-limiting"],
         value: "rate",
-        help: "At most so many requests a second on each connection.",
+        help: "Requests a second on each connection, at most.",
         apply: |settings, value| {
             settings.rate = Some(positive(value)?);
             Ok(())
@@ -393,7 +393,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--data-offset"],
         value: "bytes",
-        help: "Write values into longer ones behind so many bytes by SETRANGE, and read them by \
+        help: "Write values into longer ones behind this many bytes by SETRANGE, and read them by \
                GETRANGE.",
         apply: |settings, value| {
             settings.data_offset = number(value, 0..=DATA_SIZE_MAX)?;
@@ -412,7 +412,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--expiry-range"],
         value: "min-max",
-        help: "Let keys expire after so many seconds.",
+        help: "Let keys expire after this many seconds.",
         apply: |settings, value| {
             settings.expiry = Some(range(value)?);
             Ok(())
@@ -490,7 +490,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--wait-ratio"],
         value: "set:wait",
-        help: "After so many SETs send so many WAITs.",
+        help: "Send WAITs after SETs, in this ratio.",
         apply: |settings, value| {
             let (sets, waits) = pair(value)?;
             if sets == 0 || sets > WAIT_RATIO_MAX || waits > WAIT_RATIO_MAX {
@@ -503,7 +503,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--num-slaves"],
         value: "min-max",
-        help: "WAIT for so many replicas (default: none).",
+        help: "Replicas that WAIT waits for (default: none).",
         apply: |settings, value| {
             settings.wait_replicas = range(value)?;
             Ok(())
@@ -512,7 +512,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--wait-timeout"],
         value: "min-max",
-        help: "WAIT so many milliseconds at most, mostly the middle of these (default 0: for ever).",
+        help: "Milliseconds that WAIT waits at most, mostly the middle of these (default 0: for ever).",
         apply: |settings, value| {
             settings.wait_ms = range(value)?;
             Ok(())

@@ -246,7 +246,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["-r"],
         value: "keys",
-        help: "Replace __rand_int__ and its like by numbers below this one. Without it all requests \
+        help: "Replace __rand_int__ and similar words by numbers below this one. Without it all requests \
                have the same key.",
         apply: |settings, value| {
             settings.keyspace = Some(number(value, 1..=KEYSPACE_MAX)?);
@@ -275,7 +275,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--hot-keys"],
         value: "keys:share",
-        help: "Send this share (0 to 1) of the requests to the first so many of the numbers of -r.",
+        help: "Send this share (0 to 1) of the requests to this many of the lowest numbers of -r.",
         apply: |settings, value| {
             let (keys, share) = value.split_once(':').ok_or("not of the form 10:0.9")?;
             let share: f64 = share.parse().map_err(|_| format!("'{share}' is not a share"))?;
@@ -289,7 +289,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["-P"],
         value: "requests",
-        help: "Send so many requests at once and wait for all their replies (default 1).",
+        help: "Send this many requests at once and wait for all their replies (default 1).",
         apply: |settings, value| {
             settings.pipeline = number(value, 1..=PIPELINE_MAX)?;
             Ok(())
@@ -370,7 +370,7 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--rps"],
         value: "rate",
-        help: "At most so many requests a second, over all connections (0: no limit).",
+        help: "Requests a second over all connections, at most (0: no limit).",
         apply: |settings, value| {
             settings.rate = if value == "0" { None } else { Some(positive(value)?) };
             Ok(())

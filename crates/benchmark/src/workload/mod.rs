@@ -210,7 +210,7 @@ impl Workload {
 }
 
 impl State {
-    /// From now on keys are to be those of the node that these tags lead to.
+    /// From now on keys are those of the node that these tags lead to.
     pub fn move_to(&mut self, tags: Arc<[[u8; TAG_LEN]]>) {
         if self.slots.is_some() {
             self.slots = Some(Arc::new(SlotSet::of_tags(&tags)));

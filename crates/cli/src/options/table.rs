@@ -215,7 +215,7 @@ static FLAGS: &[Flag] = &[
         Commands,
         &["-r"],
         "times",
-        "Run the command so many times; a negative number means for ever.",
+        "Run the command this many times; a negative number means for ever.",
         |options, value| {
             let times: i64 = number(value).map_err(|()| "Invalid number for -r.")?;
             options.repeat = u64::try_from(times).map_or(Repeat::Forever, Repeat::Times);
@@ -227,7 +227,7 @@ static FLAGS: &[Flag] = &[
         &["-i"],
         "seconds",
         "Wait so long between repetitions, samples, or cycles of --scan and --stat (per 100 \
-         cycles of --bigkeys and its like). Fractions are fine.",
+         cycles of --bigkeys and similar modes). Fractions are fine.",
         |options, value| {
             options.interval = Some(seconds(value).ok_or("Invalid interval for -i.")?)
                 .filter(|interval| !interval.is_zero());
@@ -358,7 +358,7 @@ static FLAGS: &[Flag] = &[
     switch(
         Latency,
         &["--latency-history"],
-        "The same, with a new line every 15 seconds (or -i).",
+        "As --latency, with a new line every 15 seconds (or -i).",
         |options| {
             options.modes.latency_history = true;
             options.choose(Mode::Latency);
@@ -389,7 +389,7 @@ static FLAGS: &[Flag] = &[
         Latency,
         &["--lru-test"],
         "keys",
-        "Read and write so many keys, a fifth of them four times out of five, and count the hits.",
+        "Read and write this many keys, a fifth of them four times out of five, and count the hits.",
         |options, value| {
             let keys: Option<u64> = number(value).ok();
             let keys = keys.filter(|&keys| keys > 0);
@@ -406,7 +406,7 @@ static FLAGS: &[Flag] = &[
         Keys,
         &["--pattern"],
         "pattern",
-        "Only keys that match, with --scan, --bigkeys and its like.",
+        "Only keys that match, with --scan, --bigkeys and similar modes.",
         |options, value| {
             options.modes.pattern = Some(value.to_vec());
             Ok(())
@@ -416,7 +416,7 @@ static FLAGS: &[Flag] = &[
         Keys,
         &["--quoted-pattern"],
         "pattern",
-        "The same, as a quoted string.",
+        "As --pattern, as a quoted string.",
         |options, value| {
             let pattern = unquote(value).ok_or("Invalid quoted string for --quoted-pattern.")?;
             options.modes.pattern = Some(pattern);
@@ -437,7 +437,7 @@ static FLAGS: &[Flag] = &[
         Keys,
         &["--memkeys-samples"],
         "count",
-        "The same, looking at so many elements of each key (0: all).",
+        "As --memkeys, looking at this many elements of each key (0: all).",
         |options, value| choose_samples(options, value, Mode::MemoryKeys),
     ),
     switch(
@@ -450,7 +450,7 @@ static FLAGS: &[Flag] = &[
         Keys,
         &["--keystats-samples"],
         "count",
-        "The same, looking at so many elements of each key (0: all).",
+        "As --keystats, looking at this many elements of each key (0: all).",
         |options, value| choose_samples(options, value, Mode::KeyStatistics),
     ),
     value(
@@ -477,7 +477,7 @@ static FLAGS: &[Flag] = &[
         Keys,
         &["--hotkeys-count"],
         "count",
-        "The same, and how many of them to list (16).",
+        "As --hotkeys, and how many of them to list (16).",
         |options, value| {
             let count: Option<usize> = number(value).ok();
             let count = count.filter(|count| (1..=HOT_KEYS_MAX).contains(count));

@@ -77,7 +77,7 @@ fn append(command: &Command, with_group: bool, text: &mut String) {
 }
 
 const GENERAL: &str = "\
-Type a command to run it; before it, a number to run it so many times.
+Type a command to run it; before it, a number says how often it runs.
 
   help @group        what the commands of a group do (generic, string, list, set, ...)
   help command       what a command does, and its arguments

@@ -249,7 +249,7 @@ fn acl_help(call: &mut Call<'_>) -> Outcome {
             ("CAT [<category>]", "The categories of commands, or the commands of one."),
             ("DELUSER <username> [<username> ...]", "Delete users, and end their clients."),
             ("DRYRUN <username> <command> [<arg> ...]", "Tell whether the user might run this."),
-            ("GENPASS [<bits>]", "Make up a password of 256 random bits, or of so many."),
+            ("GENPASS [<bits>]", "Make up a password of 256 random bits, or of <bits>."),
             ("GETUSER <username>", "Show one user, field by field."),
             ("LIST", "Show all users, as the rules that make them."),
             ("LOAD", "Take all users from the file of `aclfile`."),

@@ -200,11 +200,11 @@ const TIME_PASSES: &[&str] = &["nondeterministic_output"];
 
 pub(super) const COMMANDS: &[Command] = &[
     setting(Command::new("expire", -3, expire))
-        .doc("generic", "1.0.0", "O(1)", "Makes a key expire in so many seconds.")
+        .doc("generic", "1.0.0", "O(1)", "Sets the seconds until a key expires.")
         .syntax("key seconds:int [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("pexpire", -3, pexpire))
-        .doc("generic", "2.6.0", "O(1)", "Makes a key expire in so many milliseconds.")
+        .doc("generic", "2.6.0", "O(1)", "Sets the milliseconds until a key expires.")
         .syntax("key milliseconds:int [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("expireat", -3, expireat))

@@ -57,7 +57,7 @@ options! {
         unixsocketgroup = text("") => Full, flags IMMUTABLE;
         /// Permissions of the Unix socket in octal; 0 leaves what the umask gives.
         unixsocketperm = octal(0o777, 0) => Full, flags IMMUTABLE;
-        /// Close a client's connection after so many seconds without a command; 0 for never.
+        /// Seconds without a command after which a client's connection is closed; 0: never.
         timeout = integer(0, INT_MAX, 0) => Full;
         /// Seconds of silence after which the kernel probes whether the client is still there; 0
         /// for never.

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::engine::log::Feed;
 
-    /// A feed with so many bytes, and a stream from its beginning on.
+    /// Gives a feed this many bytes, and returns a stream from its beginning on.
     fn stream(feed: &Feed, bytes: usize) -> FeedReader {
         feed.begin(0);
         let stream = feed.reader(0, None).expect("it is there");

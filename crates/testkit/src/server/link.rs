@@ -28,7 +28,7 @@ pub enum Pace {
     Throttled {
         bytes_per_s: usize,
     },
-    /// In pieces of one byte to so many.
+    /// In pieces of one byte to this many.
     Pieces {
         len_max: usize,
     },

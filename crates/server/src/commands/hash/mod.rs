@@ -80,7 +80,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("hexists", 3, READONLY_FAST, read::hexists).keys(KEY_LOOK)
         .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .syntax("key field"),
-    timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
+    timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Sets the seconds until fields of a hash expire.")
         .syntax("key seconds:int [<NX | XX | GT | LT>] FIELDS <numfields:int field [field ...]>"),
     timed("hexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpireat, "Lets fields of a hash expire at a Unix time in seconds.")
         .syntax(
@@ -127,7 +127,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key field value [field value ...]"),
     timed("hpersist", -5, WRITE_FAST, KEY_UPDATE, expiry::hpersist, "Takes the expiry of fields of a hash away.")
         .syntax(FIELDS),
-    timed("hpexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpire, "Lets fields of a hash expire in so many milliseconds.")
+    timed("hpexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpire, "Sets the milliseconds until fields of a hash expire.")
         .syntax(
             "key milliseconds:int [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields:int #0 field \
              [field ...]>",

@@ -1,9 +1,9 @@
 //! The log as one stream of bytes that replicas read: what was merged last, by offset.
 //!
 //! Offsets count all bytes since the stream began, as PSYNC and `master_repl_offset` do. The thread
-//! that merges the log appends; readers take slices of the same bytes, so many replicas cost one
-//! buffer. The backlog is the end of the stream: at least `backlog_max` bytes of it, if there were
-//! as many, and all that a reader still needs.
+//! that merges the log appends; readers take slices of the same bytes, so that all replicas share
+//! one buffer. The backlog is the end of the stream: at least `backlog_max` bytes of it, if there
+//! were as many, and all that a reader still needs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Feed {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Whether the log is to be appended to it.
+    /// Whether the log is appended to it.
     #[inline]
     pub fn takes_log(&self) -> bool {
         self.is_on() && !self.is_relayed.load(Ordering::SeqCst)

@@ -5,7 +5,7 @@
 //! file appendonly.aof.3.incr.aof seq 3 type i
 //! ```
 //! A base (`b`) holds the data set of one moment; the increments (`i`), in order, what happened
-//! since; files of the history (`h`) are to be deleted. Here are only the contents; files are
+//! since; files of the history (`h`) will be deleted. Here are only the contents; files are
 //! `directory`'s.
 
 use crate::config;

@@ -20,8 +20,8 @@ use crate::engine::telemetry::stats::WorkerStats;
 
 /// Why a command of a primary is not carried out.
 pub(crate) enum Hindrance {
-    /// A script keeps what it needs, or the server has another part now. Otherwise it is to be run
-    /// again, and nothing before that.
+    /// A script keeps what it needs, or the server has another part now. Otherwise it runs again,
+    /// and nothing runs before that.
     Wait,
     /// It was answered with this. A command that the primary carried out fails nowhere, unless the
     /// two differ.

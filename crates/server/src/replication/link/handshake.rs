@@ -47,7 +47,7 @@ pub enum NextStep {
     GoOn { id: Option<String> },
     /// The primary does not know PSYNC: ask for everything by SYNC.
     Sync,
-    /// All keys are to be fetched by a connection of their own.
+    /// The primary wants all keys fetched by a connection of their own.
     FetchApart,
     /// Nothing comes of this connection.
     GiveUp(String),

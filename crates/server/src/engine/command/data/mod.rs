@@ -93,7 +93,7 @@ pub struct Data {
     pub held_up_until_ms: i64,
     /// A log is being carried out: nothing is dead, however old.
     pub loading: bool,
-    /// Says once that what this thread carries out is to be left: the server has another part.
+    /// Says once that this thread must leave what it carries out: the server has another part.
     pub dismissed: Option<Arc<AtomicBool>>,
     /// What a deletion that is no command's comes to in the log.
     pub deletes: Deletes,
@@ -221,7 +221,7 @@ impl Data {
         }
     }
 
-    /// Whether what this thread carries out is to be left.
+    /// Whether this thread must leave what it carries out.
     pub fn is_dismissed(&self) -> bool {
         self.dismissed.as_ref().is_some_and(|dismissed| dismissed.load(Ordering::SeqCst))
     }

@@ -1,5 +1,5 @@
 //! One connection of a replica to its primary, without the socket: the bytes that came by it, and
-//! those that are to be sent.
+//! those that will be sent.
 
 use super::GiveUp;
 use crate::engine::log::append_command;
