@@ -75,14 +75,25 @@ impl RawLock {
                 _ => pause(),
             }
         }
+        let mut has_slept = false;
         loop {
             match self.state.word().load(Ordering::Relaxed) {
                 // A thread that has slept does not know whether others still do, so it takes the
                 // lock as contended.
                 FREE if self.swap_if(FREE, CONTENDED) => return true,
                 HELD => _ = self.swap_if(HELD, CONTENDED),
-                CONTENDED => self.state.wait(CONTENDED),
-                RESERVED | VISITED | VISITED_CONTENDED => return false,
+                CONTENDED => {
+                    self.state.wait(CONTENDED);
+                    has_slept = true;
+                }
+                RESERVED | VISITED | VISITED_CONTENDED => {
+                    // It may be the only one that was woken, before the lock was held and reserved
+                    // by a thread that found it free.
+                    if has_slept {
+                        self.state.wake(u32::MAX >> 1);
+                    }
+                    return false;
+                }
                 _ => {}
             }
         }

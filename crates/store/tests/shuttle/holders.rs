@@ -46,6 +46,29 @@ fn locks_in_any_order_are_caught() {
     });
 }
 
+/// Threads that sleep on a lock, one of which is woken and then refused: the others must not sleep
+/// on.
+#[test]
+fn nobody_sleeps_on_a_lock_that_was_reserved_after_all() {
+    explore(|| {
+        let lock = Arc::new(RawLock::default());
+        spawn_and_join(4, move |number| {
+            for round in 0..3 {
+                if !lock.lock_unless_reserved() {
+                    continue;
+                }
+                thread::yield_now();
+                if number == 0 && round > 0 {
+                    lock.reserve();
+                    thread::yield_now();
+                    lock.take_back();
+                }
+                lock.unlock();
+            }
+        });
+    });
+}
+
 /// A script that keeps some shards while it is away.
 #[test]
 fn a_slow_script_keeps_its_shards() {
