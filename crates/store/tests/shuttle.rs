@@ -2,8 +2,8 @@
 //! schedulers. Shuttle knows no weak memory: what fences and orderings are for is left to Miri,
 //! which runs `tests/threads.rs`.
 //!
-//! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens
-//! it.
+//! `cargo xtask shuttle` runs them, always with the same schedules; `SHUTTLE_SEED` draws others,
+//! `SHUTTLE_ITERATIONS` more of them.
 
 #![cfg(shuttle)]
 

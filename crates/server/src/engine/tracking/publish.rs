@@ -151,12 +151,17 @@ impl Tracker {
         }
     }
 
-    /// Posts what changed in this turn to those who want broadcasts: to each the keys of one
-    /// beginning together.
+    /// Posts what changed in this turn to those who want broadcasts.
+    #[inline]
     pub fn broadcast(&mut self) {
-        if self.changed.is_empty() {
-            return;
+        if !self.changed.is_empty() {
+            self.post_changed();
         }
+    }
+
+    /// Posts to each of them the keys of one beginning together.
+    #[cold]
+    fn post_changed(&mut self) {
         self.changed.sort_unstable();
         // Of a key that several clients changed none may be left out.
         self.changed.dedup_by(|later, first| {
