@@ -23,7 +23,7 @@ fn replicas_answer_as_valkeys_do() {
 }
 
 /// Asks a primary and its replica, and returns each question with its answer.
-fn ask<'q>(questions: &'q str, start: fn(&[&str]) -> Server) -> Vec<(&'q str, Reply)> {
+fn ask(questions: &str, start: fn(&[&str]) -> Server) -> Vec<(&str, Reply)> {
     let (primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
     replica.follow(primary.address().port());
     primary.settle(&[&replica]);
