@@ -162,7 +162,7 @@ fn hotkeys_help(call: &mut Call<'_>) -> Outcome {
         &[
             (
                 "START METRICS <count> [CPU] [NET] [SIZE] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]",
-                "Looks at the keys of all commands, or of one in <n>, for <seconds> or until STOP.",
+                "Looks at the keys of all commands, or of one in <n>, for <s> seconds or until STOP.",
             ),
             (
                 "GET",

@@ -60,7 +60,6 @@ impl Worker {
         Persistence::tick(self.server, &mut self.data);
         Replication::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
-            && self.server.may_evict(self.data.now_ms)
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
             self.timer.expire_at_ms = self.data.now_ms;

@@ -31,7 +31,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
-    let (is_past, hasher) = (call.data.is_past(expire_ms), call.data.keyspace().hasher());
+    let (past, hasher) = (call.data.is_past(expire_ms), call.data.keyspace().hasher());
     let Some(hash) = call.data.write_as::<Hash>(key)? else {
         call.reply.array(names.len());
         names.iter().for_each(|_| call.reply.integer(NO_FIELD));
@@ -39,7 +39,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     };
     let earliest_ms = hash.earliest_ms();
     call.reply.array(names.len());
-    let (mut done, past) = (Vec::new(), is_past);
+    let mut done = Vec::new();
     for name in names {
         let answer = match hash.get(name, now_ms, hasher) {
             None => NO_FIELD,

@@ -167,8 +167,8 @@ fn has_to_wait(
     wait
 }
 
-/// Whether a pause holds up what a command has left to be done, as it changes keys, or it is not to
-/// be done at all.
+/// Whether a pause holds up what a command has left, as that changes keys, or the thread must leave
+/// it.
 pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
     data.is_dismissed() || server.paused(data.now_ms).is_some() && command.has(WRITERS)
 }

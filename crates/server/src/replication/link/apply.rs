@@ -210,7 +210,7 @@ fn step_aside(server: &Server, link: &Link, replay: &mut Replay) -> Result<(), G
     check_link(link)
 }
 
-/// Whether what comes over the link is still to be carried out.
+/// Gives up if the server has another part, so that nothing of this link is carried out any more.
 fn check_link(link: &Link) -> Result<(), GiveUp> {
     if link.is_over() {
         return Err(GiveUp::because("the server has another part now".to_owned()));
