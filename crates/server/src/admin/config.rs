@@ -68,7 +68,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
         effect => apply(server, effect, config),
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
-    call.data.event_classes = server.event_classes();
+    call.data.audience.event_classes = server.event_classes();
     call.reply.ok();
     Ok(())
 }

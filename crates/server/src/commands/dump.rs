@@ -113,7 +113,7 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         }
         Err(error) => return Err(damaged(&error)),
     };
-    let now_ms = call.data.now_ms;
+    let now_ms = call.data.turn.now_ms;
     let expire_ms = match ttl_ms {
         0 => None,
         _ if options.absolute => Some(ttl_ms),
@@ -187,7 +187,7 @@ impl RestoreOptions {
 
     /// The access bits of the new key. What the policy in force does not track is ignored.
     fn access(&self, call: &Call<'_>) -> u32 {
-        let clock = &call.data.clock;
+        let clock = &call.data.turn.clock;
         let is_lfu = call.server.config.maxmemory_policy().is_lfu();
         match (self.frequency, self.idle_seconds) {
             (Some(frequency), _) if is_lfu => clock.with_frequency(frequency),

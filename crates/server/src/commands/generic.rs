@@ -20,7 +20,7 @@ fn exists(call: &mut Call<'_>) -> Outcome {
 
 fn touch(call: &mut Call<'_>) -> Outcome {
     // The one command that counts as a use whatever CLIENT NO-TOUCH says.
-    call.data.touch = true;
+    call.data.turn.touch = true;
     let mut found = 0;
     for at in 1..call.args.len() {
         found += i64::from(call.data.read(call.key(at)?).is_some());
@@ -91,7 +91,7 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     }
     let Some(old) = call.data.take(from) else { return Err(Failure::NO_SUCH_KEY) };
     let expire_ms = old.as_ref().expire_ms();
-    let access = call.data.clock.fresh();
+    let access = call.data.turn.clock.fresh();
     call.data.install(to, old.renamed(to.bytes, expire_ms, access));
     call.data.event(Classes::GENERIC, "rename_from", from);
     call.data.event(Classes::GENERIC, "rename_to", to);
@@ -139,7 +139,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let (access, now_ms) = (call.data.clock.fresh(), call.data.dead_ms());
+    let (access, now_ms) = (call.data.turn.clock.fresh(), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let Some(look) = call.data.read(from) else {
         call.reply.integer(0);
@@ -188,7 +188,7 @@ fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
         return false;
     }
     let Some(mut entry) = call.data.take(key) else { return false };
-    entry.set_access(call.data.clock.fresh());
+    entry.set_access(call.data.turn.clock.fresh());
     in_database(call, target, |call| call.data.install(key, entry));
     call.data.event(Classes::GENERIC, "move_from", key);
     in_database(call, target, |call| call.data.event(Classes::GENERIC, "move_to", key));

@@ -78,7 +78,7 @@ pub(super) fn leave_all(call: &mut Call<'_>) {
         }
     }
     let silent = call.client.replies != Replies::On;
-    if let Some(subscribers) = &mut call.data.subscribers
+    if let Some(subscribers) = &mut call.data.audience.subscribers
         && !silent
     {
         call.reply.raw(subscribers.set_aside());
@@ -92,7 +92,7 @@ fn names(call: &Call<'_>, kind: ChannelKind) -> Vec<Arc<[u8]>> {
 
 /// Changes what the client listens to.
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
-    if let Some(subscribers) = &mut call.data.subscribers {
+    if let Some(subscribers) = &mut call.data.audience.subscribers {
         // What the transaction published before goes to the client if it listened then.
         for notice in &mut call.data.unit.notices {
             if let Notice::Message(publication) = notice {
@@ -110,7 +110,7 @@ fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8
         ChannelKind::Channel | ChannelKind::Pattern => subscriptions.channels_and_patterns(),
     });
     let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
-    let Some(subscribers) = &mut call.data.subscribers else { return };
+    let Some(subscribers) = &mut call.data.audience.subscribers else { return };
     let own = subscribers.set_aside();
     // In a transaction messages follow the whole.
     if !silent && !call.in_transaction {
@@ -141,7 +141,7 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
             Some(NewValue::Shared(shared)) => MessagePayload::Large(shared),
             _ => MessagePayload::Bytes(call.args[2]),
         };
-        clients = match &mut call.data.subscribers {
+        clients = match &mut call.data.audience.subscribers {
             Some(subscribers) if call.in_transaction => {
                 // What it tells of may have no number yet.
                 let publication = Publication::new(kind, channel, payload);

@@ -79,8 +79,9 @@ impl Process {
         let waker = Waker::new().map_err(|error| error.to_string())?;
         let handle =
             WorkerHandle::new(server.workers.next_id(), waker, "none", server.registry.all().len());
-        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
-        data.tracker = Some(Box::new(Tracker::new(server)));
+        data.audience.subscribers =
+            Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.audience.tracker = Some(Box::new(Tracker::new(server)));
         data.recorder = Recorder::new(server.log.lane());
         let (batch, replies) = (Batch::default(), Arena::default());
         let mut embedded = Embedded {
@@ -124,8 +125,8 @@ impl Embedded {
     /// Sets the clock (Unix ms). As for any server, it should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
         self.server.clock.fix(now_ms);
-        self.data.now_ms = now_ms;
-        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.data.turn.now_ms = now_ms;
+        self.data.turn.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.follow_config(self.server);
     }
@@ -163,7 +164,7 @@ impl Embedded {
     }
 
     pub fn connect(&mut self) -> Session {
-        let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
+        let (id, now_ms) = (self.server.clients.next_id(), self.data.turn.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
         let client = Client::new(Arc::new(info), Rights::new(self.server));
         Session {
@@ -184,7 +185,7 @@ impl Embedded {
             job.abandon(self.server, &mut self.data);
         }
         transaction::forget(&mut session.client, &mut self.data);
-        if let Some(subscribers) = &mut self.data.subscribers {
+        if let Some(subscribers) = &mut self.data.audience.subscribers {
             subscribers.forget(&mut session.client);
         }
         tracking::disable(self.server, &mut session.client);
@@ -245,7 +246,7 @@ impl Embedded {
     /// itself is lost with each command.
     pub fn messages(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let Some(subscribers) = &mut self.data.subscribers else { return bytes };
+        let Some(subscribers) = &mut self.data.audience.subscribers else { return bytes };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
             let Post::Message(message) = &post else { continue };
@@ -263,7 +264,9 @@ impl Embedded {
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
-            while self.server.keyspace.due_ms(shard) <= self.data.now_ms && self.data.may_expire {
+            while self.server.keyspace.due_ms(shard) <= self.data.turn.now_ms
+                && self.data.turn.may_expire
+            {
                 self.data.expire_shard(shard, usize::MAX);
             }
         }
@@ -272,7 +275,7 @@ impl Embedded {
 
     /// A session gets what it publishes to itself; there is no way to the others.
     fn drop_posts(&mut self) {
-        let Some(subscribers) = &mut self.data.subscribers else { return };
+        let Some(subscribers) = &mut self.data.audience.subscribers else { return };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
             if let Post::Message(message) = &post {
@@ -288,7 +291,7 @@ impl Embedded {
         loop {
             if session.client.is_postponed()
                 && !session.client.waits_for_script
-                && server.paused(self.data.now_ms).is_none()
+                && server.paused(self.data.turn.now_ms).is_none()
             {
                 // It published more than may wait, but here nobody does.
                 self.drop_posts();

@@ -460,7 +460,7 @@ impl Waiting {
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken its time, and what it left may have expired meanwhile.
-    data.now_ms = data.now_ms.max(server.clock.advance());
+    data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     let mut reserved = Vec::new();
     while let Some((database, key)) = data.unit.ready.pop_front() {
         data.database = database;
@@ -506,7 +506,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let mut answer = Answer::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => acl::admit_waiter(server, &waiter, data.now_ms),
+            false => acl::admit_waiter(server, &waiter, data.turn.now_ms),
         };
         answer.refused = admitted.is_err();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
@@ -589,7 +589,7 @@ pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Fail
     if ms < 0 {
         return Err(NEGATIVE_TIMEOUT);
     }
-    let deadline = ms.checked_add(call.data.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    let deadline = ms.checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
     Ok((ms > 0).then_some(deadline))
 }
 
@@ -604,7 +604,7 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
     if ms >= i64::MAX as f64 {
         return Err(TIMEOUT_OUT_OF_RANGE);
     }
-    let deadline = (ms as i64).checked_add(call.data.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    let deadline = (ms as i64).checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
     Ok((ms > 0.0).then_some(deadline))
 }
 

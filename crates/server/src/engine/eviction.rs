@@ -96,7 +96,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::Enough;
     }
     let policy = server.config.maxmemory_policy();
-    if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(data.now_ms) {
+    if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(data.turn.now_ms) {
         return Room::None;
     }
     data.release();
@@ -218,7 +218,7 @@ impl Evictor {
         shard: usize,
         choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
     ) -> Looked {
-        let (clock, keyspace) = (data.clock, data.keyspace());
+        let (clock, keyspace) = (data.turn.clock, data.keyspace());
         let volatile_only = is_volatile(policy);
         let random = data.random.next_u64();
         data.visit_with(shard, |shard, is_reserved| {
@@ -303,7 +303,7 @@ impl Candidate {
         }
         let database = std::mem::replace(&mut data.database, self.database);
         let key = crate::engine::command::Key { bytes: &self.key, hash: self.hash };
-        let clock = data.clock;
+        let clock = data.turn.clock;
         let fate = match data.peek(key) {
             Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
                 match score(entry, policy, &clock, self.score) {
@@ -315,7 +315,7 @@ impl Candidate {
         };
         if fate == Fate::Evicted {
             data.remove(key);
-            let command = data.deletes.evicted;
+            let command = data.turn.deletes.evicted;
             data.log(&[command, key.bytes]);
             data.event(Classes::EVICTED, "evicted", key);
         }
@@ -372,7 +372,7 @@ mod tests {
             let mut data = Data::new(keyspace, gate, 1).expect("few threads");
             data.enter();
             let names: Vec<String> = (0..100).map(|i| format!("key {i}")).collect();
-            data.clock = AccessClock::new(access, 1_700_000_000_000);
+            data.turn.clock = AccessClock::new(access, 1_700_000_000_000);
             for name in &names {
                 let key = data.key(name.as_bytes());
                 assert!(data.hold_one(key.hash.shard()));
@@ -385,7 +385,7 @@ mod tests {
             assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
             evictor.sample(&mut data, policy, 5);
             evictor.walk(&mut data, policy);
-            data.clock = AccessClock::new(access, 1_700_000_005_000);
+            data.turn.clock = AccessClock::new(access, 1_700_000_005_000);
             let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
             assert!(!spared.is_empty());
             for name in &spared {

@@ -23,7 +23,7 @@ impl Persistence {
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
         let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
-        if data.now_ms >= due_ms {
+        if data.turn.now_ms >= due_ms {
             Self::look(server, data, due_ms);
         }
     }
@@ -31,7 +31,7 @@ impl Persistence {
     #[cold]
     fn look(server: &'static Server, data: &mut Data, due_ms: i64) {
         let persistence = Self::of(server);
-        let (now_ms, next_ms) = (data.now_ms, data.now_ms + INTERVAL_MS);
+        let (now_ms, next_ms) = (data.turn.now_ms, data.turn.now_ms + INTERVAL_MS);
         let claimed = persistence.due_ms.compare_exchange(
             due_ms,
             next_ms,

@@ -139,7 +139,7 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
         return true;
     }
     let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) else { return true };
-    data.now_ms = server.clock.now_ms();
+    data.turn.now_ms = server.clock.now_ms();
     data.enter();
     if !hold_gate_to_save(server, &mut data) {
         data.leave();
@@ -153,7 +153,7 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     let may_end = saved.is_ok() || request.force;
     if may_end {
         // What is acknowledged from here on would be in no file.
-        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.now_ms);
+        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
     }
     data.leave();
     if saved.is_err() {

@@ -75,7 +75,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     }
     refuse_while_failing_over(call)?;
     may_sync(call)?;
-    let (server, now_ms) = (call.server, call.data.now_ms);
+    let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         return Err(Failure::NOT_AN_INTEGER);
@@ -132,7 +132,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     }
     replication.lead(call.server);
     call.data.recorder.refresh();
-    call.data.may_expire = call.server.may_expire(call.data.now_ms);
+    call.data.turn.may_expire = call.server.may_expire(call.data.turn.now_ms);
     log::info!("PRIMARY MODE enabled (failover request from '{}')", call.client.info.peer);
     Ok(())
 }
@@ -151,7 +151,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
     }
     refuse_while_failing_over(call)?;
     may_sync(call)?;
-    let feeder = feeder(call.client, call.server, call.data.now_ms);
+    let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
@@ -204,7 +204,7 @@ fn is_replica(call: &Call<'_>) -> bool {
 }
 
 fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
-    let (server, now_ms) = (call.server, call.data.now_ms);
+    let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let feeder = feeder(call.client, server, now_ms);
     if feeder.replica.wish().parts.is_filtered() && !feeder.replica.has(Capability::EOF) {
         return Err("ERR Filtered replica requires EOF capability".into());
@@ -226,7 +226,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(Failure::SYNTAX);
     }
-    let (server, now_ms) = (call.server, call.data.now_ms);
+    let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let (args, is_replica) = (call.args, is_replica(call));
     for pair in args[1..].chunks_exact(2) {
         let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);

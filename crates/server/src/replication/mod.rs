@@ -368,14 +368,14 @@ impl Replication {
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
         let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
-        if data.now_ms >= due_ms {
+        if data.turn.now_ms >= due_ms {
             Self::of(server).look(server, data, due_ms);
         }
     }
 
     #[cold]
     fn look(&self, server: &'static Server, data: &mut Data, due_ms: i64) {
-        let (order, now_ms) = (Ordering::Relaxed, data.now_ms);
+        let (order, now_ms) = (Ordering::Relaxed, data.turn.now_ms);
         if self.due_ms.compare_exchange(due_ms, now_ms + LOOK_MS, order, order).is_err() {
             return;
         }
@@ -478,7 +478,7 @@ impl Replication {
     /// Without replicas the backlog is kept for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
         let ttl_ms = server.config.repl_backlog_ttl() * 1000;
-        let alone_ms = data.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
+        let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
             return;
         }
@@ -519,7 +519,7 @@ impl Replication {
             if self.link().is_none() {
                 server.feed.lead_from(server.log.last());
             }
-            self.pinged_ms.store(data.now_ms, Ordering::Relaxed);
+            self.pinged_ms.store(data.turn.now_ms, Ordering::Relaxed);
             aof::follow_readers(server);
             data.recorder.refresh();
         }

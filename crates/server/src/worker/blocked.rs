@@ -79,17 +79,17 @@ impl Worker {
 
     /// Ends the waits whose time is over.
     pub(super) fn look_at_deadlines(&mut self) {
-        while let Some(token) = self.deadlines.pop_due(self.data.now_ms) {
+        while let Some(token) = self.deadlines.pop_due(self.data.turn.now_ms) {
             let Some(connection) = self.connections.find(token) else { continue };
             let Some(waiter) = &connection.client.blocked else { continue };
-            waiter.expire(self.data.now_ms);
+            waiter.expire(self.data.turn.now_ms);
             if self.end_block(token.slot()) {
                 continue;
             }
             // Blocked again, until later, or being served at this moment.
             let Some(connection) = self.connections.at(token.slot()) else { continue };
             let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
-            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.now_ms) {
+            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.turn.now_ms) {
                 self.deadlines.0.insert((at_ms + 1, token));
             }
         }

@@ -89,9 +89,9 @@ impl Executor<'_> {
             };
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
-            if now >= self.data.current_until {
+            if now >= self.data.turn.current_until {
                 // What waits behind long commands is checked by the time of then.
-                self.data.waited = true;
+                self.data.turn.waited = true;
             }
             if let Executed::Ran(command) = outcome {
                 if !done.tells {
@@ -145,7 +145,7 @@ impl Executor<'_> {
     /// if a job is still to make it.
     #[cold]
     fn append_own(&mut self, client: &mut Client) {
-        if let Some(subscribers) = &mut self.data.subscribers {
+        if let Some(subscribers) = &mut self.data.audience.subscribers {
             let own = subscribers.own(client);
             match client.job {
                 Some(_) => client.behind.append(own),

@@ -61,7 +61,7 @@ impl Worker {
         let (mut deliveries, start) = (0, self.arena.bytes.len());
         let mut taken = false;
         loop {
-            let Some(subscribers) = &mut self.data.subscribers else { return };
+            let Some(subscribers) = &mut self.data.audience.subscribers else { return };
             let Some((number, post)) = subscribers.pop() else {
                 if std::mem::replace(&mut taken, true) {
                     return;
@@ -80,7 +80,7 @@ impl Worker {
     /// Hands the message of a post to all who listen; returns how many.
     pub(super) fn fan_out(&mut self, number: u64, message: &Message) -> usize {
         let Self { data, connections, arena, touched, .. } = self;
-        let Some(subscribers) = &data.subscribers else { return 0 };
+        let Some(subscribers) = &data.audience.subscribers else { return 0 };
         let mut count = 0;
         for (pattern, recipients) in subscribers.recipients(message) {
             let mut fan_out = FanOut { message, pattern, ranges: [None; 2] };

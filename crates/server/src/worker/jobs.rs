@@ -63,7 +63,7 @@ impl Worker {
     fn step_job(&mut self, slot: u32, job: &mut dyn Job, deadline: u64, clock: &mut u64) -> bool {
         let Some(connection) = self.connections.at(slot) else { return true };
         self.data.database = connection.client.database;
-        self.data.working_for = connection.client.info.id;
+        self.data.audience.working_for = connection.client.info.id;
         let done = job.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
@@ -72,7 +72,7 @@ impl Worker {
             more: &mut || ticks() < deadline,
         });
         self.data.release();
-        self.data.working_for = 0;
+        self.data.audience.working_for = 0;
         self.data.take_own(&mut connection.client.behind);
         let started = std::mem::replace(clock, ticks());
         if let Some(account) = &mut connection.client.account {
@@ -111,7 +111,7 @@ impl Worker {
         connection.output.push_arena(rest);
         connection.output.push_owned(std::mem::take(&mut connection.client.behind));
         if connection.client.is_overflowed() {
-            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             connection.closing = true;
         }
         if waits {

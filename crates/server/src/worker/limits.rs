@@ -155,8 +155,8 @@ impl Worker {
         let is_fed = connection.client.feeder.is_some();
         if bytes > 0 || is_fed || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
-            if is_over_output_limit(self.server, connection, self.data.now_ms) {
-                note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
+            if is_over_output_limit(self.server, connection, self.data.turn.now_ms) {
+                note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
                 self.close(slot);
                 return false;
             }
@@ -175,7 +175,7 @@ impl Worker {
         let limit = self.server.config.output_limit(describe::class(&connection.client.info));
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
-            note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
+            note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
             // At once, so that the next job finds the memory.
             drop(connection.client.job.as_mut().map(|job| job.pieces()));
             self.close(slot);
@@ -187,8 +187,8 @@ impl Worker {
 
     /// Has clients closed when all of them take too much memory.
     pub(crate) fn limit_memory(&mut self) {
-        if self.server.is_over_client_memory(self.data.now_ms) {
-            let evicted = self.server.evict_clients(self.data.now_ms);
+        if self.server.is_over_client_memory(self.data.turn.now_ms) {
+            let evicted = self.server.evict_clients(self.data.turn.now_ms);
             self.handle.stats.totals.evicted_clients.add(evicted);
         }
     }
@@ -196,7 +196,7 @@ impl Worker {
     /// Once a second: clients that were silent for `timeout` or in the midst of a large argument,
     /// and soft limits of those that send nothing.
     pub(crate) fn look_at_clients(&mut self) {
-        let now_ms = self.data.now_ms;
+        let now_ms = self.data.turn.now_ms;
         if now_ms < self.timer.clients_at_ms {
             return;
         }

@@ -134,8 +134,9 @@ impl Worker {
         let handle = Arc::new(WorkerHandle::new(id, driver.waker(), driver.name(), commands));
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
-        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
-        data.tracker = Some(Box::new(Tracker::new(server)));
+        data.audience.subscribers =
+            Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.audience.tracker = Some(Box::new(Tracker::new(server)));
         data.recorder = Recorder::new(server.log.lane());
         Some(Self {
             server,
@@ -207,7 +208,7 @@ impl Worker {
 
     /// Whether posts that were taken from the mailbox are not seen to yet.
     fn has_posts(&self) -> bool {
-        self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more())
+        self.data.audience.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more())
     }
 }
 

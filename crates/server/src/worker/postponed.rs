@@ -54,7 +54,7 @@ impl Worker {
     /// How long the connections that were put off still wait, at most; zero: no longer. Who waits
     /// for the disk is told when there is news.
     pub(super) fn until_resumed(&mut self) -> Duration {
-        let (server, now_ms) = (self.server, self.data.now_ms);
+        let (server, now_ms) = (self.server, self.data.turn.now_ms);
         if self.is_overrun() {
             return fanout::OVERRUN_PAUSE;
         }
@@ -71,14 +71,14 @@ impl Worker {
         if server.is_log_behind() {
             return Duration::MAX;
         }
-        if self.data.held_up_until_ms > now_ms && server.keeps_too_much() {
-            return Duration::from_millis((self.data.held_up_until_ms - now_ms) as u64);
+        if self.data.turn.held_up_until_ms > now_ms && server.keeps_too_much() {
+            return Duration::from_millis((self.data.turn.held_up_until_ms - now_ms) as u64);
         }
         if all_are_held() { Duration::MAX } else { Duration::ZERO }
     }
 
     /// Whether others have to catch up with what this worker's clients publish.
     fn is_overrun(&mut self) -> bool {
-        self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
+        self.data.audience.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
     }
 }

@@ -132,7 +132,7 @@ impl Worker {
             self.deadlines.forget(waiter.deadline_ms, connection.token);
             waiter.unlink(self.server, &mut self.data);
         }
-        if let Some(subscribers) = &mut self.data.subscribers {
+        if let Some(subscribers) = &mut self.data.audience.subscribers {
             subscribers.forget(&mut connection.client);
         }
         tracking::disable(self.server, &mut connection.client);

@@ -71,7 +71,7 @@ impl Worker {
         for slot in active.drain(..).filter(|_| has_time) {
             // Whose command is the long one stays with it.
             if self.give_away(slot) {
-                self.relief.shares_out_at_ms = Some(self.data.now_ms + REST_MS);
+                self.relief.shares_out_at_ms = Some(self.data.turn.now_ms + REST_MS);
             }
         }
         self.relief.active = active;
@@ -81,8 +81,8 @@ impl Worker {
     pub(super) fn share_out(&mut self) {
         let Some(at_ms) = &mut self.relief.shares_out_at_ms else { return };
         if self.relief.is_laden {
-            *at_ms = self.data.now_ms + REST_MS;
-        } else if self.data.now_ms >= *at_ms {
+            *at_ms = self.data.turn.now_ms + REST_MS;
+        } else if self.data.turn.now_ms >= *at_ms {
             self.relief.shares_out_at_ms = None;
             self.server.workers.rebalance();
         }

@@ -157,7 +157,7 @@ impl Worker {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(certificate) = &handshake.certificate {
-            identify(self.server, &mut connection.client, certificate, self.data.now_ms);
+            identify(self.server, &mut connection.client, certificate, self.data.turn.now_ms);
         }
         touch(&mut self.touched, connection);
     }
@@ -172,7 +172,7 @@ impl Worker {
         if !was_known {
             self.server.tls.count_failed();
         }
-        if self.workspace.complaints.may_say(self.data.now_ms) {
+        if self.workspace.complaints.may_say(self.data.turn.now_ms) {
             let (peer, local) = (&info.peer, &info.local);
             if was_known {
                 log::warn!("Closing a TLS connection: {reason} (addr={peer} laddr={local})");
@@ -198,7 +198,7 @@ impl Worker {
             if !connection.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
                 continue;
             }
-            if self.data.now_ms - connection.client.info.created_ms < HANDSHAKE_MS {
+            if self.data.turn.now_ms - connection.client.info.created_ms < HANDSHAKE_MS {
                 self.workspace.greeting.push(slot);
             } else {
                 self.refuse(slot, "the handshake takes too long");

@@ -12,7 +12,7 @@ impl Worker {
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
-            connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
+            connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
             if connection.client.feeder.is_some() && !self.feed(slot) {
                 continue;
             }

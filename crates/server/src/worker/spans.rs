@@ -113,7 +113,7 @@ impl Worker {
         };
         let done = executor.run(&mut connection.client, &self.batch, &span.found, &reply_limit);
         if done.overflowed {
-            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             self.arena.truncate(start);
         }
         if connection.client.waits_for_script {

@@ -54,20 +54,20 @@ impl Timer {
 
 impl Worker {
     pub(super) fn timer_slices(&mut self) {
-        self.timer.now_ms = self.data.now_ms;
-        Rates::tick(self.server, self.data.now_ms);
+        self.timer.now_ms = self.data.turn.now_ms;
+        Rates::tick(self.server, self.data.turn.now_ms);
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
         Replication::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
-            self.timer.expire_at_ms = self.data.now_ms;
+            self.timer.expire_at_ms = self.data.turn.now_ms;
         }
         self.server.bound_tracked(&mut self.data);
         self.share_out();
         self.look_at_clients();
-        if self.data.now_ms >= self.timer.expire_at_ms {
+        if self.data.turn.now_ms >= self.timer.expire_at_ms {
             if self.server.switches.load() & NO_EXPIRE == 0 {
                 let started = ticks();
                 self.expire();
@@ -78,14 +78,14 @@ impl Worker {
                     self.server.services.latency.sample(&self.server.config, "expire-cycle", us);
                 }
             } else {
-                self.timer.expire_at_ms = self.data.now_ms + IDLE_MS;
+                self.timer.expire_at_ms = self.data.turn.now_ms + IDLE_MS;
             }
         }
     }
 
     /// Takes expired keys out of this worker's share of the shards, for a bounded time.
     fn expire(&mut self) {
-        let now_ms = self.data.now_ms;
+        let now_ms = self.data.turn.now_ms;
         let workers = self.server.workers.all();
         let position = workers.iter().position(|worker| worker.id == self.handle.id);
         let (Some(position), count) = (position, workers.len()) else { return };

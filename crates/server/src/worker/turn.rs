@@ -47,7 +47,7 @@ impl Worker {
         if self.is_parked && self.has_jobs() {
             timeout = timeout.max(PARKED_PAUSE);
         }
-        timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
+        timeout = timeout.min(self.deadlines.until_next(self.data.turn.now_ms));
         if !self.postponed.is_empty() {
             timeout = timeout.min(self.until_resumed());
         }
@@ -76,7 +76,7 @@ impl Worker {
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
         memory::look_at_others();
-        self.server.end_pause_in_time(self.data.now_ms);
+        self.server.end_pause_in_time(self.data.turn.now_ms);
         self.data.follow_config(self.server);
     }
 

@@ -51,7 +51,7 @@ impl KeyspaceFigures {
 
 fn figures(data: &mut Data) -> KeyspaceFigures {
     let mut figures = KeyspaceFigures::default();
-    let now_ms = data.now_ms;
+    let now_ms = data.turn.now_ms;
     for index in 0..SHARDS {
         let random = data.random.next_u32();
         data.visit(index, |shard| {

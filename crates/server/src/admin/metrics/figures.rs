@@ -53,7 +53,7 @@ impl Gatherer {
             loop {
                 own.answer(|| {
                     data.enter();
-                    data.now_ms = server.clock.now_ms();
+                    data.turn.now_ms = server.clock.now_ms();
                     let figures = MetricFigures {
                         keyspace: KeyspaceFigures::of(&mut data),
                         tracked: data.tracked(),

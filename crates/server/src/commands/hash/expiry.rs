@@ -149,7 +149,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     // These say less about a wrong number than their relatives.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
-    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.now_ms, call.data.dead_ms());
+    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.turn.now_ms, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(names.len());
@@ -185,7 +185,7 @@ pub(super) fn counted_fields<'a>(
 
 /// The time at an argument, in Unix milliseconds.
 pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i64, Failure> {
-    let start_ms = if scale.from_now { call.data.now_ms } else { 0 };
+    let start_ms = if scale.from_now { call.data.turn.now_ms } else { 0 };
     let time = call.integer(at)?;
     let expire_ms = time.checked_mul(scale.unit_ms).and_then(|ms| ms.checked_add(start_ms));
     expire_ms.filter(|_| time >= 0).ok_or_else(|| {

@@ -287,7 +287,7 @@ fn with_key<R>(
         data.enter_unreserved();
         data.refresh_time(server);
         // A pause lets nothing change. It begins in nobody's turn, so not behind this.
-        if server.paused(data.now_ms).is_none() && data.hold_one(key.hash.shard()) {
+        if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }
         data.leave();
@@ -295,7 +295,7 @@ fn with_key<R>(
     }
     data.database = database;
     data.follow_config(server);
-    data.may_expire = true;
+    data.turn.may_expire = true;
     let result = f(data, key);
     data.end_unit(server, None);
     data.leave();

@@ -32,7 +32,7 @@ impl Lookups {
         }
         Self {
             observer,
-            began_ms: data.now_ms,
+            began_ms: data.turn.now_ms,
             looked: vec![Vec::new(); SHARDS].into(),
             changes: Vec::new(),
             is_stale: false,
@@ -46,7 +46,7 @@ impl Lookups {
         self.observer.take();
         self.looked.iter_mut().for_each(Vec::clear);
         self.changes.clear();
-        (self.began_ms, self.is_stale, self.rounds) = (data.now_ms, false, 0);
+        (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
     }
 
     /// No shard tells of changes any more.

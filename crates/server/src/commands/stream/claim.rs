@@ -41,7 +41,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids = args[5..].iter().take_while(|arg| id::parse(arg, 0).is_ok()).count();
-    let now_ms = call.data.now_ms;
+    let now_ms = call.data.turn.now_ms;
     let mut claim = Claim {
         idle_ms_min,
         delivered_ms: -1,
@@ -87,7 +87,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
-    let now_ms = call.data.now_ms;
+    let now_ms = call.data.turn.now_ms;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
     let start = id::parse_start(args[5])?;

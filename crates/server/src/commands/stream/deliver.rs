@@ -28,7 +28,7 @@ pub(super) fn read(
     key: Key<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<bool, Failure> {
-    let (now_ms, logs) = (data.now_ms, data.is_logged());
+    let (now_ms, logs) = (data.turn.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
     let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
@@ -259,7 +259,7 @@ impl Drafts {
         if work <= SLICED_MIN {
             return None;
         }
-        let now_ms = data.now_ms;
+        let now_ms = data.turn.now_ms;
         let (mut drafts, mut parts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         for &(index, key) in keys {
             let draft = match known.get(key.bytes) {
@@ -338,7 +338,7 @@ impl SlicedChange for Drafts {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let (mut current, now_ms) = (true, data.now_ms);
+        let (mut current, now_ms) = (true, data.turn.now_ms);
         let mut anew = vec![false; self.drafts.len()];
         for (draft, anew) in self.drafts.iter_mut().zip(&mut anew) {
             let key = data.key(&draft.key);

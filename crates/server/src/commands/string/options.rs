@@ -127,7 +127,7 @@ impl TimeUnit {
     /// The Unix time in milliseconds that a number means; `Err` when it is none, or out of range.
     pub(super) fn expire_ms(self, number: &[u8], call: &Call<'_>) -> Result<i64, Failure> {
         let number = bobbin_resp::parse_i64(number).ok_or(Failure::NOT_AN_INTEGER)?;
-        self.unix_ms(number, call.data.now_ms).ok_or_else(|| {
+        self.unix_ms(number, call.data.turn.now_ms).ok_or_else(|| {
             let name = &call.command.full_name;
             Failure::format(format!("ERR invalid expire time in '{name}' command"))
         })

@@ -144,7 +144,7 @@ pub fn admit(
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };
     // The log shows what the client is at.
     client.ran(command);
-    check(server, client, command, args, scene, context.data.now_ms)
+    check(server, client, command, args, scene, context.data.turn.now_ms)
         .map_err(|denied| denied.failure(client, command))
 }
 
@@ -160,7 +160,7 @@ pub fn admit_queued(
         call.client.close();
         return Err(Failure::NOT_AUTHENTICATED);
     }
-    check(call.server, call.client, command, args, Scene::Multi, call.data.now_ms)
+    check(call.server, call.client, command, args, Scene::Multi, call.data.turn.now_ms)
         .map_err(Denied::too_late)
 }
 

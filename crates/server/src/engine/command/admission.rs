@@ -20,7 +20,7 @@ pub(super) fn guard(
     switches: u32,
     output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
-    if context.data.loading {
+    if context.data.turn.loading {
         // A log was checked when it was written.
         return Ok(true);
     }
@@ -77,10 +77,10 @@ pub(super) fn may_run(
     command: &'static Registered,
 ) -> Result<bool, Failure> {
     let switches = server.switches.load();
-    if data.loading {
+    if data.turn.loading {
         return Ok(!data.is_dismissed());
     }
-    data.sees_dead = switches & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
+    data.turn.sees_dead = switches & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
         && client.info.has(ClientFlag::IMPORT_SOURCE);
     if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
@@ -132,12 +132,12 @@ fn may_run_on_replica(
 /// reply.
 fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
     let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
-    context.data.evicting_for = id;
+    context.data.audience.evicting_for = id;
     let room = eviction::make_room(context.server, context.data);
-    context.data.evicting_for = 0;
+    context.data.audience.evicting_for = 0;
     if id != 0
         && client.replies == Replies::On
-        && let Some(subscribers) = &mut context.data.subscribers
+        && let Some(subscribers) = &mut context.data.audience.subscribers
     {
         output.append(subscribers.set_aside());
     }
@@ -151,9 +151,9 @@ fn has_to_wait(
     client: &mut Client,
     command: &'static Registered,
 ) -> bool {
-    let pause = server.paused(data.now_ms);
+    let pause = server.paused(data.turn.now_ms);
     // Another worker may have started or ended the pause in the midst of this turn.
-    data.may_expire = server.may_expire(data.now_ms);
+    data.turn.may_expire = server.may_expire(data.turn.now_ms);
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR)
         && (pause.all
@@ -170,7 +170,7 @@ fn has_to_wait(
 /// Whether a pause holds up what a command has left, as that changes keys, or the thread must leave
 /// it.
 pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
-    data.is_dismissed() || server.paused(data.now_ms).is_some() && command.has(WRITERS)
+    data.is_dismissed() || server.paused(data.turn.now_ms).is_some() && command.has(WRITERS)
 }
 
 /// Whether the command is EXEC, and what it would run has one of these flags.
@@ -210,7 +210,7 @@ impl Call<'_> {
     /// hold of what it needs only while it runs. The command must return an error at once, with
     /// nothing done.
     pub fn admit_again(&mut self) -> Outcome {
-        if !self.data.waited || self.in_transaction {
+        if !self.data.turn.waited || self.in_transaction {
             return Ok(());
         }
         self.data.refresh_time(self.server);
@@ -232,7 +232,7 @@ pub(super) fn wait_for_script(
     command: &Registered,
 ) -> Failure {
     // What a primary has done is done here too, however long that takes.
-    if server.switches.load() & Switch::BUSY != 0 && !data.loading {
+    if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
         return server.scripts.busy_failure();
     }
     client.ran(command);

@@ -114,7 +114,13 @@ impl<'a> Call<'a> {
 
     /// After publishing: puts the client off if a worker has more messages waiting than it may.
     pub fn wait_for_listeners(&mut self) {
-        if self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun()) {
+        if self
+            .data
+            .audience
+            .subscribers
+            .as_mut()
+            .is_some_and(|subscribers| subscribers.is_overrun())
+        {
             self.client.postpone(true);
         }
     }
@@ -163,7 +169,7 @@ impl<'a> Call<'a> {
 #[inline(always)]
 pub fn run(call: &mut Call<'_>) -> bool {
     call.data.database = call.client.database;
-    call.data.touch = !call.client.no_touch;
+    call.data.turn.touch = !call.client.no_touch;
     call.client.ran(call.command);
     let start = call.reply.output().len();
     let dirty = call.data.counters.dirty;

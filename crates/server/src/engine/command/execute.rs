@@ -82,7 +82,7 @@ fn admit(
         return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
-    if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
+    if (switches & Switch::GUARDED != 0 || !context.data.turn.may_expire)
         && !guard(context, client, command, switches, output)?
     {
         return Ok(Executed::Postponed);
@@ -114,7 +114,7 @@ fn admit(
     if !held {
         return Err(wait_for_script(context.server, context.data, client, command));
     }
-    if context.data.waited && !admit_again(context, client, command, request)? {
+    if context.data.turn.waited && !admit_again(context, client, command, request)? {
         return Ok(Executed::Postponed);
     }
     let hashes = match command.shape {
@@ -149,7 +149,7 @@ fn run_planned(
     }
     let executed = if shards.hold(data) {
         shards.prefetch_entries(data, client.database);
-        let admitted = match context.data.waited {
+        let admitted = match context.data.turn.waited {
             true => admit_again(context, client, command, request),
             false => Ok(true),
         };
@@ -258,7 +258,7 @@ fn admit_unknown(
         acl::admit(context, client, request)?;
         return Err(unknown(args));
     }
-    let (now_ms, noted_ms) = (context.data.now_ms, NOTED_MS.load(Ordering::Relaxed));
+    let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));
     let is_due = now_ms >= noted_ms.saturating_add(HTTP_NOTED_MS);
     let exchange = || {
         NOTED_MS.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -267,7 +267,7 @@ impl<C: SlicedChange> Job for Changing<C> {
                 return false;
             }
         }
-        data.waited = false;
+        data.turn.waited = false;
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
         if self.change.needs_everything() {
@@ -278,7 +278,7 @@ impl<C: SlicedChange> Job for Changing<C> {
             self.is_parked = true;
             return false;
         }
-        if data.waited {
+        if data.turn.waited {
             data.refresh_time(server);
         }
         self.is_parked = is_put_off(server, data, self.command);

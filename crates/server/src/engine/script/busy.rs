@@ -204,19 +204,19 @@ const SLICE_US: u64 = 50;
 impl ScriptRun {
     /// Has the script go on for a slice; whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
-        let now_ms = data.now_ms;
+        let now_ms = data.turn.now_ms;
         self.take_up(data, Then::Suspended);
-        data.now_ms = self.now_ms;
+        data.turn.now_ms = self.now_ms;
         // The script is alone, so what it finds dead goes as it does in any other.
-        data.may_expire = true;
+        data.turn.may_expire = true;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
         if self.progress == Progress::Paused && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
         self.put_off(data);
-        data.now_ms = now_ms;
-        data.may_expire = server.may_expire(now_ms);
+        data.turn.now_ms = now_ms;
+        data.turn.may_expire = server.may_expire(now_ms);
         self.progress != Progress::Paused
     }
 
@@ -254,7 +254,7 @@ impl PausedScript {
         let busy = Arc::new(Busy {
             function,
             words: slowlog::shortened(call.command, call.args),
-            started_ms: call.data.now_ms,
+            started_ms: call.data.turn.now_ms,
             state: AtomicU8::new(if session.has_changed() { CHANGED } else { UNTOUCHED }),
             is_slow: AtomicBool::new(false),
         });
@@ -271,7 +271,7 @@ impl PausedScript {
             session,
             busy: Arc::clone(&busy),
             progress: Progress::Paused,
-            now_ms: call.data.now_ms,
+            now_ms: call.data.turn.now_ms,
             unit: None,
             learned: Arc::clone(learned),
         });
@@ -419,19 +419,20 @@ impl Job for PausedScript {
         let Some(run) = self.go_on(slice) else {
             return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
         };
-        let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
+        let (now_ms, script_ms) = (slice.data.turn.now_ms, run.now_ms);
         let is_blocked = run.session.way() == Way::Blocked;
         self.finish(*run, slice);
         if is_blocked {
             // What it found dead is gone.
             slice.data.end_unit(slice.server, None);
             slice.data.release();
-            (slice.data.now_ms, slice.data.may_expire) = (now_ms, slice.server.may_expire(now_ms));
+            (slice.data.turn.now_ms, slice.data.turn.may_expire) =
+                (now_ms, slice.server.may_expire(now_ms));
             self.next = NextStep::Again;
             slice.server.scripts.serve_waiters(slice.server);
             return false;
         }
-        slice.data.now_ms = script_ms;
+        slice.data.turn.now_ms = script_ms;
         let is_done = match self.transaction.take() {
             Some(running) => self.go_on_with(running, slice),
             None => {
@@ -441,8 +442,8 @@ impl Job for PausedScript {
                 true
             }
         };
-        slice.data.now_ms = now_ms;
-        slice.data.may_expire = slice.server.may_expire(now_ms);
+        slice.data.turn.now_ms = now_ms;
+        slice.data.turn.may_expire = slice.server.may_expire(now_ms);
         if is_done {
             slice.server.scripts.serve_waiters(slice.server);
         }

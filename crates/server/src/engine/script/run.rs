@@ -174,18 +174,18 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
 
 /// What keeps the script from running, by what it says of itself in its first line.
 fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outcome {
-    let is_stale = call.server.is_too_stale() && !call.data.loading;
+    let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
     if !task.is_strict {
         return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
     }
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
     if writes
-        && !call.data.loading
+        && !call.data.turn.loading
         && let Some(failure) = call.server.disk_failure()
     {
         return Err(failure);
     }
-    if writes && !call.data.loading {
+    if writes && !call.data.turn.loading {
         if call.server.is_read_only() {
             return Err(Failure::READONLY);
         }

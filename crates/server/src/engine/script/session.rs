@@ -84,7 +84,8 @@ impl ScriptSession {
         // Zero and less is no limit.
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
         // A log is replayed as fast as it can be, and serves nobody meanwhile.
-        let leave_at = if data.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
+        let leave_at =
+            if data.turn.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
             data: NonNull::from(data),
@@ -201,7 +202,7 @@ impl ScriptSession {
         if client.rights.is_open(self.server) {
             return Ok(());
         }
-        let now_ms = self.data().now_ms;
+        let now_ms = self.data().turn.now_ms;
         acl::admit_script(self.server, client, command, args, now_ms)
     }
 
@@ -217,7 +218,7 @@ impl ScriptSession {
         if self.is_oom && command.has(Flags::DENYOOM) {
             return Err(Failure::OUT_OF_MEMORY);
         }
-        if !command.has(Flags::WRITE) || self.data().loading {
+        if !command.has(Flags::WRITE) || self.data().turn.loading {
             return Ok(());
         }
         if self.server.is_read_only() {

@@ -32,11 +32,11 @@ pub fn data(server: &'static Server) -> Option<Data> {
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
     let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
-    data.now_ms = server.clock.now_ms();
+    data.turn.now_ms = server.clock.now_ms();
     // No worker has this id: nothing is ever published to this thread.
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
-    data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
-    data.tracker = Some(Box::new(Tracker::new(server)));
+    data.audience.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+    data.audience.tracker = Some(Box::new(Tracker::new(server)));
     data.recorder = Recorder::new(server.log.lane());
     Some(data)
 }

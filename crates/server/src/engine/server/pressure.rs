@@ -88,8 +88,8 @@ impl Server {
             return false;
         }
         client.has_waited = true;
-        if data.held_up_until_ms <= data.now_ms {
-            data.held_up_until_ms = data.now_ms + WAIT_MS;
+        if data.turn.held_up_until_ms <= data.turn.now_ms {
+            data.turn.held_up_until_ms = data.turn.now_ms + WAIT_MS;
         }
         true
     }

@@ -44,8 +44,9 @@ impl Server {
         if self.switches.load() & Switch::TRACKED == 0 {
             return;
         }
-        let now_ms = data.now_ms;
-        let Some(tracker) = data.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms) else {
+        let now_ms = data.turn.now_ms;
+        let Some(tracker) = data.audience.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms)
+        else {
             return;
         };
         tracker.look_at_ms = now_ms + LOOK_MS;

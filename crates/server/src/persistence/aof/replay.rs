@@ -61,10 +61,10 @@ impl Replay {
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
-        data.now_ms = server.clock.advance();
-        data.clock = server.access_clock(data.now_ms);
-        (data.loading, data.sees_dead) = (true, true);
-        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.now_ms);
+        data.turn.now_ms = server.clock.advance();
+        data.turn.clock = server.access_clock(data.turn.now_ms);
+        (data.turn.loading, data.turn.sees_dead) = (true, true);
+        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.turn.now_ms);
         Self {
             server,
             data,

@@ -135,7 +135,7 @@ pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
 #[cold]
 fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
     let rewrites = &Aof::of(server).rewrites;
-    if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || cut_is_busy(server) {
+    if data.turn.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || cut_is_busy(server) {
         return;
     }
     if data.hold_gate() {

@@ -49,7 +49,7 @@ impl Data {
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
-        let (access, hasher) = (self.clock.fresh(), self.keyspace.hasher());
+        let (access, hasher) = (self.turn.clock.fresh(), self.holding.keyspace.hasher());
         let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
         let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
         self.event(Classes::NEW, "new", key);
@@ -73,7 +73,7 @@ impl Data {
     #[inline]
     pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
         let Some(place) = self.live::<true>(key) else { return false };
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         let database = self.database_of(key.hash);
         let ValueRef::Collection(collection) = database.entry(place).value() else { return false };
         if !collection.is_empty() {
@@ -88,11 +88,11 @@ impl Data {
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live::<true>(key);
-        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.turn.clock.policy) {
             // Writing a key anew is one more use of it.
             self.used::<false>(key, place);
         }
-        let (clock, hasher) = (self.clock, self.keyspace.hasher());
+        let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
         if let Some(old) = old {
@@ -108,7 +108,7 @@ impl Data {
     pub fn install(&mut self, key: Key<'_>, entry: OwnedEntry) {
         debug_assert_eq!(entry.as_ref().key(), key.bytes);
         let found = self.live::<true>(key);
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         let database = self.database_of(key.hash);
         let old = match found {
             Some(place) => Some(database.replace(key.hash, place, entry, hasher)),
@@ -128,13 +128,13 @@ impl Data {
     /// Takes the key's entry out. Where nothing expires by itself, a dead one is there until it is
     /// deleted.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place = if self.may_expire {
+        let place = if self.turn.may_expire {
             self.live::<true>(key)?
         } else {
             let database = self.database;
             self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)?
         };
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);
         Some(entry)
@@ -154,7 +154,7 @@ impl Data {
     /// Gives the key an expiry (Unix ms) or takes it away. Nothing when the key is not there.
     pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
         let Some(place) = self.live::<true>(key) else { return };
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         self.database_of(key.hash).set_expire(key.hash, place, expire_ms, hasher);
         self.changed(key);
     }
@@ -199,14 +199,14 @@ impl Data {
 
     /// To be called when a field of the hash at a key expires earlier than any other of it did.
     pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         self.database_of(key.hash).note_field(key.hash, expire_ms, hasher);
     }
 
     /// To be called for what happened to a key, after it did.
     #[inline(always)]
     pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        if self.event_classes.has(class) {
+        if self.audience.event_classes.has(class) {
             self.note_event(class, name, key);
         }
     }
@@ -219,7 +219,7 @@ impl Data {
 
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
-        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+        if self.shard(key.hash.shard()).has_watched() | self.audience.broadcasts {
             self.tell_changed(self.database, key, true);
         }
     }
@@ -254,7 +254,7 @@ impl Data {
 
     /// A shard's part of a database, taken out with all its keys.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         let mut ready = std::mem::take(&mut self.unit.ready);
         let (len, flushed) = self.visit(index, |shard| {
             // Of what belongs to a cut nothing comes back.
@@ -270,7 +270,7 @@ impl Data {
 
     /// Exchanges two databases in one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
-        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
         let mut ready = std::mem::take(&mut self.unit.ready);

@@ -21,13 +21,13 @@ struct ReapedHash {
 impl Data {
     /// Takes out keys of a shard that have expired, in every database, at `looks` looks each.
     pub fn expire_shard(&mut self, index: usize, looks: usize) {
-        if !self.may_expire {
+        if !self.turn.may_expire {
             return;
         }
         if !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let is_logged = self.is_logged();
         let databases = self.shard(index).databases();
@@ -47,7 +47,7 @@ impl Data {
                     reaped.push(ReapedHash { key: key.into(), ..std::mem::take(&mut hash) });
                 }
             });
-            if shard.has_watched() | self.broadcasts {
+            if shard.has_watched() | self.audience.broadcasts {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|hash| &*hash.key)) {
                     self.tell_changed(database, self.key(key), false);
@@ -78,7 +78,7 @@ impl Data {
                 let words: Vec<&[u8]> = [&b"HDEL"[..], &key].into_iter().chain(fields).collect();
                 self.log_in(database, &words);
             }
-            if self.event_classes.has(Classes::HASH) {
+            if self.audience.event_classes.has(Classes::HASH) {
                 let (class, name) = (Classes::HASH, "hexpired");
                 self.unit.notices.push(Notice::Event(KeyspaceEvent { class, name, database, key }));
             }
@@ -90,13 +90,13 @@ impl Data {
     fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();
-            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.now_ms);
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.turn.now_ms);
             self.counters.expired += u64::from(expired);
             let (class, name) = match expired {
                 true => (Classes::EXPIRED, "expired"),
                 false => (Classes::GENERIC, "del"),
             };
-            if self.event_classes.has(class) {
+            if self.audience.event_classes.has(class) {
                 let event = KeyspaceEvent { class, name, database, key: entry.key().into() };
                 self.unit.notices.push(Notice::Event(event));
             }
@@ -106,7 +106,7 @@ impl Data {
 
     /// Takes out those of a shard's keys that have expired.
     pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
-        if !self.may_expire || keys.is_empty() {
+        if !self.turn.may_expire || keys.is_empty() {
             return;
         }
         // So that the events are published before the shard is unlocked.
@@ -114,7 +114,7 @@ impl Data {
         if alone && !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
         for key in keys {
@@ -123,7 +123,7 @@ impl Data {
             let Some(place) = from.find(hasher.hash(key), key) else { continue };
             if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                 gone.push(from.remove(place, hasher));
-                if shard.has_watched() | self.broadcasts {
+                if shard.has_watched() | self.audience.broadcasts {
                     self.tell_changed(database, self.key(key), false);
                 }
             }

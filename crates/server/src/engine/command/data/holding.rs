@@ -6,7 +6,7 @@
 //! `hold_gate_anyway`) passes.
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Cut, GateGuard, Hash, Keyspace, SHARDS, Shard, ShardGuard};
+use bobbin_store::{Cut, Gate, GateGuard, Hash, Keyspace, Member, SHARDS, Shard, ShardGuard};
 
 use super::Data;
 
@@ -66,8 +66,32 @@ impl Aside {
     }
 }
 
+/// What can be held, and what makes holding it quick.
+pub(super) struct Holding {
+    pub(super) keyspace: &'static Keyspace,
+    gate: &'static Gate,
+    member: Member<'static>,
+    /// The memory of guards that were released, for the next.
+    guards: Vec<ShardGuard<'static>>,
+    /// Which of many held shards was looked at last.
+    recent: usize,
+    /// Which were looked at with the gate held.
+    looked_at: LookedAt,
+}
+
+impl Holding {
+    pub(super) fn new(
+        keyspace: &'static Keyspace,
+        gate: &'static Gate,
+        member: Member<'static>,
+    ) -> Self {
+        let (guards, looked_at) = (Vec::new(), LookedAt::default());
+        Self { keyspace, gate, member, guards, recent: 0, looked_at }
+    }
+}
+
 /// Shards, one bit each.
-pub(super) struct LookedAt([u64; SHARDS / 64]);
+struct LookedAt([u64; SHARDS / 64]);
 
 impl Data {
     /// Holds one shard and no other. Kept when it is held already. `false`: it is reserved, and
@@ -94,7 +118,7 @@ impl Data {
     /// A shard, which is waited for; `None`: it is reserved.
     #[inline(always)]
     fn lock(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
-        match self.keyspace.try_lock_in_order(shard) {
+        match self.holding.keyspace.try_lock_in_order(shard) {
             Some(guard) => Some(guard),
             None => self.wait_for(shard),
         }
@@ -103,10 +127,10 @@ impl Data {
     #[cold]
     #[inline(never)]
     fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
-        self.waited = true;
+        self.turn.waited = true;
         #[cfg(test)]
         crate::simulation::waits::begin();
-        self.keyspace.lock_unless_reserved(shard)
+        self.holding.keyspace.lock_unless_reserved(shard)
     }
 
     /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and
@@ -114,16 +138,16 @@ impl Data {
     #[must_use]
     pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         self.release();
-        let mut guards = std::mem::take(&mut self.guards);
+        let mut guards = std::mem::take(&mut self.holding.guards);
         for shard in shards {
             let Some(guard) = self.lock(shard) else {
                 guards.clear();
-                self.guards = guards;
+                self.holding.guards = guards;
                 return false;
             };
             guards.push(guard);
         }
-        self.recent = 0;
+        self.holding.recent = 0;
         self.unit.held = HeldShards::Many(guards);
         true
     }
@@ -146,7 +170,7 @@ impl Data {
         if self.holds(shard) {
             return true;
         }
-        let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        let Some(guard) = self.holding.keyspace.try_lock(shard) else { return false };
         self.hold_guard(guard);
         true
     }
@@ -184,7 +208,7 @@ impl Data {
         };
         let at = guards.partition_point(|other| other.index() < guard.index());
         guards.insert(at, guard);
-        self.recent = 0;
+        self.holding.recent = 0;
         self.unit.held = HeldShards::Many(guards);
     }
 
@@ -204,14 +228,14 @@ impl Data {
         if self.holds_all() {
             return true;
         }
-        if self.gate.is_reserved() {
+        if self.holding.gate.is_reserved() {
             // Nobody needs to make way for nothing.
             self.release();
             return false;
         }
         self.hold_gate_anyway();
         // Only now: whoever was busy before may have reserved something at last.
-        if self.gate.is_reserved() {
+        if self.holding.gate.is_reserved() {
             self.release();
             return false;
         }
@@ -223,12 +247,12 @@ impl Data {
     pub fn hold_gate_anyway(&mut self) {
         if !self.holds_all() {
             self.release();
-            self.member.leave();
+            self.holding.member.leave();
             // Even if nobody was in the way: others may have had it in between.
-            self.waited = true;
+            self.turn.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
-            self.unit.held = HeldShards::All(self.gate.take());
+            self.unit.held = HeldShards::All(self.holding.gate.take());
             self.refresh();
         }
     }
@@ -237,7 +261,7 @@ impl Data {
     pub fn begin_cut(&mut self) -> Cut {
         self.hold_gate_anyway();
         match &mut self.unit.held {
-            HeldShards::All(gate) => Cut::begin(self.keyspace, gate),
+            HeldShards::All(gate) => Cut::begin(self.holding.keyspace, gate),
             _ => unreachable!("the gate is held"),
         }
     }
@@ -269,7 +293,7 @@ impl Data {
         self.unit.check_end();
         let held = std::mem::take(&mut self.unit.held);
         if !matches!(held, HeldShards::Reserved(_)) {
-            self.gate.reserve(true);
+            self.holding.gate.reserve(true);
         }
         let reserve = |guard: ShardGuard<'_>| {
             let shard = guard.index();
@@ -281,7 +305,7 @@ impl Data {
             HeldShards::One(guard) => Some(vec![reserve(guard)]),
             HeldShards::Many(guards) => Some(guards.into_iter().map(reserve).collect()),
             HeldShards::All(mut gate) => {
-                self.keyspace.reserve_all(&mut gate);
+                self.holding.keyspace.reserve_all(&mut gate);
                 self.release_gate(gate);
                 None
             }
@@ -309,25 +333,25 @@ impl Data {
         match &aside.shards {
             Some(shards) => {
                 self.release();
-                let take_back = |&shard| self.keyspace.take_back(shard);
+                let take_back = |&shard| self.holding.keyspace.take_back(shard);
                 let guards: Vec<_> = shards.iter().map(take_back).collect();
-                self.recent = 0;
+                self.holding.recent = 0;
                 self.unit.held =
                     if guards.is_empty() { HeldShards::None } else { HeldShards::Many(guards) };
             }
             None => {
                 self.hold_gate_anyway();
                 if let HeldShards::All(gate) = &mut self.unit.held {
-                    self.keyspace.free_all(gate);
+                    self.holding.keyspace.free_all(gate);
                 }
             }
         }
-        self.gate.reserve(false);
+        self.holding.gate.reserve(false);
     }
 
     /// Whether somebody keeps shards in the midst of a change.
     pub fn is_something_reserved(&self) -> bool {
-        self.gate.is_reserved()
+        self.holding.gate.is_reserved()
     }
 
     /// Whether every shard is held, or reserved for this thread.
@@ -342,12 +366,12 @@ impl Data {
 
     fn release_many(&mut self, mut guards: Vec<ShardGuard<'static>>) {
         guards.clear();
-        self.guards = guards;
+        self.holding.guards = guards;
     }
 
     #[cold]
     fn release_gate(&mut self, mut gate: GateGuard<'static>) {
-        self.looked_at.drain(|shard| self.keyspace.refresh_hint(&mut gate, shard));
+        self.holding.looked_at.drain(|shard| self.holding.keyspace.refresh_hint(&mut gate, shard));
         drop(gate);
         self.enter();
     }
@@ -355,7 +379,7 @@ impl Data {
     /// Begins a turn: from now on this thread may hold shards.
     #[inline]
     pub fn enter(&mut self) {
-        self.member.enter();
+        self.holding.member.enter();
         self.refresh();
     }
 
@@ -363,10 +387,10 @@ impl Data {
     pub fn enter_unreserved(&mut self) {
         loop {
             self.enter();
-            if !self.gate.is_reserved() {
+            if !self.holding.gate.is_reserved() {
                 return;
             }
-            self.member.leave();
+            self.holding.member.leave();
             std::thread::sleep(RESERVED_PAUSE);
         }
     }
@@ -375,7 +399,8 @@ impl Data {
     #[inline]
     fn refresh(&mut self) {
         self.recorder.refresh();
-        self.broadcasts = self.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
+        self.audience.broadcasts =
+            self.audience.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
     }
 
     /// Ends a turn, with nothing held.
@@ -384,7 +409,7 @@ impl Data {
         self.release();
         self.broadcast();
         self.recorder.announce();
-        self.member.leave();
+        self.holding.member.leave();
     }
 
     #[inline(always)]
@@ -395,15 +420,15 @@ impl Data {
                 guard
             }
             HeldShards::Many(guards) => {
-                if guards[self.recent].index() != index {
+                if guards[self.holding.recent].index() != index {
                     let at = guards.binary_search_by_key(&index, ShardGuard::index);
-                    self.recent = at.expect("every shard of the plan is held");
+                    self.holding.recent = at.expect("every shard of the plan is held");
                 }
-                &mut guards[self.recent]
+                &mut guards[self.holding.recent]
             }
             held => {
-                let (recent, looked_at) = (&mut self.recent, &mut self.looked_at);
-                shard_of_all(held, self.keyspace, recent, looked_at, index)
+                let (recent, looked_at) = (&mut self.holding.recent, &mut self.holding.looked_at);
+                shard_of_all(held, self.holding.keyspace, recent, looked_at, index)
             }
         }
     }
@@ -423,16 +448,16 @@ impl Data {
     /// As `visit`, and tells `f` whether another thread has the shard reserved.
     pub fn visit_with<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match &mut self.unit.held {
-            HeldShards::None => self.keyspace.visit_with(index, f),
+            HeldShards::None => self.holding.keyspace.visit_with(index, f),
             HeldShards::Reserved(aside) if aside.last().is_none() => {
-                self.keyspace.visit_with(index, f)
+                self.holding.keyspace.visit_with(index, f)
             }
             _ => f(self.shard(index), false),
         }
     }
 }
 
-/// A shard, if they may be all that are held. `recent`, `looked_at`: of [`Data`].
+/// A shard, if they may be all that are held. `recent`, `looked_at`: of [`Holding`].
 #[inline(never)]
 fn shard_of_all<'h>(
     held: &'h mut HeldShards,

@@ -15,12 +15,12 @@ impl Data {
     /// expires by itself: what is written is another value.
     #[inline(always)]
     pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<Place> {
-        let (now_ms, database) = (self.now_ms, self.database);
+        let (now_ms, database) = (self.turn.now_ms, self.database);
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms && !self.sees_dead => {
-                if WRITES || self.may_expire {
+            Some(expire_ms) if expire_ms <= now_ms && !self.turn.sees_dead => {
+                if WRITES || self.turn.may_expire {
                     self.expire(key, place);
                 }
                 None
@@ -31,12 +31,12 @@ impl Data {
 
     #[cold]
     fn expire(&mut self, key: Key<'_>, place: Place) {
-        let hasher = self.keyspace.hasher();
+        let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.discard(entry);
         self.counters.expired += 1;
         self.log_expired(self.database, key.bytes);
-        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+        if self.shard(key.hash.shard()).has_watched() | self.audience.broadcasts {
             self.tell_changed(self.database, key, false);
         }
         self.event(Classes::EXPIRED, "expired", key);
@@ -46,13 +46,13 @@ impl Data {
     /// expires by itself it is kept as it is.
     #[inline]
     pub const fn is_past(&self, expire_ms: i64) -> bool {
-        expire_ms <= self.now_ms && self.may_expire && !self.sees_dead
+        expire_ms <= self.turn.now_ms && self.turn.may_expire && !self.turn.sees_dead
     }
 
     /// The time by which fields live or die; keys are seen to here.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
-        if self.sees_dead { i64::MIN } else { self.now_ms }
+        if self.turn.sees_dead { i64::MIN } else { self.turn.now_ms }
     }
 
     /// The key's entry, without counting as a use of it.
@@ -107,7 +107,8 @@ impl Data {
     /// `CHANGES`: the value may be changed.
     #[inline(always)]
     pub(super) fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
-        let (clock, touch, hasher) = (self.clock, self.touch, self.keyspace.hasher());
+        let (clock, touch, hasher) =
+            (self.turn.clock, self.turn.touch, self.holding.keyspace.hasher());
         // Drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
@@ -156,7 +157,7 @@ impl Data {
 
     /// Whether there is an entry that has expired, taken out or not.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
-        let now_ms = self.now_ms;
+        let now_ms = self.turn.now_ms;
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
@@ -166,7 +167,7 @@ impl Data {
     /// another thread adds at this moment may be missing.
     pub fn len(&mut self, index: usize, database: u32) -> usize {
         match self.unit.held {
-            HeldShards::None if database == 0 => self.keyspace.len_hint(index),
+            HeldShards::None if database == 0 => self.holding.keyspace.len_hint(index),
             _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
         }
     }

@@ -10,32 +10,29 @@ mod holding;
 mod look;
 mod notices;
 mod record;
+mod turn;
 mod unit;
 mod values;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bobbin_store::entry::Shared;
-use bobbin_store::{
-    AccessClock, AccessPolicy, Gate, Hash, Keyspace, Member, OwnedEntry, ShardGuard,
-};
+use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
 
-use self::holding::LookedAt;
+use self::holding::Holding;
 pub use self::look::string;
+use self::notices::Audience;
+pub use self::turn::Deletes;
+use self::turn::Turn;
 pub use self::unit::{Suspended, Then, Unit};
+use self::values::IncomingValues;
 use super::Registered;
 use super::plan::ShardSet;
-use crate::base::clock::ticks;
 use crate::base::random::Random;
 use crate::engine::eviction::Evictor;
 use crate::engine::log::Recorder;
-use crate::engine::pubsub::Subscribers;
-use crate::engine::pubsub::notify::Classes;
 use crate::engine::script::{Lua, PausedScript};
-use crate::engine::server::Server;
 use crate::engine::telemetry::stats::Totals;
-use crate::engine::tracking::Tracker;
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -46,40 +43,13 @@ pub struct Key<'a> {
 
 /// The keys that a thread may reach, and what its commands do to them.
 pub struct Data {
-    keyspace: &'static Keyspace,
-    gate: &'static Gate,
-    member: Member<'static>,
+    holding: Holding,
     /// What is held and has been done.
     pub unit: Unit,
+    pub turn: Turn,
     /// The selected database.
     pub database: u32,
-    /// The time that decides which keys have expired. It does not change during a transaction.
-    pub now_ms: i64,
-    /// When `now_ms` must be read again, in ticks.
-    pub current_until: u64,
-    pub clock: AccessClock,
-    /// Something was waited for, which may have taken long: what was checked before has to be
-    /// checked again, by the time of now.
-    pub waited: bool,
-    /// Whether reading an entry counts as using it.
-    pub touch: bool,
-    /// Whether dead keys may be taken out; while clients are paused they are only passed over.
-    pub may_expire: bool,
-    /// Whether the client at hand sees keys and fields after their time: a log's, a primary's, or
-    /// the source of an import.
-    pub sees_dead: bool,
-    /// Which events somebody listens to.
-    pub event_classes: Classes,
-    /// What this worker's clients listen to; `None`: there are no clients.
-    pub subscribers: Option<Box<Subscribers>>,
-    /// Telling clients that keep copies of keys; `None`: there are no clients.
-    pub tracker: Option<Box<Tracker>>,
-    /// Some of them want to be told of all changes.
-    broadcasts: bool,
-    /// The client whose job is at work, by number; 0: none.
-    pub working_for: u64,
-    /// The client that keys are evicted for, if it keeps copies; 0: none.
-    pub evicting_for: u64,
+    pub audience: Audience,
     pub random: Random,
     /// Where scripts run: the states that none uses.
     pub lua: Vec<Box<Lua>>,
@@ -89,46 +59,13 @@ pub struct Data {
     pub evictor: Evictor,
     /// Passes to the log what it must hold of what happens to keys.
     pub recorder: Recorder,
-    /// Until when (Unix ms) writes wait at most for a cut that is walked.
-    pub held_up_until_ms: i64,
-    /// A log is being carried out: nothing is dead, however old.
-    pub loading: bool,
     /// Says once that this thread must leave what it carries out: the server has another part.
     pub dismissed: Option<Arc<AtomicBool>>,
-    /// What a deletion that is no command's comes to in the log.
-    pub deletes: Deletes,
+    values: IncomingValues,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
-    /// Large arguments of the command at hand, copied before its shards were locked.
-    prepared: Vec<(usize, Shared)>,
-    /// Large arguments that were received as what they may become: values.
-    offered: Vec<Shared>,
     /// Memory of plans that are done, for the next.
     pub shard_set: ShardSet,
-    guards: Vec<ShardGuard<'static>>,
-    /// Which of many held shards was looked at last.
-    recent: usize,
-    /// Which were looked at with the gate held.
-    looked_at: LookedAt,
-}
-
-/// How long the time that was read last may be worked by, in microseconds.
-const CURRENT_US: u64 = 1000;
-
-/// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
-#[derive(Clone, Copy)]
-pub struct Deletes {
-    /// Of what expired.
-    pub expired: &'static [u8],
-    pub evicted: &'static [u8],
-    /// Of what a command left without contents.
-    pub emptied: &'static [u8],
-}
-
-impl Default for Deletes {
-    fn default() -> Self {
-        Self { expired: b"UNLINK", evicted: b"UNLINK", emptied: b"UNLINK" }
-    }
 }
 
 /// What happened to keys since these were last collected.
@@ -161,64 +98,22 @@ impl Data {
     pub fn new(keyspace: &'static Keyspace, gate: &'static Gate, seed: u64) -> Option<Self> {
         let member = gate.join()?;
         Some(Self {
-            keyspace,
-            gate,
-            member,
+            holding: Holding::new(keyspace, gate, member),
             unit: Unit::default(),
+            turn: Turn::default(),
             database: 0,
-            now_ms: 0,
-            current_until: u64::MAX,
-            clock: AccessClock::new(AccessPolicy::Lru, 0),
-            waited: false,
-            touch: true,
-            may_expire: true,
-            sees_dead: false,
-            event_classes: Classes::NONE,
-            subscribers: None,
-            tracker: None,
-            broadcasts: false,
-            working_for: 0,
-            evicting_for: 0,
+            audience: Audience::default(),
             random: Random::new(seed),
             lua: Vec::new(),
             paused: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             recorder: Recorder::default(),
-            held_up_until_ms: 0,
-            loading: false,
             dismissed: None,
-            deletes: Deletes::default(),
+            values: IncomingValues::default(),
             garbage: Vec::new(),
-            prepared: Vec::new(),
-            offered: Vec::new(),
             shard_set: ShardSet::default(),
-            guards: Vec::new(),
-            recent: 0,
-            looked_at: LookedAt::default(),
         })
-    }
-
-    /// Works by the time of now.
-    #[inline]
-    pub fn refresh_time(&mut self, server: &Server) {
-        self.waited = false;
-        self.current_until = ticks() + server.clock.ticks(CURRENT_US);
-        self.now_ms = server.clock.advance();
-        self.clock = server.access_clock(self.now_ms);
-    }
-
-    /// Takes up what the configuration and the server's role say now: whether keys expire, which
-    /// events are published, how values are deleted, whether the log has timestamps.
-    pub fn follow_config(&mut self, server: &Server) {
-        self.may_expire = server.may_expire(self.now_ms);
-        self.sees_dead = self.loading;
-        self.event_classes = server.event_classes();
-        self.deletes = server.deletes();
-        if self.is_logged() {
-            let wanted = server.config.aof_timestamp_enabled();
-            self.recorder.stamp(if wanted { self.now_ms / 1000 } else { 0 });
-        }
     }
 
     /// Whether this thread must leave what it carries out.
@@ -228,18 +123,18 @@ impl Data {
 
     #[inline(always)]
     pub fn keyspace(&self) -> &'static Keyspace {
-        self.keyspace
+        self.holding.keyspace
     }
 
     /// Whether a command that runs a script is known to use only the keys that it declares.
     pub(super) fn runs_within_keys(&self, command: &Registered, args: &[&[u8]]) -> bool {
         let lua = self.lua.last();
-        lua.is_some_and(|lua| lua.keeps_to_keys(command.row.name, args[1], self.keyspace))
+        lua.is_some_and(|lua| lua.keeps_to_keys(command.row.name, args[1], self.holding.keyspace))
     }
 
     #[inline(always)]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
-        Key { bytes, hash: self.keyspace.hash(bytes) }
+        Key { bytes, hash: self.holding.keyspace.hash(bytes) }
     }
 
     /// Watches a key for its client; returns the version to compare with later.

@@ -4,8 +4,26 @@ use bobbin_store::{SHARDS, Shard};
 
 use super::{Data, Key};
 use crate::engine::client::Client;
-use crate::engine::pubsub::notify;
-use crate::engine::tracking::{AtWork, Notice};
+use crate::engine::pubsub::Subscribers;
+use crate::engine::pubsub::notify::{self, Classes};
+use crate::engine::tracking::{AtWork, Notice, Tracker};
+
+/// Who hears of what a thread does to keys.
+#[derive(Default)]
+pub struct Audience {
+    /// Which events somebody listens to.
+    pub event_classes: Classes,
+    /// What this worker's clients listen to; `None`: there are no clients.
+    pub subscribers: Option<Box<Subscribers>>,
+    /// Telling clients that keep copies of keys; `None`: there are no clients.
+    pub tracker: Option<Box<Tracker>>,
+    /// Some of them want to be told of all changes.
+    pub(super) broadcasts: bool,
+    /// The client whose job is at work, by number; 0: none.
+    pub working_for: u64,
+    /// The client that keys are evicted for, if it keeps copies; 0: none.
+    pub evicting_for: u64,
+}
 
 impl Data {
     /// Publishes what happened to keys. To be called while their shards are held. What concerns the
@@ -16,19 +34,21 @@ impl Data {
         let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
         let by = match client {
             Some(client) => tracks.unwrap_or(client.info.id),
-            None => self.working_for,
+            None => self.audience.working_for,
         };
         let at_work = match client {
             Some(_) => tracks.unwrap_or(0),
-            None => self.evicting_for,
+            None => self.audience.evicting_for,
         };
-        if let Some(subscribers) = &mut self.subscribers {
+        if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {
-                    Notice::Event(event) => notify::publish(subscribers, event, self.event_classes),
+                    Notice::Event(event) => {
+                        notify::publish(subscribers, event, self.audience.event_classes)
+                    }
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
-                        if let Some(tracker) = &mut self.tracker {
+                        if let Some(tracker) = &mut self.audience.tracker {
                             let mut at_work = AtWork::new(at_work, subscribers.set_aside());
                             tracker.publish(notice, by, &mut at_work);
                         }
@@ -42,7 +62,7 @@ impl Data {
 
     /// Moves the bytes that must follow the reply of the client at work.
     pub fn take_own(&mut self, to: &mut Vec<u8>) {
-        if let Some(subscribers) = &mut self.subscribers {
+        if let Some(subscribers) = &mut self.audience.subscribers {
             to.append(subscribers.set_aside());
         }
     }
@@ -59,25 +79,25 @@ impl Data {
         if let Some(readers) = concerned.readers {
             self.unit.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
         }
-        if self.broadcasts {
+        if self.audience.broadcasts {
             self.unit.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
         }
     }
 
     /// A client, by number, keeps a copy of the key from now on.
     pub fn track(&mut self, key: Key<'_>, reader: u64) {
-        let Some(mut tracker) = self.tracker.take() else { return };
+        let Some(mut tracker) = self.audience.tracker.take() else { return };
         let shard = self.shard(key.hash.shard());
         if shard.track(key.bytes, key.hash, reader, |other| tracker.is_there(other)) {
             tracker.count_added();
         }
-        self.tracker = Some(tracker);
+        self.audience.tracker = Some(tracker);
     }
 
     /// Tells at the end of a turn what changed in it those who want to be told of all changes.
     #[inline]
     pub fn broadcast(&mut self) {
-        if let Some(tracker) = &mut self.tracker {
+        if let Some(tracker) = &mut self.audience.tracker {
             tracker.broadcast();
         }
     }

@@ -27,7 +27,7 @@ impl Data {
 
     /// Logs that the command let a key expire at once.
     pub fn propagate_expired(&mut self, key: Key<'_>) {
-        let command = self.deletes.expired;
+        let command = self.turn.deletes.expired;
         self.propagate(&[command, key.bytes]);
     }
 
@@ -77,6 +77,6 @@ impl Data {
     /// Logs that a key went by itself.
     #[cold]
     pub(super) fn log_expired(&mut self, database: u32, key: &[u8]) {
-        self.log_in(database, &[self.deletes.expired, key]);
+        self.log_in(database, &[self.turn.deletes.expired, key]);
     }
 }

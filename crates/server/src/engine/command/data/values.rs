@@ -6,6 +6,15 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 use super::super::Values;
 use super::Data;
 
+/// Values that were made before the shards of their command are locked.
+#[derive(Default)]
+pub(super) struct IncomingValues {
+    /// Large arguments of the command at hand, by their places.
+    prepared: Vec<(usize, Shared)>,
+    /// Large arguments that were received as what they may become: values.
+    offered: Vec<Shared>,
+}
+
 impl Data {
     /// Copies those of the arguments that become values and are too long to lie in an entry.
     /// Nothing is held meanwhile: a large copy takes the kernel's time as well.
@@ -29,33 +38,33 @@ impl Data {
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
         let shared = self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()));
-        self.prepared.push((at, shared));
+        self.values.prepared.push((at, shared));
     }
 
     /// The argument, if it is one that need not be copied.
     pub(in crate::engine::command) fn offered(&self, argument: &[u8]) -> Option<Shared> {
         let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
-        self.offered.iter().find(same).map(Shared::clone)
+        self.values.offered.iter().find(same).map(Shared::clone)
     }
 
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as
     /// any slice of them is in use.
     pub fn offer<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
-        self.offered.clear();
-        self.offered.extend(arguments.cloned());
+        self.values.offered.clear();
+        self.values.offered.extend(arguments.cloned());
     }
 
     /// The copy of the argument at `at`, if one was prepared.
     pub(in crate::engine::command) fn take_prepared(&mut self, at: usize) -> Option<Shared> {
-        let found = self.prepared.iter().position(|(index, _)| *index == at)?;
-        Some(self.prepared.swap_remove(found).1)
+        let found = self.values.prepared.iter().position(|(index, _)| *index == at)?;
+        Some(self.values.prepared.swap_remove(found).1)
     }
 
     /// Drops what the command did not take.
     #[inline(always)]
     pub(in crate::engine::command) fn end_prepared(&mut self) {
-        if !self.prepared.is_empty() {
-            self.prepared.clear();
+        if !self.values.prepared.is_empty() {
+            self.values.prepared.clear();
         }
     }
 }
