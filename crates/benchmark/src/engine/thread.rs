@@ -45,6 +45,9 @@ pub(super) fn drive(job: &Job<'_>, index: usize, threads: usize, shared: &Shared
     thread.record
 }
 
+/// One thread that sends and measures.
+///
+/// It has many fields, as what other loops pass along as arguments lies here.
 struct Thread<'a> {
     job: &'a Job<'a>,
     index: usize,

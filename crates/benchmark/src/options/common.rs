@@ -7,7 +7,7 @@ use bobbin_client::{Address, Target, TlsConnector, TlsOptions, Transport};
 use super::{Flag, number, positive};
 use crate::engine::Arrivals;
 
-/// Settings of these flags, and of those of [`super::connection`].
+/// Settings of these flags, and of those of [`super::connection`]: a field for each.
 #[derive(Clone, Debug)]
 pub struct Common {
     pub host: String,

@@ -7,6 +7,7 @@ use super::{
     redis::{CLIENTS_MAX, DATA_SIZE_MAX, PIPELINE_MAX, THREADS_MAX},
 };
 
+/// What a command line in the style of memtier_benchmark asks for: a field for each option.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub common: Common,

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use super::{Common, Flag, Grammar, common, connection, number, positive};
 
+/// What a command line in the style of redis-benchmark asks for: a field for each option.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub common: Common,

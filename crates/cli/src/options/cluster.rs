@@ -7,7 +7,7 @@ use super::{
     table::{Flag, Section, number, switch, text, value, words},
 };
 
-/// What the cluster manager is asked to do.
+/// What the cluster manager is asked to do: a field for each option.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     pub command: Vec<u8>,

@@ -23,7 +23,7 @@ pub use {
     table::{find as flag, unquote},
 };
 
-/// Everything that can be asked for.
+/// Everything that can be asked for: a field for each option.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub target: Target,
@@ -58,7 +58,7 @@ pub struct Options {
     pub command: Vec<Vec<u8>>,
 }
 
-/// What only some modes read.
+/// What only some modes read: a field for each option.
 #[derive(Clone, Debug)]
 pub struct ModeOptions {
     pub latency_history: bool,

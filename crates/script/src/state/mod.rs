@@ -68,6 +68,8 @@ pub(crate) struct Base {
 }
 
 /// What belongs to a state and is reached from the functions that Lua calls.
+///
+/// It has many fields, as those functions get one pointer, whatever they need.
 pub(crate) struct Core {
     pub(crate) state: Cell<*mut lua_State>,
     /// Bytes that Lua has.

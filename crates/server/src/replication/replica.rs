@@ -15,6 +15,8 @@ use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 
 /// What any thread may know of a replica.
+///
+/// It has many fields, as a replica tells as much of itself (REPLCONF), and INFO shows it.
 pub struct Replica {
     pub client: Arc<ClientInfo>,
     /// `ReplicaState`.

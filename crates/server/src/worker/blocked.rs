@@ -145,7 +145,7 @@ impl Worker {
             Replies::Skip => connection.client.replies = Replies::On,
             Replies::Off | Replies::SkipNext => {}
         }
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
         self.data.release();
         waiter.unlink(self.server, &mut self.data);
         self.parse_own(slot);

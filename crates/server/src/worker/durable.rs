@@ -105,7 +105,8 @@ impl Worker {
             return;
         }
         let number = log.last();
-        let holds = aof.durable() < number && !self.touched.is_empty() && self.hold_until(number);
+        let holds =
+            aof.durable() < number && !self.slots.touched.is_empty() && self.hold_until(number);
         self.held.telling_nothing.clear();
         let overdue = |since| self.server.clock.since(since) >= ASK_AFTER;
         let overdue = self.held.unasked_since.is_some_and(overdue);
@@ -117,7 +118,7 @@ impl Worker {
     /// Keeps the turn's replies back until a record is on disk; whether there are any.
     fn hold_until(&mut self, number: u64) -> bool {
         let mut outputs = Vec::new();
-        for &slot in &self.touched {
+        for &slot in &self.slots.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
             if self.held.tells_nothing(slot, connection) {
                 continue;
@@ -166,7 +167,7 @@ impl Worker {
                 // Else it is gone, or with another worker, which waits anew.
                 let Some(connection) = self.connections.find(token) else { continue };
                 connection.output.release(bytes);
-                touch(&mut self.touched, connection);
+                touch(&mut self.slots.touched, connection);
             }
         }
     }

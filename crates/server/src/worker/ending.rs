@@ -23,10 +23,10 @@ const SEND_LIMIT_US: u64 = 500_000;
 impl Worker {
     /// Lets the last replies leave before the sockets are closed.
     pub(super) fn finish(&mut self) {
-        self.deferred.clear();
-        self.postponed.clear();
-        self.wait_for_script.clear();
-        self.jobs.clear();
+        self.slots.deferred.clear();
+        self.postponed.slots.clear();
+        self.postponed.for_script.clear();
+        self.slots.jobs.clear();
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot).filter(|it| !it.moving) else {
                 continue;

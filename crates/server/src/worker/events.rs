@@ -53,14 +53,14 @@ impl Worker {
         }
         if connection.output.is_free() {
             if sent == connection.output.offered {
-                touch(&mut self.touched, connection);
+                touch(&mut self.slots.touched, connection);
             } else {
                 self.wait_for_room(token.slot());
             }
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         } else if connection.client.feeder.is_some() {
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
         }
     }
 
@@ -68,8 +68,8 @@ impl Worker {
     pub(super) fn wait_for_room(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         connection.output.blocked = true;
-        if !self.slow.contains(&slot) {
-            self.slow.push(slot);
+        if !self.slots.slow.contains(&slot) {
+            self.slots.slow.push(slot);
         }
         self.driver.notify_writable(connection.token, connection.socket.as_fd());
         self.check_output(slot);
@@ -104,7 +104,7 @@ impl Worker {
             Event::Writable { token } => {
                 if let Some(connection) = self.connections.find(token) {
                     connection.output.blocked = false;
-                    touch(&mut self.touched, connection);
+                    touch(&mut self.slots.touched, connection);
                 }
             }
             Event::Detached { token } => self.detached(token),
@@ -134,7 +134,7 @@ impl Worker {
             self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
         } else if connection.is_busy() {
             connection.input.push(bytes);
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
             self.fit_reading(token.slot());
             self.check_input(token.slot());
         } else {
@@ -183,7 +183,7 @@ impl Worker {
     /// Bytes of a large argument were received.
     fn received_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
         if is_queue_too_long(self.server, connection, connection.unparsed_len()) {
             self.close_for_input(slot);
         } else if self.check_input(slot) {

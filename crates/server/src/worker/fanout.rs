@@ -79,7 +79,7 @@ impl Worker {
 
     /// Hands the message of a post to all who listen; returns how many.
     pub(super) fn fan_out(&mut self, number: u64, message: &Message) -> usize {
-        let Self { data, connections, arena, touched, .. } = self;
+        let Self { data, connections, arena, slots, .. } = self;
         let Some(subscribers) = &data.audience.subscribers else { return 0 };
         let mut count = 0;
         for (pattern, recipients) in subscribers.recipients(message) {
@@ -88,7 +88,7 @@ impl Worker {
                 if let Some(connection) = connections.find(recipient.token)
                     && connection.client.hears_from <= number
                 {
-                    fan_out.deliver(arena, touched, connection);
+                    fan_out.deliver(arena, &mut slots.touched, connection);
                 }
             }
             count += recipients.len();

@@ -17,8 +17,8 @@ impl Worker {
     /// still there.
     #[cold]
     pub(super) fn feed(&mut self, slot: u32) -> bool {
-        if !self.fed.contains(&slot) {
-            self.fed.push(slot);
+        if !self.slots.fed.contains(&slot) {
+            self.slots.fed.push(slot);
         }
         let Some(connection) = self.connections.at(slot) else { return false };
         if let Some(range) = connection.replies.take() {
@@ -47,7 +47,7 @@ impl Worker {
         let token = *client.token.lock();
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == client.id => {
-                touch(&mut self.touched, connection);
+                touch(&mut self.slots.touched, connection);
             }
             _ if client.gone.load(Ordering::Acquire) => {}
             // It has moved.
@@ -58,12 +58,12 @@ impl Worker {
     /// Once a second: feeders look at the clock.
     pub(super) fn look_at_fed(&mut self) {
         let gathers = self.server.config.repl_disable_tcp_nodelay();
-        let Self { fed, connections, touched, .. } = self;
-        fed.retain(|&slot| match connections.at(slot) {
+        let Self { connections, slots, .. } = self;
+        slots.fed.retain(|&slot| match connections.at(slot) {
             Some(connection) if connection.client.feeder.is_some() => {
                 // A Unix socket has no such thing.
                 sockopt::set_tcp_nodelay(&connection.socket, !gathers).ok();
-                touch(touched, connection);
+                touch(&mut slots.touched, connection);
                 true
             }
             _ => false,

@@ -10,7 +10,7 @@ use crate::engine::server::Switch;
 
 impl Worker {
     pub(super) fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty() || !self.orphans.is_empty()
+        !self.slots.jobs.is_empty() || !self.orphans.is_empty()
     }
 
     pub(super) fn work_on_jobs(&mut self) {
@@ -20,7 +20,7 @@ impl Worker {
         let mut clock = ticks();
         let deadline = clock + self.server.clock.ticks(JOBS_US);
         self.data.release();
-        self.is_parked = self.orphans.are_parked();
+        self.next.is_parked = self.orphans.are_parked();
         let mut reply_bytes = 0;
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
@@ -29,13 +29,13 @@ impl Worker {
             if is_busy
                 && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
             {
-                self.jobs.push(slot);
+                self.slots.jobs.push(slot);
                 continue;
             }
             if reply_bytes > REPLIES_MAX {
                 // Those that came first must end first; otherwise half of each reply would be kept
                 // for long.
-                self.jobs.push(slot);
+                self.slots.jobs.push(slot);
                 continue;
             }
             let Some(mut job) = connection.client.job.take() else { continue };
@@ -48,11 +48,11 @@ impl Worker {
             let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
             connection.client.job = Some(job);
             if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
-                self.jobs.push(slot);
+                self.slots.jobs.push(slot);
                 reply_bytes += bytes;
             }
         }
-        self.jobs.extend(waiting);
+        self.slots.jobs.extend(waiting);
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());
         self.execute();
@@ -78,7 +78,7 @@ impl Worker {
         if let Some(account) = &mut connection.client.account {
             account.add(*clock - started);
         }
-        self.is_parked &= !done && job.is_parked();
+        self.next.is_parked &= !done && job.is_parked();
         let account = connection.client.account.as_mut();
         let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(job));
         if !ready.is_empty() || done {
@@ -88,7 +88,7 @@ impl Worker {
                 connection.output.push_replies(&self.arena, range, 0);
             }
             ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
         }
         done
     }
@@ -129,7 +129,7 @@ impl Worker {
     /// its peer has taken all that was sent; of these, should there be much of a reply that cannot
     /// be sent before it is complete, the one with most of it goes on.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
-        let jobs = std::mem::take(&mut self.jobs);
+        let jobs = std::mem::take(&mut self.slots.jobs);
         if jobs.len() < 2 {
             return (jobs, Vec::new());
         }
@@ -165,10 +165,10 @@ impl Worker {
     /// on.
     pub(super) fn goes_on_alone(&self) -> Option<u32> {
         let unread = |&slot: &u32| self.connections.get(slot).map_or(0, Connection::output_memory);
-        if self.deferred.iter().map(unread).sum::<usize>() <= UNREAD_MAX {
+        if self.slots.deferred.iter().map(unread).sum::<usize>() <= UNREAD_MAX {
             return None;
         }
-        self.deferred.iter().copied().max_by_key(unread)
+        self.slots.deferred.iter().copied().max_by_key(unread)
     }
 }
 

@@ -206,15 +206,15 @@ impl Worker {
             // Who listened, or had a command at work, may go by now.
             self.give_excess_away();
         }
-        for slot in std::mem::take(&mut self.slow) {
+        for slot in std::mem::take(&mut self.slots.slow) {
             if self.check_output(slot)
                 && self.connections.at(slot).is_some_and(|c| c.output_memory() > 0)
             {
-                self.slow.push(slot);
+                self.slots.slow.push(slot);
             }
         }
         self.look_at_fed();
-        for slot in std::mem::take(&mut self.arriving) {
+        for slot in std::mem::take(&mut self.slots.arriving) {
             let Some(connection) = self.connections.at(slot) else { continue };
             if !connection.large.is_arriving() {
                 continue;
@@ -224,7 +224,7 @@ impl Worker {
                 connection.large.shrink();
                 self.check_input(slot);
             }
-            self.arriving.push(slot);
+            self.slots.arriving.push(slot);
         }
         let timeout_ms = self.server.config.timeout() * 1000;
         if timeout_ms == 0 {

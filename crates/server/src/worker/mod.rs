@@ -44,6 +44,7 @@ use bobbin_io::{AnyDriver, Driver, Event};
 pub use self::batch::Batch;
 use self::blocked::Deadlines;
 use self::durable::HeldTurns;
+use self::postponed::Postponed;
 use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
@@ -69,61 +70,68 @@ use crate::persistence::aof::Aof;
 const REPLIES_MAX: usize = 256 * 1024;
 
 /// One thread that serves clients.
+///
+/// It has many fields, as most are a part of the turn with a file of its own.
 pub struct Worker {
     server: &'static Server,
     aof: &'static Aof,
     handle: Arc<WorkerHandle>,
     driver: AnyDriver,
     connections: Slab,
+    slots: SlotLists,
+    postponed: Postponed,
     data: Data,
+    events: Vec<Event>,
     batch: Batch,
     spans: Vec<CommandSpan>,
     /// The replies of the turn. Sends refer to it until the next wait has returned.
     arena: Arena,
-    /// Slots of connections with replies, or an end, to see to.
-    touched: Vec<u32>,
     workspace: sealed::Workspace,
-    /// Slots of connections that had more output than their socket took.
-    slow: Vec<u32>,
-    /// Slots of connections with a large argument that arrives, or did lately.
-    arriving: Vec<u32>,
-    /// Slots of connections that are fed.
-    fed: Vec<u32>,
-    /// Slots of connections whose job is at work.
-    jobs: Vec<u32>,
     orphans: Orphans,
-    /// All jobs wait for something, a pause or a disk, that takes its time.
-    is_parked: bool,
-    /// Slots of connections that a pause put off.
-    postponed: Vec<u32>,
-    /// Those of the connections that were put off that wait for a script.
-    wait_for_script: Vec<u32>,
-    /// `Scripts::turns` at the beginning of this turn.
-    script_turns: u64,
-    /// How many pauses had ended when it last looked at the connections that were put off.
-    pauses_ended: u64,
-    /// Connections whose commands wait until the replies of a turn have been sent, by slot.
-    deferred: VecDeque<u32>,
-    /// The turn sends a reply so large that later ones go on with it.
-    sends_long: bool,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
     held: HeldTurns,
-    events: Vec<Event>,
     timer: Timer,
     schedule: Schedule,
     relief: Relief,
+    next: NextTurn,
+    /// This worker gets no connections any more, gives away those that do not listen, and ends when
+    /// the last has gone.
+    retiring: bool,
+    stop: bool,
+}
+
+/// Which connections a worker has to look at, by slot.
+#[derive(Default)]
+struct SlotLists {
+    /// Those with replies, or an end, to see to in this turn.
+    touched: Vec<u32>,
+    /// Those that had more output than their socket took.
+    slow: Vec<u32>,
+    /// Those with a large argument that arrives, or did lately.
+    arriving: Vec<u32>,
+    /// Those that are fed.
+    fed: Vec<u32>,
+    /// Those whose job is at work.
+    jobs: Vec<u32>,
+    /// Those whose commands wait until the replies of a turn have been sent.
+    deferred: VecDeque<u32>,
+}
+
+/// What a turn leaves to the next.
+#[derive(Default)]
+struct NextTurn {
     /// The next turn has something to do, whatever arrives: the rest of a reply must be sent, or a
     /// connection ends once its last bytes are out.
     sleepless: bool,
     /// Commands were executed whose answers the next wait sends. So long work, and giving the core
     /// away, is left to the next turn, but not twice in a row.
     puts_off: bool,
-    /// This worker gets no connections any more, gives away those that do not listen, and ends when
-    /// the last has gone.
-    retiring: bool,
-    stop: bool,
+    /// The turn sends a reply so large that later ones go on with it.
+    sends_long: bool,
+    /// All jobs wait for something, a pause or a disk, that takes its time.
+    is_parked: bool,
 }
 
 impl Worker {
@@ -144,32 +152,21 @@ impl Worker {
             handle,
             driver,
             connections: Slab::default(),
+            slots: SlotLists::default(),
+            postponed: Postponed::default(),
             data,
             batch: Batch::default(),
             spans: Vec::new(),
             arena: Arena::default(),
-            touched: Vec::new(),
             workspace: sealed::Workspace::default(),
-            slow: Vec::new(),
-            arriving: Vec::new(),
-            fed: Vec::new(),
-            jobs: Vec::new(),
             orphans: Orphans::default(),
-            is_parked: false,
-            postponed: Vec::new(),
-            wait_for_script: Vec::new(),
-            script_turns: 0,
-            pauses_ended: 0,
-            deferred: VecDeque::new(),
-            sends_long: false,
             deadlines: Deadlines::default(),
             held: HeldTurns::default(),
             events: Vec::new(),
             timer: Timer::default(),
             schedule: Schedule::default(),
             relief: Relief::default(),
-            sleepless: false,
-            puts_off: false,
+            next: NextTurn::default(),
             retiring: false,
             stop: false,
         })

@@ -5,14 +5,27 @@ use std::time::Duration;
 
 use super::{Worker, fanout};
 
+/// A worker's connections whose next command was put off, by slot.
+#[derive(Default)]
+pub(super) struct Postponed {
+    /// Those that a pause put off, or what else has its time.
+    pub(super) slots: Vec<u32>,
+    /// Those that wait for a script.
+    pub(super) for_script: Vec<u32>,
+    /// `Scripts::turns` when they were last looked at.
+    script_turns: u64,
+    /// How many pauses had ended when the worker last looked at `slots`.
+    pauses_ended: u64,
+}
+
 impl Worker {
     /// Serves the connections that were put off, once that is over.
     pub(super) fn resume_postponed(&mut self) {
-        if self.postponed.is_empty() || !self.until_resumed().is_zero() {
+        if self.postponed.slots.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
-        self.pauses_ended = self.server.pause.ended();
-        for slot in std::mem::take(&mut self.postponed) {
+        self.postponed.pauses_ended = self.server.pause.ended();
+        for slot in std::mem::take(&mut self.postponed.slots) {
             let Some(connection) = self.connections.at(slot) else { continue };
             // Who was put off may have left, and the slot have been put off again: then it is named
             // twice.
@@ -20,7 +33,7 @@ impl Worker {
                 continue;
             }
             if self.held.is_too_much(connection) {
-                self.postponed.push(slot);
+                self.postponed.slots.push(slot);
                 continue;
             }
             connection.client.postpone(false);
@@ -33,10 +46,10 @@ impl Worker {
     /// put off.
     pub(super) fn resume_behind_scripts(&mut self) {
         let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.script_turns, turns) == turns {
+        if std::mem::replace(&mut self.postponed.script_turns, turns) == turns {
             return;
         }
-        for slot in std::mem::take(&mut self.wait_for_script) {
+        for slot in std::mem::take(&mut self.postponed.for_script) {
             let Some(connection) = self.connections.at(slot) else { continue };
             if connection.client.waits_for_script {
                 connection.client.postpone(false);
@@ -48,7 +61,8 @@ impl Worker {
 
     /// Whether a script ended since the connections that wait for one were put off.
     pub(super) fn missed_script(&self) -> bool {
-        !self.wait_for_script.is_empty() && self.server.scripts.turns() != self.script_turns
+        !self.postponed.for_script.is_empty()
+            && self.server.scripts.turns() != self.postponed.script_turns
     }
 
     /// How long the connections that were put off still wait, at most; zero: no longer. Who waits
@@ -58,14 +72,15 @@ impl Worker {
         if self.is_overrun() {
             return fanout::OVERRUN_PAUSE;
         }
-        if server.pause.ended() != self.pauses_ended {
+        if server.pause.ended() != self.postponed.pauses_ended {
             return Duration::ZERO;
         }
         if let Some(pause) = server.paused(now_ms) {
             return Duration::from_millis(pause.left_ms as u64);
         }
         let all_are_held = || {
-            let mut waiting = self.postponed.iter().filter_map(|&slot| self.connections.get(slot));
+            let mut waiting =
+                self.postponed.slots.iter().filter_map(|&slot| self.connections.get(slot));
             waiting.all(|connection| self.held.is_too_much(connection))
         };
         if server.is_log_behind() {

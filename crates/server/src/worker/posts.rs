@@ -48,9 +48,9 @@ impl Worker {
             return;
         }
         if connection.large.is_arriving() {
-            self.arriving.push(slot);
+            self.slots.arriving.push(slot);
         }
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
         self.workspace.watch(connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
@@ -66,18 +66,18 @@ impl Worker {
     /// Serves the connections whose commands had to wait because the turn before had replied
     /// enough: as many as this one has room for, first come first served.
     pub(super) fn resume_deferred(&mut self) {
-        if self.deferred.is_empty() {
+        if self.slots.deferred.is_empty() {
             return;
         }
         let alone = self.goes_on_alone();
-        for _ in 0..self.deferred.len() {
+        for _ in 0..self.slots.deferred.len() {
             if self.arena.bytes.len() >= REPLIES_MAX {
                 return;
             }
-            let Some(slot) = self.deferred.pop_front() else { return };
+            let Some(slot) = self.slots.deferred.pop_front() else { return };
             let Some(connection) = self.connections.at(slot) else { continue };
             if alone.is_some_and(|alone| alone != slot) && connection.output_memory() > 0 {
-                self.deferred.push_back(slot);
+                self.slots.deferred.push_back(slot);
                 continue;
             }
             if std::mem::take(&mut connection.deferred) {
@@ -100,7 +100,7 @@ impl Worker {
             self.close(slot);
         } else {
             connection.closing = true;
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
         }
     }
 
@@ -138,7 +138,7 @@ impl Worker {
         tracking::disable(self.server, &mut connection.client);
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
-        self.jobs.retain(|&job| job != slot);
+        self.slots.jobs.retain(|&job| job != slot);
         if let Some(job) = job {
             self.orphans.adopt(job, connection.client);
         }

@@ -32,7 +32,7 @@ impl Worker {
                     connection.output.push_replies(&self.arena, range, 0);
                 }
                 connection.output.push(&bytes);
-                touch(&mut self.touched, connection);
+                touch(&mut self.slots.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}
             // It has moved since it was told of another client's copies. Its connection is ahead of

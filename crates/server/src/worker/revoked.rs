@@ -19,7 +19,7 @@ impl Worker {
             if connection.replies.is_some() {
                 // It did this itself, and is told so first.
                 connection.closing = true;
-                touch(&mut self.touched, connection);
+                touch(&mut self.slots.touched, connection);
             } else {
                 self.close(slot);
             }

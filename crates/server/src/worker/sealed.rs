@@ -83,7 +83,7 @@ impl Worker {
         connection.client.info.tls_bytes.store(tls.memory(), Ordering::Relaxed);
         let has_to_send = !tls.wire().is_empty();
         if has_to_send {
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
         }
         let opened = match outcome {
             Ok(opened) => opened,
@@ -159,7 +159,7 @@ impl Worker {
         if let Some(certificate) = &handshake.certificate {
             identify(self.server, &mut connection.client, certificate, self.data.turn.now_ms);
         }
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
     }
 
     /// What came makes no sense, or is of nobody we know: the connection ends, with the reason as
@@ -185,7 +185,7 @@ impl Worker {
         connection.replies = None;
         connection.output.clear();
         connection.closing = true;
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
     }
 
     /// Once a second: who is slow to begin goes.
@@ -223,7 +223,7 @@ impl Worker {
 
     /// Seals what a connection has to say, or a beginning of it.
     fn seal(&mut self, slot: u32) {
-        let Self { connections, workspace, arena, touched, .. } = self;
+        let Self { connections, workspace, arena, slots, .. } = self;
         let Some(connection) = connections.at(slot) else { return };
         let (output, sealed) = (&mut connection.output, &mut workspace.sealed);
         let start = sealed.len();
@@ -236,8 +236,8 @@ impl Worker {
             }
             if !output.blocked {
                 // There was much to seal; it is this one's turn in the next.
-                touch(touched, connection);
-                self.sleepless = true;
+                touch(&mut slots.touched, connection);
+                self.next.sleepless = true;
             }
             return;
         }
@@ -286,9 +286,9 @@ impl Worker {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             // SAFETY: the records are not changed before the next wait has returned.
             unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
-            self.sends_long |= output.is_free();
+            self.next.sends_long |= output.is_free();
             // What is left, or the end, comes next: do not sleep before.
-            self.sleepless |= output.is_free() || connection.closing;
+            self.next.sleepless |= output.is_free() || connection.closing;
         } else if connection.closing && !output.blocked && (output.is_empty() || has_failed) {
             self.close(slot);
         }
@@ -308,7 +308,7 @@ impl Worker {
         } else if connection.closing && (connection.output.is_empty() || has_failed) {
             self.close(slot);
         } else if connection.output.is_free() {
-            touch(&mut self.touched, connection);
+            touch(&mut self.slots.touched, connection);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::client::connection::output::Sending;
 
 impl Worker {
     pub(super) fn flush(&mut self) {
-        let mut touched = std::mem::take(&mut self.touched);
+        let mut touched = std::mem::take(&mut self.slots.touched);
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
@@ -50,18 +50,18 @@ impl Worker {
                 output.offered = offered.len;
                 has_more = !offered.is_all;
             }
-            self.sends_long |= has_more;
+            self.next.sends_long |= has_more;
             // What is left comes next: do not sleep before.
-            self.sleepless |= has_more;
+            self.next.sleepless |= has_more;
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
                 } else if output.held() == 0 {
-                    self.sleepless = true;
+                    self.next.sleepless = true;
                 }
             }
         }
-        self.touched = touched;
+        self.slots.touched = touched;
         self.flush_sealed();
     }
 

@@ -59,7 +59,7 @@ impl Worker {
             let (parser, outside) = (&mut connection.parser, connection.large.complete());
             self.batch.parse(input, parser, &limits, registry, keyspace, outside)
         };
-        touch(&mut self.touched, connection);
+        touch(&mut self.slots.touched, connection);
         let complete = !found.commands.is_empty();
         let large = if complete { connection.large.take() } else { Vec::new() };
         self.spans.push(CommandSpan { slot, found, own, start, len, large });
@@ -92,7 +92,7 @@ impl Worker {
             connection.client.postpone(true);
             connection.parser = Parser::default();
             span.found.halt_at(0);
-            self.postponed.push(span.slot);
+            self.postponed.slots.push(span.slot);
             return;
         }
         self.handle.watch.serve(connection.client.info.id);
@@ -117,14 +117,14 @@ impl Worker {
             self.arena.truncate(start);
         }
         if connection.client.waits_for_script {
-            self.wait_for_script.push(span.slot);
+            self.postponed.for_script.push(span.slot);
             self.server.scripts.note_waiter();
         } else if connection.client.is_postponed() {
-            self.postponed.push(span.slot);
+            self.postponed.slots.push(span.slot);
         }
         if done.deferred || span.found.is_cut && !done.halted {
             connection.deferred = true;
-            self.deferred.push_back(span.slot);
+            self.slots.deferred.push_back(span.slot);
         }
         let blocked = connection.client.blocked.is_some();
         if done.halted {
@@ -142,7 +142,7 @@ impl Worker {
         connection.client.info.commands.add(done.answered);
         self.handle.stats.totals.commands.add(done.executed);
         if connection.client.job.is_some() {
-            self.jobs.push(span.slot);
+            self.slots.jobs.push(span.slot);
         }
         connection.closing |= connection.client.is_closing();
         if connection.client.discard {
@@ -185,8 +185,8 @@ impl Worker {
         if wanted > 0 && connection.parser.large().is_some() {
             connection.begin_large();
             wanted = connection.large.wanted();
-            if wanted > 0 && !self.arriving.contains(&span.slot) {
-                self.arriving.push(span.slot);
+            if wanted > 0 && !self.slots.arriving.contains(&span.slot) {
+                self.slots.arriving.push(span.slot);
             }
         }
         // Where one large argument came from there may be more, and changing the way has its price.

@@ -41,14 +41,14 @@ impl Worker {
     pub(super) fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.has_posts() || self.missed_script();
-        let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.sleepless;
+        let work = self.has_jobs() || !self.slots.deferred.is_empty() || self.await_disk();
+        let busy = !idle || more || work || self.next.sleepless;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
-        if self.is_parked && self.has_jobs() {
+        if self.next.is_parked && self.has_jobs() {
             timeout = timeout.max(PARKED_PAUSE);
         }
         timeout = timeout.min(self.deadlines.until_next(self.data.turn.now_ms));
-        if !self.postponed.is_empty() {
+        if !self.postponed.slots.is_empty() {
             timeout = timeout.min(self.until_resumed());
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
@@ -60,7 +60,7 @@ impl Worker {
         if self.events.is_empty() {
             self.commit_held();
         }
-        self.sleepless = false;
+        self.next.sleepless = false;
     }
 
     /// Becomes busy: from here to the end of the turn nobody else gets the gate.
@@ -85,7 +85,7 @@ impl Worker {
     fn serve_events(&mut self, begun: &Begun) {
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        if events.is_empty() && self.deferred.is_empty() {
+        if events.is_empty() && self.slots.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
             self.workspace.clear(ARENA_IDLE_MAX);
             self.batch.rest();
@@ -102,7 +102,8 @@ impl Worker {
         }
         self.events = events;
         self.execute();
-        self.puts_off = !self.puts_off && self.handle.stats.totals.commands.get() > begun.commands;
+        self.next.puts_off =
+            !self.next.puts_off && self.handle.stats.totals.commands.get() > begun.commands;
     }
 
     /// Takes what other threads left, and goes on with clients whose waiting is over.
@@ -118,7 +119,7 @@ impl Worker {
     /// Goes on with long commands, and with what happens from time to time, a slice of each.
     #[inline(always)]
     fn work_on_long_commands(&mut self) {
-        if !self.puts_off {
+        if !self.next.puts_off {
             self.work_on_jobs();
         }
         if self.server.switches.load() & Switch::BUSY == 0 {
@@ -154,13 +155,13 @@ impl Worker {
         let now = ticks();
         self.handle.watch.leave();
         self.handle.stats.turned(now - begun.ticks, commands);
-        let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
+        let works_long = std::mem::take(&mut self.next.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         self.note_burden(now);
         // Whose turns a test takes has nobody to give way to.
         #[cfg(test)]
         let works_long = works_long && !crate::simulation::tasks::is_driven();
-        if works_long && !self.puts_off {
+        if works_long && !self.next.puts_off {
             cores::give_way();
         }
     }

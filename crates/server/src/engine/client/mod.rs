@@ -29,6 +29,9 @@ use crate::engine::telemetry::stats::Counter;
 use crate::engine::tracking::ConnectionTracking;
 
 /// A client's session. Owned by the connection, and so by one worker.
+///
+/// It has many fields, as everything that a connection can be told (by SELECT, MULTI, WATCH, CLIENT
+/// and others), or can wait for, stands here.
 pub struct Client {
     pub info: Arc<ClientInfo>,
     pub protocol: Protocol,

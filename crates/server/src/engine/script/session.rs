@@ -21,6 +21,8 @@ use crate::engine::telemetry::stats::WorkerStats;
 
 /// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
 /// what it works on as pointers; whoever has the script run makes them good before.
+///
+/// It has many fields, as each is the answer to something that every command of the script asks.
 pub(super) struct ScriptSession {
     server: &'static Server,
     data: NonNull<Data>,

@@ -45,6 +45,8 @@ use crate::engine::server::{Server, Switch, background};
 use crate::persistence::Persistence;
 
 /// What is shared about the log on disk.
+///
+/// It has many fields, as any thread may ask for each of them without a lock.
 #[derive(Default)]
 pub struct Aof {
     /// What the files are, as on disk.

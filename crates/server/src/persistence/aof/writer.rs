@@ -27,6 +27,8 @@ use crate::persistence::aof::Aof;
 use crate::persistence::position::StreamPosition;
 
 /// The state of the thread that writes the log.
+///
+/// It has many fields, as it is between two streams: how far each is, and what the disk did to it.
 pub(super) struct AofWriter {
     server: &'static Server,
     aof: &'static Aof,
