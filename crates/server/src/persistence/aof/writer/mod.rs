@@ -7,24 +7,24 @@
 //! number, so whoever gives one while holding the gate has given it for exactly that moment, and
 //! waits for no disk.
 
+mod orders;
+
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
-use super::AofDirectory;
+pub(super) use self::orders::{Rotated, WriterOrder};
 use super::place::{Batch, LogPlace};
 use super::syncer::{self, Syncer};
-use crate::base::files::{self, DATA_MODE, File};
+use crate::base::files::File;
 use crate::config::AppendFsync;
 use crate::engine::log::{RecordStream, StreamOutput};
 use crate::engine::server::{Server, exit_at_once};
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
-use crate::persistence::position::StreamPosition;
 
 /// The state of the thread that writes the log.
 ///
@@ -61,49 +61,10 @@ pub(super) struct AofWriter {
     busy: bool,
 }
 
-/// What the thread is told to do, once everything up to a number is written.
-pub(super) enum WriterOrder {
-    /// From the record behind `after` on, append to a new increment.
-    /// `place`: where a primary's stream is there.
-    Rotate { after: u64, place: LogPlace, done: Sender<io::Result<Rotated>> },
-    /// What comes behind `after` is not written.
-    Stop { after: u64 },
-    /// Force everything up to a number to disk and say so. `ends`: nothing follows for now.
-    Settle { number: u64, done: Sender<()>, ends: bool },
-    /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there
-    /// on, and nothing before.
-    Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
-}
-
 /// Sleep for `nap`, then until there is something to do, at most for `timeout`.
 struct Rest {
     nap: Duration,
     timeout: Option<Duration>,
-}
-
-/// Where the log goes on.
-pub(super) enum Rotated {
-    /// In this increment, which the manifest names.
-    Increment(String),
-    /// In a file that becomes an increment once there is a base.
-    Temporary,
-    /// Nowhere.
-    None,
-}
-
-impl WriterOrder {
-    /// The record behind which it is carried out.
-    const fn after(&self) -> u64 {
-        match self {
-            Self::Rotate { after, .. } | Self::Stop { after } | Self::Feed { after, .. } => *after,
-            Self::Settle { number, .. } => *number,
-        }
-    }
-
-    /// Whether what comes behind that record goes elsewhere.
-    const fn is_boundary(&self) -> bool {
-        !matches!(self, Self::Settle { .. } | Self::Feed { begins: false, .. })
-    }
 }
 
 /// With less than this in all lanes the thread has caught up.
@@ -466,142 +427,5 @@ impl AofWriter {
             log::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
             aof.rewrites.schedule();
         }
-    }
-
-    fn settles(&self) -> bool {
-        self.orders.iter().any(|order| matches!(order, WriterOrder::Settle { .. }))
-    }
-
-    /// Carries out the first order if its time has come; whether it did.
-    fn obey(&mut self) -> bool {
-        let Some(first) = self.orders.first() else { return false };
-        let after = first.after();
-        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or
-        // ends the server.
-        let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
-        let gives_up = self.failed && !may_wait;
-        let is_fed = matches!(first, WriterOrder::Feed { .. }) && self.merged >= after;
-        if self.written < after && !gives_up && !is_fed {
-            return false;
-        }
-        match self.orders.remove(0) {
-            WriterOrder::Rotate { done, .. } if self.written < after => {
-                let what = "the disk does not take what comes before";
-                drop(done.send(Err(io::Error::other(what))));
-            }
-            WriterOrder::Rotate { done, place, .. } => {
-                self.sync_now();
-                let rotated = self.rotate();
-                if rotated.is_ok() {
-                    self.remark_beginning(place);
-                }
-                if let Err(error) = &rotated {
-                    log::warn!("Can't open a new AOF incr file: {error}");
-                }
-                // Who rewrites waits for it.
-                drop(done.send(rotated));
-            }
-            WriterOrder::Stop { after } => self.stop(after),
-            WriterOrder::Feed { then, begins, .. } => {
-                if begins {
-                    self.stream.begin_anew();
-                }
-                then(self.server.feed.end_offset());
-            }
-            WriterOrder::Settle { done, ends, .. } => {
-                if ends {
-                    self.remark_end();
-                }
-                self.sync_now();
-                // Who gave up waiting does not mind.
-                done.send(()).ok();
-            }
-        }
-        true
-    }
-
-    /// Goes on in a new increment; on an error in the old one.
-    fn rotate(&mut self) -> io::Result<Rotated> {
-        let server = self.server;
-        let directory = AofDirectory::of(&server.config);
-        directory.create()?;
-        let rotated = if Aof::of(server).is_waiting_for_base() {
-            let path = directory.temporary_increment();
-            let file = files::create_anew(&path, DATA_MODE)?;
-            log::info!(
-                "Creating AOF incr file temp-{}.incr on background rewrite",
-                directory.prefix()
-            );
-            self.file = Some(Arc::new(file));
-            Rotated::Temporary
-        } else {
-            let mut manifest = Aof::of(server).manifest.lock();
-            let mut new = manifest.clone();
-            let name = new.add_increment(directory.prefix());
-            log::info!("Creating AOF incr file {name} on background rewrite");
-            let file = directory.open(&name, true)?;
-            // As in `publish`: the manifest may be on disk though this fails.
-            manifest.pass_over(&new);
-            directory.persist(&new)?;
-            *manifest = new;
-            self.file = Some(Arc::new(file));
-            Rotated::Increment(name)
-        };
-        Aof::of(server).figures.increment_size.store(0, Ordering::Relaxed);
-        self.stream.begin_anew();
-        Ok(rotated)
-    }
-
-    /// A new increment says first where the stream is. `relayed`: if it is a primary's.
-    fn remark_beginning(&mut self, relayed: LogPlace) {
-        let feed = &self.server.feed;
-        let place = match relayed {
-            // The base that makes the gap good is not there yet.
-            _ if self.has_gap => LogPlace::Unknown,
-            LogPlace::Unknown if feed.takes_log() && self.merged >= feed.log_from() => {
-                LogPlace::Counts(feed.id(), feed.end_offset())
-            }
-            place => place,
-        };
-        if place != LogPlace::Unknown || self.place != LogPlace::Unknown {
-            place.append(&mut self.pending);
-            self.place = place;
-            self.write();
-        }
-    }
-
-    /// Says where the stream is, as far as the records themselves do not. What was written is
-    /// whole, or would be of no use.
-    fn remark_end(&mut self) {
-        let feed = &self.server.feed;
-        let is_ours = feed.takes_log() && self.merged >= feed.log_from();
-        if !is_ours || self.has_gap || self.file.is_none() || !self.pending.is_empty() {
-            return;
-        }
-        let (id, offset, database) = (feed.id(), feed.end_offset(), self.stream.database());
-        let place = LogPlace::Exactly(StreamPosition { id, offset, database });
-        if self.place != place {
-            place.append(&mut self.pending);
-            self.place = place;
-            self.write();
-        }
-    }
-
-    /// The log ends behind a record.
-    fn stop(&mut self, after: u64) {
-        self.sync_now();
-        // Those whose records are on disk were told.
-        self.aof.dismiss_waiters(self.server, after);
-        self.file = None;
-        self.pending = Vec::new();
-        self.noted = 0;
-        self.failed = false;
-        self.has_gap = false;
-        let aof = self.aof;
-        aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
-        aof::note_log_outcome(self.server, &Ok(()));
-        while self.merge_up_to(after) {}
-        self.written = self.merged;
-        self.now_durable(self.written);
     }
 }

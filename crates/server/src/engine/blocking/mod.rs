@@ -1,0 +1,281 @@
+//! Blocked clients: who waits for which keys, and how a change of a key serves them.
+//!
+//! A blocking command is a [`Wait`]: what it does once a key has what it asks for. It is tried at
+//! once; if there is nothing, the client becomes a [`Waiter`] in the queue of each of its keys.
+//! Whoever changes a key that somebody waits for serves its queue, first come first served, before
+//! the key's shard is unlocked ([`serve_ready`]): the answer is left in the waiter, and its worker
+//! is told to look.
+//!
+//! A waiter ends once: served, timed out, unblocked or gone. Its `state` decides which. Its own
+//! worker then takes it out of the queues it is still in. Waiting costs a place in those queues and
+//! nothing else.
+
+mod timeout;
+mod waiter;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bobbin_resp::Reply;
+use bobbin_store::Kind;
+use bobbin_sync::Mutex;
+
+pub use self::timeout::{deadline_ms, deadline_of_ms};
+use self::waiter::{Answer, WaiterState};
+pub use self::waiter::{Waiter, WaiterEnd, Waiters};
+use crate::engine::client::{Client, ClientFlag};
+use crate::engine::command::distinct::Distinct;
+use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::engine::server::Server;
+use crate::engine::{acl, tracking};
+
+/// What a blocked client waits for.
+pub trait Wait: Send + Sync {
+    /// Does it, if one of these keys (index among the command's keys, in their order) has what it
+    /// takes, and appends the reply. Only these keys' shards are held, and that of `destination`.
+    /// What no key serves ends in another way.
+    fn serve(
+        &self,
+        _data: &mut Data,
+        _keys: &[(usize, Key<'_>)],
+        _reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    /// The type of value that it waits for, if for any. Keys with another are passed over until
+    /// that changes.
+    fn kind(&self) -> Option<Kind> {
+        None
+    }
+
+    /// Whether a key that holds something else, or nothing, serves the client as well, with an
+    /// error.
+    fn ends_when_gone(&self) -> bool {
+        false
+    }
+
+    /// Another key that serving needs.
+    fn destination(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Whether CLIENT UNBLOCK ends it.
+    fn can_be_unblocked(&self) -> bool {
+        true
+    }
+
+    /// What is answered when nothing came in time.
+    fn timed_out(&self, reply: &mut Reply<'_>) {
+        reply.null_array();
+    }
+}
+
+/// Closes all blocked clients: the server becomes a replica, and changes what they wait for no
+/// more.
+pub fn dismiss_all(server: &Server) {
+    for info in server.clients.all() {
+        let waiter = info.waiter.lock().clone();
+        waiter.iter().for_each(|waiter| waiter.dismiss(server));
+    }
+}
+
+/// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
+/// command, whose shards are held) has something, at most until the deadline. Within a transaction
+/// nobody waits.
+pub fn serve_or_block(
+    call: &mut Call<'_>,
+    wait: impl Wait + 'static,
+    keys: impl Iterator<Item = usize>,
+    deadline_ms: Option<i64>,
+) -> Outcome {
+    let keys = call.keys(keys)?;
+    if wait.serve(call.data, &keys, &mut call.reply)? {
+        return Ok(());
+    }
+    if call.in_transaction {
+        wait.timed_out(&mut call.reply);
+        return Ok(());
+    }
+    block(call, wait, &keys, deadline_ms);
+    Ok(())
+}
+
+/// Blocks the client until one of the keys, whose shards are held, changes so that it can be
+/// served.
+pub fn block(
+    call: &mut Call<'_>,
+    wait: impl Wait + 'static,
+    keys: &[(usize, Key<'_>)],
+    deadline_ms: Option<i64>,
+) -> Arc<Waiter> {
+    let waiting = Waiting {
+        command: call.command,
+        args: call.args.iter().map(|arg| Box::from(*arg)).collect(),
+        reader: tracking::reader(call),
+        wait: Box::new(wait),
+        deadline_ms,
+    };
+    waiting.begin(call.server, call.data, call.client, keys)
+}
+
+/// A command that blocks its client.
+pub struct Waiting {
+    pub command: &'static Registered,
+    pub args: Box<[Box<[u8]>]>,
+    pub reader: Option<u64>,
+    pub wait: Box<dyn Wait>,
+    pub deadline_ms: Option<i64>,
+}
+
+impl Waiting {
+    /// Blocks the client until one of the keys, whose shards are held, changes so that it can be
+    /// served.
+    pub fn begin(
+        self,
+        server: &Server,
+        data: &mut Data,
+        client: &mut Client,
+        keys: &[(usize, Key<'_>)],
+    ) -> Arc<Waiter> {
+        let Self { command, args, reader, wait, deadline_ms } = self;
+        let database = client.database;
+        let waiter = Arc::new(Waiter {
+            client: Arc::clone(&client.info),
+            command,
+            args,
+            epoch: server.acl.epoch(),
+            reader,
+            deadline_ms,
+            wait,
+            database,
+            keys: keys.iter().map(|(_, key)| key.bytes.into()).collect(),
+            protocol: client.protocol,
+            state: AtomicU8::new(WaiterState::WAITING),
+            answer: Mutex::default(),
+        });
+        let mut distinct = Distinct::default();
+        for &(_, key) in keys {
+            if !distinct.insert(key.bytes) {
+                continue;
+            }
+            data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));
+            server.waiters.add(database, key, &waiter);
+        }
+        server.waiters.clients.fetch_add(1, Ordering::Relaxed);
+        if deadline_ms.is_some() {
+            server.waiters.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        client.info.flag(ClientFlag::BLOCKED, true);
+        *client.info.waiter.lock() = Some(Arc::clone(&waiter));
+        client.blocked = Some(Arc::clone(&waiter));
+        waiter
+    }
+}
+
+/// Serves the clients blocked on the keys that just changed, while the shards of the keys are held.
+#[cold]
+pub fn serve_ready(server: &Server, data: &mut Data) {
+    let selected = data.database;
+    // A transaction may have taken its time, and what it left may have expired meanwhile.
+    data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
+    let mut reserved = Vec::new();
+    while let Some((database, key)) = data.unit.ready.pop_front() {
+        data.database = database;
+        if !serve_key(server, data, &key) {
+            reserved.push((database, key));
+        }
+    }
+    // They have their turn once the shard is free again: every turn of a worker looks.
+    data.unit.ready.extend(reserved);
+    data.database = selected;
+}
+
+/// Serves the clients blocked on a key. Returns `false` if somebody has reserved a shard.
+fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
+    let (key, database) = (data.key(bytes), data.database);
+    let mut at = 0;
+    loop {
+        if !data.holds(key.hash.shard()) {
+            // Who changed it walks from shard to shard.
+            data.release();
+            if !data.hold_one(key.hash.shard()) {
+                return false;
+            }
+        }
+        let kind = data.peek(key).map(|entry| entry.kind());
+        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
+        let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
+        if fits {
+            match hold_destination(data, key, waiter.wait.destination()) {
+                Destination::Held => {}
+                // Others had their turn meanwhile: look again.
+                Destination::HeldAnew => continue,
+                Destination::Reserved => return false,
+            }
+        }
+        // While it is claimed nothing is waited for: who would end it waits for us.
+        if !fits || !waiter.step(WaiterState::WAITING, WaiterState::CLAIMED) {
+            at += 1;
+            continue;
+        }
+        let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
+        let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
+        let mut answer = Answer::default();
+        let admitted = match waiter.epoch == server.acl.epoch() {
+            true => Ok(()),
+            false => acl::admit_waiter(server, &waiter, data.turn.now_ms),
+        };
+        answer.refused = admitted.is_err();
+        let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
+        let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
+        match served {
+            Ok(false) => {
+                waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
+                at += 1;
+                continue;
+            }
+            // The change that serves it has made it forget the key.
+            Ok(true) => {
+                data.unit.note_served();
+                if let Some(reader) = waiter.reader {
+                    held.iter().for_each(|(_, key)| data.track(*key, reader));
+                }
+            }
+            Err(failure) => {
+                answer.bytes.clear();
+                answer.failed = Some(failure);
+            }
+        }
+        // Nobody may see it before it has its place in the log.
+        data.number_unit(true);
+        if server.waiters.remove(database, key, &waiter) {
+            data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
+        }
+        *waiter.answer.lock() = answer;
+        waiter.step(WaiterState::CLAIMED, WaiterState::SERVED);
+        waiter.tell(server);
+    }
+}
+
+/// What became of the wish to hold another key's shard as well.
+enum Destination {
+    Held,
+    HeldAnew,
+    Reserved,
+}
+
+/// Holds the shard of another key as well. Who waits for a lock that is not above all it holds
+/// might wait for ever; so if it is not free, everything is given up and locked anew in order.
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
+    let Some(bytes) = destination else { return Destination::Held };
+    let shard = data.key(bytes).hash.shard();
+    if data.try_hold_also(shard) {
+        return Destination::Held;
+    }
+    let own = key.hash.shard();
+    match data.hold_many([own.min(shard), own.max(shard)].into_iter()) {
+        true => Destination::HeldAnew,
+        false => Destination::Reserved,
+    }
+}

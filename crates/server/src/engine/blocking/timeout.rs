@@ -1,0 +1,55 @@
+//! How long a blocking command waits: its timeout as an argument.
+
+use crate::engine::command::{Call, Failure};
+
+/// An argument as the time until which to block, in seconds; `None`: for ever.
+pub fn deadline_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
+    let text = call.args[index];
+    let seconds = match bobbin_resp::parse_f64(text) {
+        Some(seconds) => seconds,
+        // A number that is too large for a double is still a number, and so is one in base 16.
+        None if is_large(text) => return Err(TIMEOUT_OUT_OF_RANGE),
+        None => return Err(NOT_A_TIMEOUT),
+    };
+    deadline_of(call, seconds * 1000.0, NOT_A_TIMEOUT)
+}
+
+/// Whether a text is a number that no timeout can be.
+fn is_large(text: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(text) else { return false };
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).is_ok_and(|number| number >= 1 << 53),
+        None => text.parse().is_ok_and(f64::is_infinite),
+    }
+}
+
+/// An argument as the time until which to block, in whole milliseconds; `None`: for ever.
+pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
+    let ms = bobbin_resp::parse_i64(call.args[index]).ok_or(NOT_AN_INTEGER_TIMEOUT)?;
+    if ms < 0 {
+        return Err(NEGATIVE_TIMEOUT);
+    }
+    let deadline = ms.checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    Ok((ms > 0).then_some(deadline))
+}
+
+fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>, Failure> {
+    if ms.is_nan() {
+        return Err(invalid);
+    }
+    if ms < 0.0 {
+        return Err(NEGATIVE_TIMEOUT);
+    }
+    let ms = ms.ceil();
+    if ms >= i64::MAX as f64 {
+        return Err(TIMEOUT_OUT_OF_RANGE);
+    }
+    let deadline = (ms as i64).checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    Ok((ms > 0.0).then_some(deadline))
+}
+
+const NOT_A_TIMEOUT: Failure = Failure::new("ERR timeout is not a float or out of range");
+const NOT_AN_INTEGER_TIMEOUT: Failure =
+    Failure::new("ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: Failure = Failure::new("ERR timeout is negative");
+const TIMEOUT_OUT_OF_RANGE: Failure = Failure::new("ERR timeout is out of range");

@@ -1,0 +1,308 @@
+//! Clients that wait, and the queues that they wait in.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::Kind;
+use bobbin_sync::Mutex;
+
+use super::Wait;
+use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::command::{Data, Failure, Key, Registered};
+use crate::engine::server::Server;
+use crate::engine::server::mailbox::Post;
+
+/// A client that waits.
+pub struct Waiter {
+    pub client: Arc<ClientInfo>,
+    pub command: &'static Registered,
+    /// The words of the command.
+    pub args: Box<[Box<[u8]>]>,
+    /// Of the rules by which it was allowed.
+    pub(super) epoch: u32,
+    /// By which number it is remembered with the keys that serve it, if it keeps copies of what it
+    /// reads.
+    pub(super) reader: Option<u64>,
+    /// Unix ms; `None`: as long as it takes.
+    pub deadline_ms: Option<i64>,
+    pub(super) wait: Box<dyn Wait>,
+    pub database: u32,
+    pub(super) keys: Vec<Box<[u8]>>,
+    pub(super) protocol: Protocol,
+    /// `WaiterState`.
+    pub(super) state: AtomicU8,
+    /// What it is served with.
+    pub(super) answer: Mutex<Answer>,
+}
+
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) bytes: Vec<u8>,
+    pub(super) failed: Option<Failure>,
+    /// Its user may not run it any more.
+    pub(super) refused: bool,
+}
+
+/// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
+pub(super) struct WaiterState;
+impl WaiterState {
+    pub(super) const WAITING: u8 = 0;
+    /// Somebody tries to serve it.
+    pub(super) const CLAIMED: u8 = 1;
+    pub(super) const SERVED: u8 = 2;
+    const TIMED_OUT: u8 = 3;
+    /// CLIENT UNBLOCK ... ERROR.
+    const FAILED: u8 = 4;
+    /// The client is gone.
+    const GONE: u8 = 5;
+    /// The server has another part now.
+    const DISMISSED: u8 = 6;
+}
+
+/// How a waiter ended, for its worker.
+pub enum WaiterEnd {
+    /// It did not yet.
+    Not,
+    /// With the command's reply; `true`: an error.
+    Answered(bool),
+    /// With an error, before it was tried.
+    Refused,
+    /// With an error, behind which the client is closed.
+    Dismissed,
+}
+
+/// The queues of blocked clients. A key's queue is changed only with its shard held.
+pub struct Waiters {
+    parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
+    pub(super) clients: AtomicUsize,
+    /// Those of them that do not wait for ever.
+    pub(super) timed: AtomicUsize,
+}
+
+/// Database and key.
+type Name = (u32, Box<[u8]>);
+
+#[derive(Default)]
+struct WaiterQueue {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// How many of them end when the key is gone.
+    ending_when_gone: usize,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
+        Self { parts, clients: AtomicUsize::new(0), timed: AtomicUsize::new(0) }
+    }
+}
+
+impl Waiters {
+    /// How many clients are blocked.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// How many of them wait for a limited time.
+    pub fn timed(&self) -> usize {
+        self.timed.load(Ordering::Relaxed)
+    }
+
+    /// How many keys somebody waits for, and how many of those for their end as well.
+    pub fn keys(&self) -> (usize, usize) {
+        let (mut keys, mut ending) = (0, 0);
+        for part in &self.parts {
+            let part = part.lock();
+            keys += part.len();
+            ending += part.values().filter(|queue| queue.ending_when_gone > 0).count();
+        }
+        (keys, ending)
+    }
+
+    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
+        &self.parts[key.hash.shard() % PARTS]
+    }
+
+    pub(super) fn add(&self, database: u32, key: Key<'_>, waiter: &Arc<Waiter>) {
+        let mut part = self.part(key).lock();
+        let queue = part.entry((database, key.bytes.into())).or_default();
+        queue.ending_when_gone += usize::from(waiter.wait.ends_when_gone());
+        queue.waiters.push_back(Arc::clone(waiter));
+    }
+
+    /// Whether it was there.
+    pub(super) fn remove(&self, database: u32, key: Key<'_>, waiter: &Arc<Waiter>) -> bool {
+        let mut part = self.part(key).lock();
+        let name = (database, key.bytes.into());
+        let Some(queue) = part.get_mut(&name) else { return false };
+        let Some(at) = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) else {
+            return false;
+        };
+        queue.waiters.remove(at);
+        queue.ending_when_gone -= usize::from(waiter.wait.ends_when_gone());
+        if queue.waiters.is_empty() {
+            part.remove(&name);
+        }
+        true
+    }
+
+    /// The waiter at a place of the key's queue, if one there can be served with a value of this
+    /// kind.
+    pub(super) fn at(
+        &self,
+        database: u32,
+        key: Key<'_>,
+        at: usize,
+        kind: Option<Kind>,
+    ) -> Option<Arc<Waiter>> {
+        let part = self.part(key).lock();
+        let queue = part.get(&(database, key.bytes.into()))?;
+        if kind.is_none() && queue.ending_when_gone == 0 {
+            return None;
+        }
+        queue.waiters.get(at).cloned()
+    }
+}
+
+impl Waiter {
+    pub(super) fn step(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// CLIENT UNBLOCK, from any thread; whether it was that that ended it.
+    pub fn unblock(&self, server: &Server, with_error: bool) -> bool {
+        let to = if with_error { WaiterState::FAILED } else { WaiterState::TIMED_OUT };
+        let ended = self.wait.can_be_unblocked() && self.step_waiting(to);
+        if ended {
+            self.tell(server);
+        }
+        ended
+    }
+
+    /// Ends it, as what it waits for is another server's business now, and closes the client.
+    pub(super) fn dismiss(&self, server: &Server) {
+        if self.wait.can_be_unblocked() && self.step_waiting(WaiterState::DISMISSED) {
+            self.tell(server);
+        }
+    }
+
+    /// Ends it with a reply that was worked out elsewhere, from any thread.
+    pub fn answer(
+        &self,
+        server: &Server,
+        reply: impl FnOnce(&mut Reply<'_>) -> Result<(), Failure>,
+    ) {
+        if !self.step(WaiterState::WAITING, WaiterState::CLAIMED) {
+            return;
+        }
+        let mut answer = Answer::default();
+        if let Err(failure) = reply(&mut Reply::new(&mut answer.bytes, self.protocol)) {
+            answer.bytes.clear();
+            answer.failed = Some(failure);
+        }
+        *self.answer.lock() = answer;
+        self.step(WaiterState::CLAIMED, WaiterState::SERVED);
+        self.tell(server);
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), WaiterState::WAITING | WaiterState::CLAIMED)
+    }
+
+    /// The client goes away.
+    fn abandon(&self) {
+        self.step_waiting(WaiterState::GONE);
+    }
+
+    /// From waiting to an end. A claim lasts as long as one command, and is waited for.
+    fn step_waiting(&self, to: u8) -> bool {
+        loop {
+            match self.state.compare_exchange(
+                WaiterState::WAITING,
+                to,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(WaiterState::CLAIMED) => std::thread::yield_now(),
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Has the client's worker look at it.
+    pub(super) fn tell(&self, server: &Server) {
+        // Pairs with the fence of `Worker::adopt`: either we see where the client is, or its new
+        // worker sees that it is no longer blocked.
+        fence(Ordering::SeqCst);
+        let worker = self.client.worker.load(Ordering::Relaxed);
+        server.workers.post(worker, Post::Unblock(Arc::clone(&self.client)));
+    }
+
+    /// Whether its time is over at `now_ms`; then it has ended.
+    pub fn expire(&self, now_ms: i64) {
+        if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
+            // While it is being served it is asked again in the next turn.
+            self.step(WaiterState::WAITING, WaiterState::TIMED_OUT);
+        }
+    }
+
+    /// How it ended; appends the reply. To be called by its worker.
+    pub fn ended(&self, reply: &mut Vec<u8>) -> WaiterEnd {
+        let mut reply = Reply::new(reply, self.protocol);
+        match self.state.load(Ordering::Acquire) {
+            WaiterState::SERVED => {
+                let answer = std::mem::take(&mut *self.answer.lock());
+                reply.raw(&answer.bytes);
+                if let Some(failure) = &answer.failed {
+                    reply.error(failure.text().as_bytes());
+                }
+                match answer.refused {
+                    true => WaiterEnd::Refused,
+                    false => WaiterEnd::Answered(answer.failed.is_some()),
+                }
+            }
+            WaiterState::TIMED_OUT => {
+                self.wait.timed_out(&mut reply);
+                WaiterEnd::Answered(false)
+            }
+            WaiterState::FAILED => {
+                reply.error(UNBLOCKED.text().as_bytes());
+                WaiterEnd::Answered(true)
+            }
+            WaiterState::DISMISSED => {
+                reply.error(DISMISSED.text().as_bytes());
+                WaiterEnd::Dismissed
+            }
+            _ => WaiterEnd::Not,
+        }
+    }
+
+    /// Takes it out of the queues that it is in: it has ended. Nothing is held.
+    pub fn unlink(self: &Arc<Self>, server: &Server, data: &mut Data) {
+        self.abandon();
+        for bytes in &self.keys {
+            let key = data.key(bytes);
+            data.visit(key.hash.shard(), |shard| {
+                if server.waiters.remove(self.database, key, self) {
+                    shard.unwait(self.database, bytes);
+                }
+            });
+        }
+        *self.client.waiter.lock() = None;
+        self.client.flag(ClientFlag::BLOCKED, false);
+        server.waiters.clients.fetch_sub(1, Ordering::Relaxed);
+        if self.deadline_ms.is_some() {
+            server.waiters.timed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Queues are spread over this many locks.
+const PARTS: usize = 256;
+const DISMISSED: Failure = Failure::new(
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+);
+const UNBLOCKED: Failure = Failure::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

@@ -1,0 +1,85 @@
+//! Parts of a file on their way from the thread that reads to those that make values.
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use bobbin_dump::rdb::{Item, RdbError, Reader};
+
+use super::Loaded;
+
+/// A part of the file, and which of its bytes are keys of which database.
+#[derive(Default)]
+pub(super) struct FileBlock {
+    pub(super) bytes: Vec<u8>,
+    pub(super) records: Vec<(u32, Range<usize>)>,
+}
+
+impl FileBlock {
+    /// Finds the items in it. Returns how many of its bytes they are.
+    pub(super) fn split(
+        &mut self,
+        reader: &mut Reader,
+        mut take: impl FnMut(u64, Item<'_>) -> Result<u32, RdbError>,
+    ) -> Result<usize, RdbError> {
+        let mut at = 0;
+        loop {
+            let place = reader.offset();
+            let Some((item, used)) = reader.next(&self.bytes[at..])? else { return Ok(at) };
+            let is_key = matches!(item, Item::Key(_));
+            let database = take(place, item)?;
+            if is_key {
+                self.records.push((database, at..at + used));
+            }
+            at += used;
+        }
+    }
+
+    /// Reads up to `room` more bytes; returns how many it read.
+    pub(super) fn fill(&mut self, file: &mut impl Read, room: usize) -> io::Result<usize> {
+        let before = self.bytes.len();
+        file.take(room as u64).read_to_end(&mut self.bytes)?;
+        Ok(self.bytes.len() - before)
+    }
+}
+
+/// Hands a block on; `false` when nobody takes it.
+pub(super) fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &AtomicBool) -> bool {
+    !failed.load(Ordering::Relaxed) && sender.send(block).is_ok()
+}
+
+/// What several threads have loaded.
+#[derive(Default)]
+pub(super) struct Counts {
+    keys: AtomicU64,
+    expiring: AtomicU64,
+    expired: AtomicU64,
+    empty: AtomicU64,
+    all_fields_expired: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn add(&self, loaded: &Loaded) {
+        self.keys.fetch_add(loaded.keys, Ordering::Relaxed);
+        self.expiring.fetch_add(loaded.expiring, Ordering::Relaxed);
+        self.expired.fetch_add(loaded.expired, Ordering::Relaxed);
+        self.empty.fetch_add(loaded.empty, Ordering::Relaxed);
+        self.all_fields_expired.fetch_add(loaded.all_fields_expired, Ordering::Relaxed);
+    }
+
+    pub(super) fn loaded(&self, bytes: u64) -> Loaded {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Loaded {
+            keys: value(&self.keys),
+            expiring: value(&self.expiring),
+            expired: value(&self.expired),
+            empty: value(&self.empty),
+            all_fields_expired: value(&self.all_fields_expired),
+            bytes,
+        }
+    }
+}
+
+/// Blocks that may wait, and that are kept for use again.
+pub(super) const BLOCKS_MAX: usize = 4;

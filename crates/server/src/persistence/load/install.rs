@@ -1,0 +1,221 @@
+//! Making the values of a file's keys, and putting them into their shards.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use bobbin_dump::rdb::{RdbError, Record, Value};
+use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_store::value::AnyCollection;
+use bobbin_store::{AccessClock, Hash, Keyspace, NewValue, OwnedEntry};
+use bobbin_sync::Mutex;
+
+use super::blocks::{BLOCKS_MAX, Counts, FileBlock};
+use super::{Existing, Loaded};
+use crate::commands;
+use crate::engine::command::Data;
+use crate::engine::log::append_command;
+use crate::engine::server::Server;
+use crate::persistence::Persistence;
+
+/// A thread that makes values: until there are no more blocks.
+pub(super) fn install_blocks(
+    server: &'static Server,
+    keyspace: &'static Keyspace,
+    full: &Mutex<Receiver<FileBlock>>,
+    empty: &Mutex<Vec<Vec<u8>>>,
+    count: &Counts,
+    failed: &AtomicBool,
+) -> Result<(), String> {
+    let data = Data::new(keyspace, &server.gate, 0);
+    let mut data = data.ok_or("too many threads to load with")?;
+    data.turn.now_ms = server.clock.now_ms();
+    loop {
+        let Ok(block) = full.lock().recv() else { return Ok(()) };
+        if failed.load(Ordering::Relaxed) {
+            continue;
+        }
+        data.enter();
+        let outcome = install(server, &mut data, &block, count, Existing::Refuse);
+        data.leave();
+        outcome?;
+        let mut empty = empty.lock();
+        if empty.len() < BLOCKS_MAX {
+            empty.push(block.bytes);
+        }
+    }
+}
+
+/// Puts a block's keys into the keyspace.
+pub(super) fn install(
+    server: &Server,
+    data: &mut Data,
+    block: &FileBlock,
+    count: &Counts,
+    existing: Existing,
+) -> Result<(), String> {
+    let hasher = server.keyspace.hasher();
+    make(server, block, count, data.turn.now_ms, &Cell::new(0), |database, hash, entry| {
+        data.visit(hash.shard(), |shard| {
+            let database = shard.database_mut(database);
+            match database.find(hash, entry.as_ref().key()) {
+                None => {
+                    database.insert(hash, entry, hasher);
+                    Ok(None)
+                }
+                Some(place) if existing == Existing::Replace => {
+                    Ok(Some(database.replace(hash, place, entry, hasher)))
+                }
+                Some(_) => Err(entry),
+            }
+        })
+        .map(drop)
+    })
+}
+
+/// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what
+/// is there already, and may not be. `done` counts the records that were seen to.
+pub(super) fn make(
+    server: &Server,
+    block: &FileBlock,
+    count: &Counts,
+    now_ms: i64,
+    done: &Cell<usize>,
+    mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
+) -> Result<(), String> {
+    let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
+    let target = commands::target(server);
+    let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
+    let clock = server.access_clock(now_ms);
+    let expire_by = (!keeps_expired).then_some(now_ms);
+    let delay_us = u64::try_from(server.config.key_load_delay()).unwrap_or(0);
+    let mut loaded = Loaded::default();
+    let mut dead = DeadKeys::new(server);
+    // Fields that have expired are dropped later, in a way that replicas hear of.
+    let expire_by = expire_by.filter(|_| !dead.is_told);
+    for records in block.records.chunks(AHEAD) {
+        // The lines of all of them are on their way while the first is worked on.
+        let parsed: Result<Vec<_>, RdbError> = records
+            .iter()
+            .map(|(database, range)| {
+                let record = Record::parse(&block.bytes[range.clone()], &options)?;
+                let hash = server.keyspace.hash(&record.key);
+                server.keyspace.prefetch_shard(hash);
+                Ok((*database, record, hash))
+            })
+            .collect();
+        let parsed = parsed.map_err(|error| error.to_string())?;
+        parsed.iter().for_each(|(_, _, hash)| server.keyspace.prefetch_bucket(*hash));
+        for (database, record, hash) in parsed {
+            if delay_us > 0 {
+                if server.end.is_wanted() {
+                    return Err("the server ends".into());
+                }
+                std::thread::sleep(Duration::from_micros(delay_us));
+            }
+            loaded.expiring += u64::from(record.expire_ms.is_some());
+            if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
+                loaded.expired += 1;
+                dead.add(database, &record.key);
+            } else if let Some(entry) =
+                entry(&record, &options, target, &clock, expire_by, &mut loaded)?
+            {
+                place(database, hash, entry).map_err(|entry| {
+                    let key = entry.as_ref().key().escape_ascii();
+                    format!("RDB has duplicated key '{key}' in DB {database}")
+                })?;
+                loaded.keys += 1;
+            }
+            done.set(done.get() + 1);
+        }
+    }
+    count.add(&loaded);
+    dead.tell(server);
+    Ok(())
+}
+
+/// Keys of a block whose time had come, for the replicas of a primary that goes on with its stream.
+struct DeadKeys {
+    is_told: bool,
+    commands: Vec<u8>,
+    database: Option<u32>,
+}
+
+impl DeadKeys {
+    fn new(server: &Server) -> Self {
+        let resumes = Persistence::of(server).loading.resumes.load(Ordering::Relaxed);
+        Self { is_told: resumes && server.feed.is_on(), commands: Vec::new(), database: None }
+    }
+
+    fn add(&mut self, database: u32, key: &[u8]) {
+        if !self.is_told {
+            return;
+        }
+        if self.database.replace(database) != Some(database) {
+            append_command(&mut self.commands, &[b"SELECT", database.to_string().as_bytes()]);
+        }
+        append_command(&mut self.commands, &[b"DEL", key]);
+    }
+
+    fn tell(self, server: &Server) {
+        if !self.commands.is_empty() {
+            server.feed.append_relayed(&self.commands);
+            server.publish_feed();
+        }
+    }
+}
+
+/// What a record becomes; `None` if there is nothing to keep. Fields that have expired by
+/// `expire_by` (Unix milliseconds) are left out.
+fn entry(
+    record: &Record<'_>,
+    options: &Options,
+    target: Target<'_>,
+    clock: &AccessClock,
+    expire_by: Option<i64>,
+    loaded: &mut Loaded,
+) -> Result<Option<OwnedEntry>, String> {
+    let access = match (record.frequency, record.idle_seconds, clock.policy) {
+        (Some(frequency), _, bobbin_store::AccessPolicy::Lfu { .. }) => {
+            clock.with_frequency(frequency)
+        }
+        (_, Some(seconds), bobbin_store::AccessPolicy::Lru) => clock.idle_since(seconds as u32),
+        _ => clock.fresh(),
+    };
+    let value = match record.value(options, target) {
+        Ok(Value::String(ref string)) => {
+            let entry =
+                OwnedEntry::new(&record.key, NewValue::string(string), record.expire_ms, access);
+            return Ok(Some(entry));
+        }
+        Ok(Value::Collection(mut collection)) => {
+            if let (Some(now_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
+                && hash.may_have_expired(now_ms)
+            {
+                hash.remove_expired(now_ms, usize::MAX, target.hasher, |_| {});
+                if hash.is_empty() {
+                    loaded.all_fields_expired += 1;
+                    return Ok(None);
+                }
+            }
+            NewValue::Collection(collection)
+        }
+        Ok(Value::Empty) => {
+            loaded.empty += 1;
+            log::info!("RDB file: skipping empty key: {}", record.key.escape_ascii());
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(format!(
+                "Bad file format: the {} at key '{}': {error}",
+                record.kind.name(),
+                record.key.escape_ascii()
+            ));
+        }
+    };
+    Ok(Some(OwnedEntry::new(&record.key, value, record.expire_ms, access)))
+}
+
+/// Keys whose shards are fetched at once.
+const AHEAD: usize = 16;
