@@ -61,27 +61,7 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         stack.push_function(function);
         stack.set_field(coroutine, name.as_bytes());
     }
-    for name in REMOVED {
-        stack.push_nil();
-        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
-    }
-    for (name, function) in [
-        ("getmetatable", base_getmetatable as lua_CFunction),
-        ("setmetatable", base_setmetatable),
-        ("rawset", base_rawset),
-        ("rawget", base_rawget),
-        ("next", base_next),
-        ("pairs", base_pairs),
-        ("pcall", base_pcall),
-        ("xpcall", base_xpcall),
-        ("loadstring", base_loadstring),
-        ("collectgarbage", base_collectgarbage),
-        ("unpack", tables::unpack),
-    ] {
-        stack.push_function(function);
-        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
-    }
-    define_load(stack);
+    replace_globals(stack);
     global(b"os");
     let os = stack.top();
     stack.push_table(0, 1);
@@ -114,6 +94,31 @@ pub(crate) fn open(stack: Stack, core: &Core) {
     stack.copy(-1);
     stack.set_field(LUA_GLOBALSINDEX, b"redis");
     stack.set_field(LUA_GLOBALSINDEX, b"server");
+}
+
+/// Takes away the functions that scripts must not have, and puts ours in the place of others.
+fn replace_globals(stack: Stack) {
+    for name in REMOVED {
+        stack.push_nil();
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    for (name, function) in [
+        ("getmetatable", base_getmetatable as lua_CFunction),
+        ("setmetatable", base_setmetatable),
+        ("rawset", base_rawset),
+        ("rawget", base_rawget),
+        ("next", base_next),
+        ("pairs", base_pairs),
+        ("pcall", base_pcall),
+        ("xpcall", base_xpcall),
+        ("loadstring", base_loadstring),
+        ("collectgarbage", base_collectgarbage),
+        ("unpack", tables::unpack),
+    ] {
+        stack.push_function(function);
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    define_load(stack);
 }
 
 /// Puts the walls up.

@@ -75,6 +75,16 @@ enum FileVerdict {
     Truncated,
 }
 
+/// How far a file is good.
+struct Scan {
+    /// The offset up to which all commands are whole.
+    good: u64,
+    fault: Option<String>,
+    /// A timestamp was met that is later than `CheckMode::TruncateTo` says. What follows was not
+    /// read.
+    is_past_limit: bool,
+}
+
 impl<I: BufRead> Check<'_, I> {
     fn run(&mut self, path: &Path) -> Result<(), String> {
         let cannot = |error: io::Error| {
@@ -126,16 +136,8 @@ impl<I: BufRead> Check<'_, I> {
         Ok(())
     }
 
-    fn file(&mut self, file: &Checked<'_>) -> Result<FileVerdict, String> {
-        let name = &file.name;
-        let cannot = |error: io::Error| format!("Cannot open file {name}: {}", error_text(&error));
-        let mut opened = File::open(file.path).map_err(cannot)?;
-        let size = opened.metadata().map_err(cannot)?.len();
-        if size == 0 {
-            return Ok(FileVerdict::Empty);
-        }
-        let start = if is_rdb(file.path) { preamble_bytes(&opened)? } else { 0 };
-        opened.seek(SeekFrom::Start(start)).map_err(cannot)?;
+    /// Reads a file from `start` on, as far as it can be read or the mode wants it.
+    fn scan(&mut self, file: &Checked<'_>, opened: File, start: u64) -> Scan {
         let mut reader = AofReader::new(BufReader::new(opened), start);
         let mut good = start;
         let mut in_transaction = false;
@@ -161,7 +163,7 @@ impl<I: BufRead> Check<'_, I> {
                     if let CheckMode::TruncateTo(limit) = self.mode
                         && seconds > limit
                     {
-                        return self.truncate_to(file, good, limit);
+                        return Scan { good, fault: None, is_past_limit: true };
                     }
                 }
                 Ok(AofItem::Remark) => {}
@@ -179,6 +181,25 @@ impl<I: BufRead> Check<'_, I> {
             }
         };
         self.lines += reader.lines();
+        Scan { good, fault, is_past_limit: false }
+    }
+
+    fn file(&mut self, file: &Checked<'_>) -> Result<FileVerdict, String> {
+        let name = &file.name;
+        let cannot = |error: io::Error| format!("Cannot open file {name}: {}", error_text(&error));
+        let mut opened = File::open(file.path).map_err(cannot)?;
+        let size = opened.metadata().map_err(cannot)?.len();
+        if size == 0 {
+            return Ok(FileVerdict::Empty);
+        }
+        let start = if is_rdb(file.path) { preamble_bytes(&opened)? } else { 0 };
+        opened.seek(SeekFrom::Start(start)).map_err(cannot)?;
+        let Scan { good, fault, is_past_limit } = self.scan(file, opened, start);
+        if let CheckMode::TruncateTo(limit) = self.mode
+            && is_past_limit
+        {
+            return self.truncate_to(file, good, limit);
+        }
         if let Some(fault) = &fault {
             println!("{fault}");
         }

@@ -7,7 +7,7 @@ use bobbin_resp::Reply;
 
 use super::failover::{FailoverPhase, FailoverRequest, Target};
 use super::link::LinkState;
-use super::replica::{Capability, ReplicaFeeder, ReplicaState};
+use super::replica::{Capability, Replica, ReplicaFeeder, ReplicaState};
 use super::wish::{Parts, Wish};
 use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
@@ -234,17 +234,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
         let number = || bobbin_resp::parse_i64(value).ok_or(Failure::NOT_AN_INTEGER);
         match &*option {
             b"listening-port" => replica.port.store(number()? as u32, Ordering::Relaxed),
-            b"ip-address" => {
-                if value.len() >= ADDRESS_MAX {
-                    let text = format!(
-                        "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
-                        value.len()
-                    );
-                    return Err(Failure::format(text));
-                }
-                let text = String::from_utf8_lossy(value);
-                *replica.address.lock() = (!value.is_empty()).then(|| text.into());
-            }
+            b"ip-address" => *replica.address.lock() = address(value)?,
             b"capa" => {
                 let capability = match &*value.to_ascii_lowercase() {
                     b"eof" => Capability::EOF,
@@ -289,21 +279,8 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             }
             b"ack" => {
                 // No reply to this one.
-                if !is_replica {
-                    return Ok(());
-                }
-                let offset = number().map_or(0, |offset| offset.max(0) as u64);
-                let on_disk = match args {
-                    [_, _, _, fack, offset] if fack.eq_ignore_ascii_case(b"fack") => {
-                        bobbin_resp::parse_i64(offset).map(|offset| offset.max(0) as u64)
-                    }
-                    _ => None,
-                };
-                replica.ack(offset, on_disk, now_ms);
-                let replication = Replication::of(server);
-                replication.answer_waits(server);
-                if replication.failover_phase() == FailoverPhase::WaitingForSync {
-                    replication.look_soon();
+                if is_replica {
+                    acknowledged(server, replica, args, now_ms);
                 }
                 return Ok(());
             }
@@ -316,6 +293,34 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.ok();
     Ok(())
+}
+
+/// The address that a replica wants to be known by; `None`: where it connects from.
+fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
+    if value.len() >= ADDRESS_MAX {
+        let text = format!(
+            "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+            value.len()
+        );
+        return Err(Failure::format(text));
+    }
+    Ok((!value.is_empty()).then(|| String::from_utf8_lossy(value).into()))
+}
+
+/// REPLCONF ACK offset [FACK offset]: a replica says how far it has the stream, and how far on
+/// disk.
+fn acknowledged(server: &'static Server, replica: &Replica, args: &[&[u8]], now_ms: i64) {
+    let offset = |text| bobbin_resp::parse_i64(text).map(|offset| offset.max(0) as u64);
+    let on_disk = match args {
+        [_, _, _, fack, on_disk] if fack.eq_ignore_ascii_case(b"fack") => offset(on_disk),
+        _ => None,
+    };
+    replica.ack(offset(args[2]).unwrap_or(0), on_disk, now_ms);
+    let replication = Replication::of(server);
+    replication.answer_waits(server);
+    if replication.failover_phase() == FailoverPhase::WaitingForSync {
+        replication.look_soon();
+    }
 }
 
 /// Whether replicas get copies by a connection of their own, if they can.

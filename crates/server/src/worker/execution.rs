@@ -106,13 +106,7 @@ impl Executor<'_> {
                     reply_bytes: self.arena.len_since(reply_start),
                 };
                 if client.blocked.is_some() || client.job.is_some() {
-                    // It counts when it is over.
-                    if client.job.is_some() {
-                        open_account(client, command, request.args, measured);
-                    }
-                    if client.subscriptions.is_some() {
-                        self.append_own(client);
-                    }
+                    self.left_over(client, command, request.args, measured);
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -139,6 +133,23 @@ impl Executor<'_> {
             }
         }
         done
+    }
+
+    /// A command blocks its client, or goes on as a job: it counts when that is over.
+    #[cold]
+    fn left_over(
+        &mut self,
+        client: &mut Client,
+        command: &'static Registered,
+        args: &[&[u8]],
+        measured: Measured,
+    ) {
+        if client.job.is_some() {
+            open_account(client, command, args, measured);
+        }
+        if client.subscriptions.is_some() {
+            self.append_own(client);
+        }
     }
 
     /// Appends what a client was sent while its command was at work: that follows the reply, also

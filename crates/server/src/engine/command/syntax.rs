@@ -303,24 +303,9 @@ fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
                 argument
             }
             SyntaxPart::Token(word) => {
-                let token = Some(word.clone());
-                match parts.get(at) {
-                    // `AUTH username password`, when that is all of it, is one block.
-                    Some(SyntaxPart::Value(..)) if start == 0 && is_block(parts) => {
-                        let inner = convert(&parts[1..]);
-                        at = parts.len();
-                        Argument { kind: ArgumentKind::Block, token, ..block(inner) }
-                    }
-                    Some(SyntaxPart::Value(name, kind)) => {
-                        at += 1;
-                        Argument { token, ..value(name, *kind) }
-                    }
-                    Some(SyntaxPart::Group { optional: false, alternatives, .. }) => {
-                        at += 1;
-                        Argument { token, ..choice(alternatives) }
-                    }
-                    _ => Argument { kind: ArgumentKind::PureToken, token, ..Argument::default() },
-                }
+                let (argument, used) = with_token(word, parts, start);
+                at += used;
+                argument
             }
             SyntaxPart::Value(name, kind) => value(name, *kind),
             SyntaxPart::Note(note) => {
@@ -332,6 +317,25 @@ fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
         arguments.push(argument);
     }
     arguments
+}
+
+/// The argument that begins with the token at `start`, and how many of the parts behind that are of
+/// it.
+fn with_token(word: &str, parts: &[SyntaxPart], start: usize) -> (Argument, usize) {
+    let token = Some(word.to_owned());
+    let behind = &parts[start + 1..];
+    match behind.first() {
+        // `AUTH username password`, when that is all of it, is one block.
+        Some(SyntaxPart::Value(..)) if start == 0 && is_block(parts) => {
+            let inner = convert(behind);
+            (Argument { kind: ArgumentKind::Block, token, ..block(inner) }, behind.len())
+        }
+        Some(SyntaxPart::Value(name, kind)) => (Argument { token, ..value(name, *kind) }, 1),
+        Some(SyntaxPart::Group { optional: false, alternatives, .. }) => {
+            (Argument { token, ..choice(alternatives) }, 1)
+        }
+        _ => (Argument { kind: ArgumentKind::PureToken, token, ..Argument::default() }, 0),
+    }
 }
 
 /// Whether a token and all that follows it are names, at least two of them, perhaps the last ones
