@@ -18,12 +18,14 @@ use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
+       bobbin-server --check-config [CONFIGURATION FILE | -] [--OPTION VALUE ...]
        bobbin-server --check-rdb FILE
        bobbin-server --check-aof [--fix | --truncate-to-timestamp SECONDS] FILE
        bobbin-server --version | --help
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
-file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
+file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all. `--check-config` starts nothing, and shows
+all that is wrong.
 
 Examples:
        bobbin-server
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        [first, rest @ ..] if first == b"--check-config" => return check_config(rest),
         [first, rest @ ..] if first == b"--check-rdb" => return check_rdb::main(rest),
         _ if is_named("check-rdb") => return check_rdb::main(&arguments),
         [first, rest @ ..] if first == b"--check-aof" => {
@@ -70,6 +73,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Shows what is wrong with a configuration.
+fn check_config(arguments: &[Vec<u8>]) -> ExitCode {
+    logging::install();
+    let line = CommandLine::parse(arguments);
+    let faults = Config::check(&line, &mut stdin().lock(), VERSION, &mut Named::default());
+    faults.iter().for_each(|fault| println!("{fault}"));
+    match faults.len() {
+        0 => println!("The configuration can be used."),
+        1 => println!("1 problem"),
+        count => println!("{count} problems"),
+    }
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.

@@ -38,8 +38,8 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
             if scenarios.is_empty() {
                 continue;
             }
-            let server =
-                Server::start(binary, &["--io-threads", THREADS[usize::from(*name != OURS)]])?;
+            let threads = if *name == OURS { options.workers } else { THREADS_OF_PEER };
+            let server = Server::start(binary, &["--io-threads", threads])?;
             let mut control = server.connect();
             fill::empty(&mut control);
             for value in group.values {
@@ -71,6 +71,8 @@ struct Options<'a> {
     rounds: usize,
     loads_max: usize,
     only: Option<&'a str>,
+    /// Of ours.
+    workers: &'a str,
     servers: Vec<(&'static str, std::path::PathBuf)>,
 }
 
@@ -82,6 +84,7 @@ impl<'a> Options<'a> {
             rounds: 1,
             loads_max: 5,
             only: None,
+            workers: WORKERS,
             servers: vec![(OURS, peers::bobbin()), ("valkey", peers::peer("valkey-server"))],
         };
         let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a number"));
@@ -92,6 +95,7 @@ impl<'a> Options<'a> {
                 ["--rounds", count] => options.rounds = number(count)?.max(1),
                 ["--loads", count] => options.loads_max = number(count)?,
                 ["--only", names] => options.only = Some(names),
+                ["--workers", count] => options.workers = count,
                 ["--peer", "none"] => options.servers.truncate(1),
                 ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
                 _ => return Err(USAGE.to_owned()),
@@ -405,12 +409,14 @@ const HEADER: &str = "\
 command      server   runs   each ms    GETs idle p50    p99.9 neighbour  busy p50       p99     p99.9       max  x idle";
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--loads N] [--only NAME,NAME]
-                  [--server PATH] [--peer none]
-  10,000,000 members, 5 seconds and 1 round by default (of more, medians are shown); the server is the one that was built last.
+                  [--server PATH] [--workers N] [--peer none]
+  10,000,000 members, 5 seconds, 1 round and 2 workers by default (of more rounds, medians are shown); the server is the one that was built last.
   What takes the value away, and needs it loaded anew, runs 5 times a round, or as often as --loads says";
 const OURS: &str = "bobbin";
-/// Of ours, and of a peer, which does one command at a time.
-const THREADS: [&str; 2] = ["2", "1"];
+/// Of ours, unless `--workers` says another number.
+const WORKERS: &str = "2";
+/// A peer does one command at a time.
+const THREADS_OF_PEER: &str = "1";
 const CLIENTS: usize = 8;
 /// What is called no harm to others.
 const RATIO_MAX: f64 = 3.0;

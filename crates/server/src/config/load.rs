@@ -1,7 +1,7 @@
 //! Reading the configuration at start: a file, the standard input, and the command line, in this
 //! order.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use bobbin_io::error_text;
 use super::change::{parse, unsupported};
 use super::kind::WRONG_ARITY;
 use super::options::{OBSOLETE, OptionId};
-use super::{Config, find, quote, split};
+use super::{Config, OPTIONS, find, quote, split};
 use crate::base::glob;
 
 /// Files that may include each other in a chain.
@@ -131,27 +131,35 @@ impl Config {
         directives: &mut dyn Directives,
     ) -> Result<Self, LoadError> {
         let config = Self::new();
-        let mut text = Vec::new();
-        let mut open = Vec::new();
-        if let Some(file) = &line.file {
-            let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-            text = read_file(&path)?;
-            open.push(path.clone());
-            *config.file.write() = Some(path.into());
+        let mut loader = Loader::new(&config, version, directives);
+        loader.read(line, stdin)?;
+        if let Err(error) = see_log_file(&config, true) {
+            let heading = loader.heading();
+            return Err(LoadError::Fatal(format!("{heading}Can't open the log file: {error}\n")));
         }
-        if line.from_stdin {
-            log::info!("Reading config from stdin");
-            // What was read before an error counts, as with fgets.
-            if let Err(error) = stdin.read_to_end(&mut text) {
-                log::warn!("Can't read all of the config from stdin: {error}");
-            }
-        }
-        text.push(b'\n');
-        text.extend(&line.options);
-        let mut loader = Loader { config: &config, version, directives, open, save_seen: false };
-        loader.read_text(&text)?;
-        loader.check_log_file()?;
         Ok(config)
+    }
+
+    /// Reads what the command line asks for, and says everything that is wrong with it, a line for
+    /// each fault: where, the directive, the reason. Nothing is made or changed.
+    pub fn check(
+        line: &CommandLine,
+        stdin: &mut dyn Read,
+        version: &str,
+        directives: &mut dyn Directives,
+    ) -> Vec<String> {
+        let config = Self::new();
+        let mut loader = Loader::new(&config, version, directives);
+        loader.faults = Some(Vec::new());
+        let outcome = loader.read(line, stdin);
+        let mut faults = loader.faults.take().unwrap_or_default();
+        if let Err(LoadError::Fatal(text) | LoadError::Unreadable(text)) = outcome {
+            faults.push(text.trim().to_owned());
+        }
+        if let Err(error) = see_log_file(&config, false) {
+            faults.push(format!("logfile: Can't open the log file: {error}"));
+        }
+        faults
     }
 }
 
@@ -162,6 +170,41 @@ struct Loader<'l> {
     /// The files being read, outermost first.
     open: Vec<PathBuf>,
     save_seen: bool,
+    /// What is wrong so far, if all of that is wanted; `None`: the first fault is an error.
+    faults: Option<Vec<String>>,
+}
+
+/// Where lines come from.
+enum Source<'s> {
+    /// The file that the command line names.
+    File(&'s Path),
+    Included(&'s Path),
+    Stdin,
+    Arguments,
+}
+
+impl Source<'_> {
+    /// How an error begins that is about a line, counted from 1.
+    fn heading(&self, number: usize) -> String {
+        match self {
+            Self::File(_) | Self::Stdin => {
+                format!("Reading the configuration file, at line {number}")
+            }
+            Self::Included(path) => {
+                format!("Reading the configuration file {}, at line {number}", path.display())
+            }
+            Self::Arguments => "Reading the command line".to_owned(),
+        }
+    }
+
+    /// Where a line is, counted from 1.
+    fn place(&self, number: usize) -> String {
+        match self {
+            Self::File(path) | Self::Included(path) => format!("{}:{number}", path.display()),
+            Self::Stdin => format!("standard input:{number}"),
+            Self::Arguments => "command line".to_owned(),
+        }
+    }
 }
 
 /// Why a line was refused: the reason, or an error that an included file already reported.
@@ -182,19 +225,55 @@ impl From<&str> for LineError {
     }
 }
 
-impl Loader<'_> {
-    fn read_text(&mut self, text: &[u8]) -> Result<(), LoadError> {
-        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+impl<'l> Loader<'l> {
+    fn new(config: &'l Config, version: &'l str, directives: &'l mut dyn Directives) -> Self {
+        let open = Vec::new();
+        Self { config, version, directives, open, save_seen: false, faults: None }
+    }
+
+    fn read(&mut self, line: &CommandLine, stdin: &mut dyn Read) -> Result<(), LoadError> {
+        if let Some(file) = &line.file {
+            let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            let text = read_file(&path)?;
+            *self.config.file.write() = Some(path.clone().into());
+            self.open.push(path);
+            self.read_text(&Source::File(file), &text)?;
+        }
+        if line.from_stdin {
+            log::info!("Reading config from stdin");
+            let mut text = Vec::new();
+            // What was read before an error counts, as with fgets.
+            if let Err(error) = stdin.read_to_end(&mut text) {
+                log::warn!("Can't read all of the config from stdin: {error}");
+            }
+            self.read_text(&Source::Stdin, &text)?;
+        }
+        self.read_text(&Source::Arguments, &line.options)
+    }
+
+    fn read_text(&mut self, source: &Source<'_>, text: &[u8]) -> Result<(), LoadError> {
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = trim(line);
-            self.read_line(line).map_err(|error| match error {
-                LineError::Reported(error) => error,
-                LineError::Reason(reason) => LoadError::Fatal(format!(
-                    "{}Reading the configuration file, at line {}\n>>> '{}'\n{reason}\n",
+            let reason = match self.read_line(line) {
+                Ok(()) => continue,
+                Err(LineError::Reason(reason)) => reason,
+                Err(LineError::Reported(LoadError::Unreadable(reason)))
+                    if self.faults.is_some() =>
+                {
+                    reason
+                }
+                Err(LineError::Reported(error)) => return Err(error),
+            };
+            let shown = String::from_utf8_lossy(line);
+            let Some(faults) = &mut self.faults else {
+                return Err(LoadError::Fatal(format!(
+                    "{}{}\n>>> '{shown}'\n{reason}\n",
                     self.heading(),
-                    index + 1,
-                    String::from_utf8_lossy(line)
-                )),
-            })?;
+                    source.heading(number),
+                )));
+            };
+            let reason = reason.replace('\n', ". ");
+            faults.push(format!("{}: '{shown}': {reason}", source.place(number)));
         }
         Ok(())
     }
@@ -229,7 +308,7 @@ impl Loader<'_> {
             (name, _) if name.contains(&b'.') => {
                 Err(unsupported(&String::from_utf8_lossy(name)).into())
             }
-            _ => Err("Bad directive or wrong number of arguments".into()),
+            (name, _) => Err(unknown(name).into()),
         }
     }
 
@@ -281,8 +360,8 @@ impl Loader<'_> {
             true => glob::paths(path),
             false => vec![path.to_owned()],
         };
-        let mut text = Vec::new();
         let depth = self.open.len();
+        let mut files = Vec::new();
         for path in paths {
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
             let is_open =
@@ -296,31 +375,59 @@ impl Loader<'_> {
                     path.display()
                 )));
             }
-            text.extend(read_file(&path)?);
+            let text = read_file(&path)?;
             self.open.push(identity);
+            files.push((path, text));
         }
-        let read = self.read_text(&text);
+        let read =
+            files.iter().try_for_each(|(path, text)| self.read_text(&Source::Included(path), text));
         self.open.truncate(depth);
         read
     }
+}
 
-    /// Later there would be nowhere to say that the log cannot be written.
-    fn check_log_file(&self) -> Result<(), LoadError> {
-        let name = self.config.logfile();
-        if name.is_empty() {
-            return Ok(());
+/// Why the log cannot be written; later there would be nowhere to say that. `make`: the file is
+/// made if it is not there.
+fn see_log_file(config: &Config, make: bool) -> Result<(), String> {
+    let name = config.logfile();
+    if name.is_empty() {
+        return Ok(());
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(&name));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match std::fs::OpenOptions::new().append(true).create(make).open(path) {
+        Ok(_) => Ok(()),
+        Err(error)
+            if !make
+                && error.kind() == ErrorKind::NotFound
+                && folder.is_none_or(|folder| folder.is_dir()) =>
+        {
+            Ok(())
         }
-        let path = Path::new(std::ffi::OsStr::from_bytes(&name));
-        match std::fs::OpenOptions::new().append(true).create(true).open(path) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(LoadError::Fatal(format!(
-                "{}Can't open the log file: {}\n",
-                self.heading(),
-                error_text(&error)
-            ))),
-        }
+        Err(error) => Err(error_text(&error)),
     }
 }
+
+/// Why a line cannot be read that begins with this word.
+fn unknown(name: &[u8]) -> String {
+    let reason = "Bad directive or wrong number of arguments";
+    let name = String::from_utf8_lossy(name);
+    let options = OPTIONS.iter().map(|row| row.name);
+    let names = options.chain(DIRECTIVES).chain(OBSOLETE.iter().copied());
+    let near = names
+        .map(|known| (strsim::damerau_levenshtein(&name, known), known))
+        .filter(|&(distance, known)| distance > 0 && distance <= known.len() / NEAR)
+        .min();
+    near.map_or_else(
+        || reason.to_owned(),
+        |(_, known)| format!("{reason}\nDid you mean '{known}'?"),
+    )
+}
+
+/// Directives whose meaning lies outside the options.
+const DIRECTIVES: [&str; 4] = ["include", "rename-command", "user", "loadmodule"];
+/// One letter of so many may be wrong in a word that was meant to be another.
+const NEAR: usize = 4;
 
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(|error| {
@@ -511,6 +618,76 @@ mod tests {
                     .into()
             )
         );
+    }
+
+    #[test]
+    fn a_word_that_is_nearly_known_is_suggested() {
+        for (text, meant) in [
+            ("maxmemroy 1gb", Some("maxmemory")),
+            ("APPEND-ONLY yes", Some("appendonly")),
+            ("replicaoff a 1", Some("replicaof")),
+            ("rename-comand a b", Some("rename-command")),
+            ("gopher-enabled no", None),
+            ("prot 1", Some("port")),
+        ] {
+            let error = load(text).map(|_| ()).unwrap_err();
+            let LoadError::Fatal(report) = error else { panic!("{error:?}") };
+            let meant = meant.map_or_else(String::new, |name| format!("Did you mean '{name}'?\n"));
+            let reason = "Bad directive or wrong number of arguments";
+            assert!(report.ends_with(&format!(">>> '{text}'\n{reason}\n{meant}")), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_command_line_is_called_one() {
+        let path = folder(&[("a.conf", "port 1\n")]);
+        let file = path.join("a.conf");
+        let error =
+            load_arguments(&[file.to_str().unwrap(), "--port", "x"]).map(|_| ()).unwrap_err();
+        assert_eq!(
+            error,
+            LoadError::Fatal(
+                "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+                 Reading the command line\n>>> 'port \"x\"'\n\
+                 argument couldn't be parsed into an integer\n"
+                    .into()
+            )
+        );
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_check_shows_all_that_is_wrong() {
+        let path = folder(&[
+            ("main.conf", "port x\ntimeout 5\ninclude HERE/more.conf\nlogfile HERE/none/log\n"),
+            ("more.conf", "\nmaxmemroy 10mb\ninclude HERE/missing.conf\n"),
+            ("good.conf", "port 1\nlogfile HERE/new.log\n"),
+        ]);
+        let check = |arguments: &[&str]| {
+            let mut renames = Renames(Vec::new());
+            Config::check(&line(arguments), &mut &b""[..], "9.1.2", &mut renames)
+        };
+        let file = |name: &str| path.join(name).to_str().unwrap().to_owned();
+        let (main, more) = (file("main.conf"), file("more.conf"));
+        let faults = check(&[&main, "--appendonly", "maybe"]);
+        let expected = [
+            format!("{main}:1: 'port x': argument couldn't be parsed into an integer"),
+            format!(
+                "{more}:2: 'maxmemroy 10mb': Bad directive or wrong number of arguments. Did \
+                 you mean 'maxmemory'?"
+            ),
+            format!(
+                "{more}:3: 'include {0}': Fatal error, can't open config file '{0}': No such file \
+                 or directory",
+                file("missing.conf")
+            ),
+            "command line: 'appendonly \"maybe\"': argument must be 'yes' or 'no'".to_owned(),
+            "logfile: Can't open the log file: No such file or directory".to_owned(),
+        ];
+        assert_eq!(faults, expected);
+        assert_eq!(check(&[&file("good.conf")]), [""; 0]);
+        assert!(!path.join("new.log").exists(), "a check makes nothing");
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
