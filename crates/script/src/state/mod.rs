@@ -132,11 +132,11 @@ pub(crate) struct Buffers {
 
 /// Garbage of fewer bytes than this is left to Lua, which collects it in passing.
 const GARBAGE_KEPT: usize = 1 << 20;
-/// Garbage that a state of few values may have before Lua collects it, in bytes: to look through all
-/// values after every hundred scripts would be an eighth of what a short script costs.
+/// Garbage that a state of few values may have before Lua collects it, in bytes. To look through
+/// all values after every hundred scripts would be an eighth of what a short script costs.
 const GARBAGE_FREE: usize = 256 * 1024;
-/// Percent of what there was after the last collection, at which Lua begins the next: its own choice,
-/// and the most that we make of it.
+/// Percent of what there was after the last collection, at which Lua begins the next: its own
+/// choice, and the most that we make of it.
 const PAUSE: usize = 200;
 const PAUSE_MAX: usize = 1000;
 /// KiB of memory that Lua looks at between two looks at the host.

@@ -426,7 +426,7 @@ fn unknown(name: &[u8]) -> String {
 
 /// Directives whose meaning lies outside the options.
 const DIRECTIVES: [&str; 4] = ["include", "rename-command", "user", "loadmodule"];
-/// One letter of so many may be wrong in a word that was meant to be another.
+/// A word was meant to be another if one letter of four is wrong, or fewer.
 const NEAR: usize = 4;
 
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
