@@ -286,7 +286,6 @@ impl Vm {
         core.host.set(Some(host));
         core.resp3.set(false);
         core.stopping.set(None);
-        core.pace_collector();
         *core.json.borrow_mut() = JsonOptions::default();
         *core.failure.borrow_mut() = None;
         *core.reply.borrow_mut() = None;

@@ -132,13 +132,6 @@ pub(crate) struct Buffers {
 
 /// Garbage of fewer bytes than this is left to Lua, which collects it in passing.
 const GARBAGE_KEPT: usize = 1 << 20;
-/// Garbage that a state of few values may have before Lua collects it, in bytes. To look through
-/// all values after every hundred scripts would be an eighth of what a short script costs.
-const GARBAGE_FREE: usize = 256 * 1024;
-/// Percent of what there was after the last collection, at which Lua begins the next: its own
-/// choice, and the most that we make of it.
-const PAUSE: usize = 200;
-const PAUSE_MAX: usize = 1000;
 /// KiB of memory that Lua looks at between two looks at the host.
 const COLLECTED_KIB: c_int = 64;
 /// Buffers that grew beyond this, in bytes, are given back.
@@ -224,18 +217,6 @@ impl Core {
         }
     }
 
-    /// Has Lua collect garbage as often as the size of the state asks for. To be called when a
-    /// script begins, and again while it goes on.
-    pub(crate) fn pace_collector(&self) {
-        let least = self.collected.get();
-        let pause = match self.used.get() > 2 * least + GARBAGE_FREE {
-            true => PAUSE,
-            false => (100 + 100 * GARBAGE_FREE / least.max(1)).clamp(PAUSE, PAUSE_MAX),
-        };
-        // SAFETY: the state is alive.
-        unsafe { lua::lua_gc(self.state.get(), lua::LUA_GCSETPAUSE, pause as c_int) };
-    }
-
     /// Collects all garbage that there is by now, with looks at the host.
     pub(crate) fn collect(&self, stack: Stack) -> Result<(), ()> {
         // One that was begun may have passed what is garbage since.
@@ -256,7 +237,6 @@ impl Core {
         if self.is_stopping() {
             return false;
         }
-        self.pace_collector();
         match self.host().map_or(Verdict::GoOn, |host| host.watch()) {
             Verdict::GoOn => true,
             Verdict::Pause => {
