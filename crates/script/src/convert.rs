@@ -37,7 +37,7 @@ fn push_value(stack: Stack, core: &Core, rest: &mut &[u8], depth: usize) -> Resu
             None => stack.push_bool(false),
         },
         b':' => stack.push_number(integer(line) as f64),
-        b'+' => push_tagged(stack, b"ok", |stack| stack.push_bytes(line)),
+        b'+' => push_status(stack, core, line),
         b'-' => push_failure(stack, line),
         b'*' | b'>' => match integer(line) {
             count if count < 0 => stack.push_bool(false),
@@ -97,6 +97,18 @@ fn push_tagged(stack: Stack, name: &[u8], push: impl FnOnce(Stack)) {
     stack.push_table(0, 1);
     stack.push_bytes(name);
     push(stack);
+    stack.raw_set(-3);
+}
+
+/// Pushes the table that stands for a status reply. Most commands that write answer with one.
+fn push_status(stack: Stack, core: &Core, text: &[u8]) {
+    let kept = core.kept.get();
+    stack.push_table(0, 1);
+    stack.push_kept(kept.ok);
+    match text {
+        b"OK" => stack.push_kept(kept.ok_text),
+        _ => stack.push_bytes(text),
+    }
     stack.raw_set(-3);
 }
 

@@ -93,6 +93,10 @@ impl Vm {
         kept.keys = stack.keep();
         stack.push_bytes(b"ARGV");
         kept.arguments = stack.keep();
+        stack.push_bytes(b"ok");
+        kept.ok = stack.keep();
+        stack.push_bytes(b"OK");
+        kept.ok_text = stack.keep();
         stack.push_function(handle_error);
         kept.handler = stack.keep();
         core.kept.set(kept);

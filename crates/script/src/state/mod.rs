@@ -120,6 +120,9 @@ pub(crate) struct Kept {
     pub(crate) keys: c_int,
     pub(crate) arguments: c_int,
     pub(crate) handler: c_int,
+    /// The field of a status reply, and what is mostly in it.
+    pub(crate) ok: c_int,
+    pub(crate) ok_text: c_int,
 }
 
 /// Memory that a command of a script works in.
