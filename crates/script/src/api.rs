@@ -264,7 +264,7 @@ fn choose_protocol(stack: Stack) -> Returned {
     if stack.top() != 1 {
         return Err(raise(stack, "ERR server.setresp() requires one argument."));
     }
-    let resp3 = match stack.number(1) {
+    let resp3 = match stack.number(1).trunc() {
         2.0 => false,
         3.0 => true,
         _ => return Err(raise(stack, "ERR RESP version must be 2 or 3.")),

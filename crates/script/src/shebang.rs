@@ -81,7 +81,9 @@ impl Shebang {
         let mut shebang = Self { is_there: true, code: end, ..Self::default() };
         for word in words {
             if let Some(flags) = word.strip_prefix(b"flags=").filter(|_| !named) {
-                for name in flags.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+                // No flags at all are none; an empty one among others is one that is not there.
+                let names = flags.split(|&byte| byte == b',').filter(|_| !flags.is_empty());
+                for name in names {
                     let flag = ScriptFlags::named(name);
                     let flag = flag.ok_or_else(|| ShebangError::Flag(name.to_vec()))?;
                     shebang.flags = shebang.flags.with(flag);
@@ -129,6 +131,9 @@ mod tests {
         assert!(found.flags.has(ScriptFlags::NO_WRITES) && found.flags.has(ScriptFlags::ALLOW_OOM));
         assert!(!found.flags.has(ScriptFlags::ALLOW_STALE) && found.code == 31);
         assert!(parse(b"#!lua flags=\nreturn 1").is_ok());
+        for source in [&b"#!lua flags=,\nreturn 1"[..], b"#!lua flags=no-writes,\nreturn 1"] {
+            assert_eq!(parse(source), Err(ShebangError::Flag(Vec::new())));
+        }
         assert_eq!(parse(b"#!lua"), Err(ShebangError::Endless));
         assert_eq!(parse(b"#!js\n"), Err(ShebangError::Engine(b"js".to_vec())));
         assert_eq!(parse(b"#!lua name=x\n"), Err(ShebangError::Option(b"name=x".to_vec())));

@@ -59,9 +59,9 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.set_no_evict(false);
     client.set_no_touch(false);
     client.info.flag(ClientFlag::READONLY, false);
-    // Its own reply is still suppressed, as the one before would have been.
-    if client.replies != Replies::On {
-        client.replies = Replies::Skip;
+    // What CLIENT REPLY SKIP skips is this reply.
+    if client.replies == Replies::Off {
+        client.replies = Replies::On;
     }
     client.become_newcomer(Rights::new(call.server));
     call.reply.simple("RESET");

@@ -102,7 +102,7 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
     }
     let key = call.key(1)?;
     let Some(mut entry) = call.data.write(key) else {
-        call.data.counters.misses += 1;
+        call.data.missed(key);
         call.reply.integer(0);
         return Ok(());
     };

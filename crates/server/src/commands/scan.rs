@@ -116,12 +116,18 @@ impl Job for KeySearch {
     }
 }
 
-/// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may
-/// come before it.
+/// A cursor: a number of 64 bits without sign.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
-    let text = str::from_utf8(text).ok()?;
-    // Rust's own parser takes the plus sign and the zeros.
-    text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).parse().ok()
+    if let Some(cursor) = bobbin_resp::parse_i64(text) {
+        return u64::try_from(cursor).ok();
+    }
+    // What is no number as Redis writes it is read as C's `strtoull` reads it: with blanks, signs
+    // and zeros in front, and a negative one counted from the end.
+    let text =
+        str::from_utf8(text).ok()?.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let cursor: u64 = digits.parse().ok().filter(|_| !digits.starts_with('+'))?;
+    Some(if text.starts_with('-') { cursor.wrapping_neg() } else { cursor })
 }
 
 /// A search that looks at more keys than this is done in slices.
@@ -185,6 +191,12 @@ mod tests {
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("-1", None),
+            (" -1", Some(u64::MAX)),
+            ("-0", Some(0)),
+            ("-9223372036854775809", Some(i64::MAX as u64)),
+            ("-18446744073709551615", Some(1)),
+            ("-18446744073709551616", None),
+            ("-+1", None),
             ("", None),
             (" ", None),
             ("1 ", None),

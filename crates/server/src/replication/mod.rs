@@ -477,7 +477,7 @@ impl Replication {
 
     /// Without replicas the backlog is kept for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
-        let ttl_ms = server.config.repl_backlog_ttl() * 1000;
+        let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
             return;

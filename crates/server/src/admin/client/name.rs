@@ -19,18 +19,19 @@ pub(super) fn setname(call: &mut Call<'_>) -> Outcome {
 /// `CLIENT SETINFO LIB-NAME|LIB-VER value`.
 pub(super) fn setinfo(call: &mut Call<'_>) -> Outcome {
     let (option, value) = (call.args[2], call.args[3]);
-    let refused = |option: &str| {
+    let refused = || {
+        let option = String::from_utf8_lossy(option);
         let text = format!("ERR {option} cannot contain spaces, newlines or special characters.");
         Err(Failure::format(text))
     };
     if call.word_is(2, "lib-name") {
         if !is_plain(value) {
-            return refused("lib-name");
+            return refused();
         }
         call.client.info.names().library = value.into();
     } else if call.word_is(2, "lib-ver") {
         if !is_plain(value) {
-            return refused("lib-ver");
+            return refused();
         }
         call.client.info.names().library_version = value.into();
     } else {

@@ -162,6 +162,9 @@ fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bo
             hash.remove(name, now_ms, hasher);
         }
     }
+    if !exists {
+        call.data.event(Classes::NEW, "new", key);
+    }
     call.data.event(Classes::HASH, "hset", key);
     call.data.event(Classes::HASH, "hexpire", key);
     if exists {
@@ -181,7 +184,10 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let names = counted_fields(call, word, 1)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
-    call.data.write_as::<Hash>(key)?;
+    match call.data.write_as::<Hash>(key)? {
+        Some(_) => call.data.counters.hits += 1,
+        None => call.data.missed(key),
+    }
     let expire_ms = options.expire_ms(call)?;
     let past = expire_ms.is_some_and(|at| call.data.is_past(at));
     let mut hash = call.data.write_as::<Hash>(key)?;

@@ -51,6 +51,9 @@ pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let count = call.integer(2)?;
+    if count == i64::MIN {
+        return Err(elements::TOO_LOW);
+    }
     let (key, limits, value) = (call.key(1)?, limits(call.server), call.args[3]);
     let end = if count < 0 { End::Back } else { End::Front };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };

@@ -36,8 +36,13 @@ enum ClaimOutcome {
 pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let no_group = || group::nothing_found(args[1], args[2]);
-    let (_, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
+    let Some((_, found)) = group::find(call.data, key, args[2])? else {
+        // It is a reader's look at the key.
+        call.data.look(key);
+        return Err(no_group());
+    };
     let last_id_before = found.last_id;
+    call.data.counters.hits += 1;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids = args[5..].iter().take_while(|arg| id::parse(arg, 0).is_ok()).count();
@@ -115,7 +120,13 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         at += 1;
     }
     let no_group = || group::nothing_found(args[1], args[2]);
-    let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
+    let number = consumer::seen(call.data, key, args[2], args[3], no_group);
+    // It is a reader's look at the key.
+    if number.is_err() {
+        call.data.look(key);
+    }
+    let number = number?;
+    call.data.counters.hits += 1;
     let mut logged = Claims::new(call.data.is_logged());
     let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 

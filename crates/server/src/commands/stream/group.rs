@@ -32,6 +32,9 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         None if options.make_stream => StreamId::ZERO,
         None => return Err(NO_KEY),
     };
+    if args.len() > CREATE_ARGS_MAX {
+        return Err(syntax(call));
+    }
     let last_id = match args[4] {
         b"$" => last_id,
         text => id::parse(text, 0)?,
@@ -58,6 +61,9 @@ pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
     let Some((log, group)) = stream.group_mut(args[3]) else {
         return Err(not_found(args[2], args[3]));
     };
+    if args.len() > SETID_ARGS_MAX {
+        return Err(syntax(call));
+    }
     group.last_id = match args[4] {
         b"$" => log.last_id,
         text => id::parse_or_end(text, 0)?,
@@ -130,6 +136,10 @@ pub(super) fn syntax(call: &Call<'_>) -> Failure {
     let name = call.args[1];
     Failure::wrong_subcommand(&String::from_utf8_lossy(call.args[0]), &name[..name.len().min(128)])
 }
+
+/// Words of XGROUP CREATE and SETID, as Redis counts them: options may be doubled up to that.
+const CREATE_ARGS_MAX: usize = 8;
+const SETID_ARGS_MAX: usize = 7;
 
 const NO_KEY: Failure = Failure::new(
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \

@@ -9,6 +9,8 @@ use crate::engine::command::{Call, Failure, Outcome};
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let Some((_, group)) = group::find(call.data, key, args[2])? else {
+        // It is a reader's look at the key.
+        call.data.look(key);
         call.reply.integer(0);
         return Ok(());
     };
@@ -18,6 +20,7 @@ pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     }
     let acknowledged = args[3..].iter().filter_map(|arg| id::parse(arg, 0).ok());
     let count = acknowledged.filter(|&id| group.acknowledge(id)).count();
+    call.data.counters.hits += 1;
     if count > 0 {
         call.data.changed_inside(key);
         call.data.counters.dirty += count as u64 - 1;

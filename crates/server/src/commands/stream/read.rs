@@ -173,7 +173,11 @@ impl ReadOptions {
         for at in self.keys.clone() {
             let key = call.key(at)?;
             let text = call.args[at + self.keys.len()];
-            let stream = stream_at(call.data, key)?;
+            // A look of its own: a missing key is told of here, and again by XREAD when it reads.
+            let stream = match call.data.look(key) {
+                Some(entry) => Some(entry.collection::<Stream>().ok_or(Failure::WRONG_TYPE)?),
+                None => None,
+            };
             if let Some(member) = group
                 && stream.is_none_or(|stream| stream.groups().get(&member.group).is_none())
             {

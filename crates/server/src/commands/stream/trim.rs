@@ -1,7 +1,7 @@
 //! Taking entries out: XTRIM, XADD's options for it, and XDEL.
 
-use bobbin_store::value::Stream;
 use bobbin_store::value::stream::{Log, Trim};
+use bobbin_store::value::{Stream, StreamId};
 
 use super::id;
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
@@ -114,7 +114,7 @@ pub(super) fn make_exact<'a>(args: &mut [&'a [u8]], end: usize, log: &'a LogEnds
     args[at + 2] = if by_len { &log.len } else { &log.first_id };
 }
 
-/// How long a stream is, and where it begins, as text.
+/// How long a stream is, and from which ID on there is nothing to trim, as text.
 pub(super) struct LogEnds {
     len: Vec<u8>,
     first_id: Vec<u8>,
@@ -122,7 +122,9 @@ pub(super) struct LogEnds {
 
 impl LogEnds {
     pub(super) fn of(log: &Log) -> Self {
-        Self { len: log.len().to_string().into_bytes(), first_id: id::text(log.first_id()) }
+        // Of an empty stream everything was trimmed.
+        let first_id = if log.is_empty() { StreamId::MAX } else { log.first_id() };
+        Self { len: log.len().to_string().into_bytes(), first_id: id::text(first_id) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
 use super::busy::{Owner, PausedScript};
-use super::cache::{Habits, Learned};
+use super::cache::{Habits, Learned, Sha};
 use super::lua::Compiled;
 use super::session::{ScriptSession, Way, count_failure};
 use super::{Lua, LuaState};
@@ -25,6 +25,10 @@ pub(crate) enum ScriptSource {
 
 /// EVAL, EVALSHA and their read-only forms.
 pub(crate) fn evaluate(call: &mut Call<'_>, source: ScriptSource, read_only: bool) -> Outcome {
+    // As in Redis, what cannot name a script is that before anything else.
+    if matches!(source, ScriptSource::Sha) && call.args[1].len() != size_of::<Sha>() {
+        return Err(NO_SCRIPT);
+    }
     let keys = count_keys(call)?;
     let mut lua = Lua::of_worker(call.server, call.data);
     let compiled = match find(call, &mut lua, source) {

@@ -431,7 +431,7 @@ impl Host for ScriptSession {
         if client.protocol != protocol {
             client.set_protocol(protocol);
         }
-        let is_muted = self.replication & REPLICATE_LOG == 0;
+        let is_muted = self.replication == 0;
         if is_muted {
             self.data().recorder.mute();
         }
@@ -515,7 +515,6 @@ pub(super) fn log_message(level: Level, message: &[u8]) {
     }
 }
 
-const REPLICATE_LOG: u8 = 1;
 const REPLICATE_ALL: u8 = 3;
 /// PUBLISH is one of them: subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);

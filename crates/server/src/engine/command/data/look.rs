@@ -87,8 +87,9 @@ impl Data {
         self.look(key)
     }
 
+    /// Counts a key that is not there, and tells of it.
     #[inline(always)]
-    fn missed(&mut self, key: Key<'_>) {
+    pub fn missed(&mut self, key: Key<'_>) {
         self.counters.misses += 1;
         self.event(Classes::MISS, "keymiss", key);
     }
