@@ -255,7 +255,7 @@ unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
     // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
     unsafe {
         core.charge_or_raise(stack, RESUMED_STEPS);
-        let (before, coroutine) = (core.running(), lua::lua_tothread(state, 1));
+        let coroutine = lua::lua_tothread(state, 1);
         if !coroutine.is_null() {
             core.set_running(coroutine);
         }
@@ -263,8 +263,7 @@ unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
             Some(base) => (base.resume)(state),
             None => 0,
         };
-        core.hosted.set(0);
-        core.set_running(before);
+        core.caught(state);
         if core.is_stopping() {
             core.raise_stop(stack);
         }
@@ -390,7 +389,7 @@ unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
             lua::luaL_argerror(state, 1, c"value expected".as_ptr());
         }
         let status = stack.protected_call(stack.top() - 1, LUA_MULTRET, 0);
-        core.hosted.set(0);
+        core.caught(state);
         if core.is_stopping() {
             lua::lua_error(state);
         }
@@ -424,7 +423,7 @@ unsafe extern "C-unwind" fn base_xpcall(state: *mut lua_State) -> c_int {
         stack.push_closure(unless_stopping, 1);
         stack.insert(1);
         let status = stack.protected_call(0, LUA_MULTRET, 1);
-        core.hosted.set(0);
+        core.caught(state);
         if core.is_stopping() {
             lua::lua_error(state);
         }

@@ -492,4 +492,32 @@ mod tests {
         core.host.set(None);
         assert_eq!(host.0, 2, "two commands before it was to end, and none after");
     }
+
+    /// Lua refuses so many arguments by an error, so `resume` does not return. The coroutine may be
+    /// freed then, and what runs is looked at with the next large block.
+    #[test]
+    fn a_coroutine_that_was_not_resumed_does_not_run() {
+        const REFUSED: &str = "
+            local arguments = {}
+            for i = 1, 7999 do arguments[i] = i end
+            local coroutine_refused = coroutine.create(function() end)
+            local function resumes()
+                return coroutine.resume(coroutine_refused, 0, unpack(arguments))
+            end";
+        let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));
+        let (stack, core) = (vm.stack(), vm.core());
+        for catches in [
+            "return pcall(resumes)",
+            "return xpcall(resumes, function(text) return text end)",
+            "return coroutine.resume(coroutine.create(resumes))",
+        ] {
+            let code = format!("{REFUSED} {catches}");
+            assert!(stack.load(code.as_bytes(), c"=test"));
+            assert_eq!(stack.protected_call(0, 2, 0), lua::LUA_OK);
+            let text = stack.bytes(-1).unwrap_or_default();
+            assert!(text.ends_with(b"too many arguments to resume"), "{catches}");
+            assert_eq!(core.running(), stack.0, "{catches}");
+            stack.set_top(0);
+        }
+    }
 }

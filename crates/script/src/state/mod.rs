@@ -203,6 +203,14 @@ impl Core {
         Stack(self.state.get())
     }
 
+    /// To be called where errors end, with the state or coroutine that goes on. An error jumps over
+    /// what was to be done after it: functions of ours do not work any more, and what was resumed
+    /// may be freed soon.
+    pub(crate) fn caught(&self, state: *mut lua_State) {
+        self.hosted.set(0);
+        self.set_running(state);
+    }
+
     /// Collects what the script left, if that is much: it must not keep the next from running.
     pub(crate) fn collect_garbage(&self) {
         if self.used.get() > 2 * self.collected.get() + GARBAGE_KEPT {
