@@ -132,8 +132,9 @@ impl Vm {
 
     /// How long the chains of the state's hash tables are.
     pub fn longest_chains(&self) -> Chains {
-        // SAFETY: the state is alive until `drop`. It is at rest: a script runs only while `self` is
-        // borrowed exclusively.
+        // SAFETY: the state is alive until `drop`. Nobody uses it: a script runs only while `self` is
+        // borrowed exclusively. One that pauses does so between two steps of Lua, or before a block is
+        // made or resized; Lua's tables are whole then.
         unsafe { hash::chains(self.stack().state()) }
     }
 

@@ -213,13 +213,15 @@ impl Pieces<'_> {
 
     /// Adds the string on top of the stack, and takes it.
     pub(crate) fn add_value(&mut self) {
-        // SAFETY: as for `add`; the *rules* put a string or a number on top of the pieces.
+        // SAFETY: the buffer was begun and not ended, and the *rules* put a string or a number on top
+        // of its pieces. An error jumps over what *owns nothing*.
         unsafe { lua::luaL_addvalue(self.buffer) }
     }
 
     /// Pushes the string.
     pub(crate) fn push(self) {
-        // SAFETY: as for `add`; nothing uses the buffer afterwards.
+        // SAFETY: the buffer was begun, its pieces are on top, and nothing uses it afterwards. An error
+        // jumps over what *owns nothing*.
         unsafe { lua::luaL_pushresult(self.buffer) }
     }
 }
