@@ -33,8 +33,8 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         lua::luaopen_os,
     ] {
         stack.push_function(open);
-        // SAFETY: a library's function is on top, in a new state with room. It raises no error: there
-        // is memory while functions of ours work (`Core::new`).
+        // SAFETY: a library's function is on top, in a new state with room. It raises no error:
+        // there is memory while functions of ours work (`Core::new`).
         unsafe { lua::lua_call(stack.state(), 0, 0) };
     }
     let global = |name: &[u8]| stack.push_field(LUA_GLOBALSINDEX, name);
@@ -449,7 +449,7 @@ fn load_source(frame: Frame) -> c_int {
 }
 
 /// One of Lua's strings as C sees it: up to the first zero byte.
-fn text_of<'a>(string: &'a [u8]) -> &'a CStr {
+fn text_of(string: &[u8]) -> &CStr {
     // SAFETY: Lua has a zero byte behind each string, and keeps it as long as the string.
     unsafe { CStr::from_ptr(string.as_ptr().cast()) }
 }

@@ -44,11 +44,11 @@ pub enum Progress {
     Paused,
 }
 
-// SAFETY: a Lua state and its core are bound to no thread, and only the owner of the `Vm` uses them.
-// The fiber of a script that pauses may go on in another thread too: what lies on its stack are
-// Lua's functions and ours (`look`, `run`), none of which keeps a reference to something of a thread
-// across a pause. Its host, which may be a thread's, is named anew by `set_host`, as its users
-// promise.
+// SAFETY: a Lua state and its core are bound to no thread, and only the owner of the `Vm` uses
+// them. The fiber of a script that pauses may go on in another thread too: what lies on its stack
+// are Lua's functions and ours (`look`, `run`), none of which keeps a reference to something of a
+// thread across a pause. Its host, which may be a thread's, is named anew by `set_host`, as its
+// users promise.
 unsafe impl Send for Vm {}
 
 /// How a script ended.
@@ -73,8 +73,8 @@ impl Vm {
         let core = Box::new(Core::new(profile, seed, pool));
         let core = NonNull::from(Box::leak(core));
         hash::ensure_key();
-        // SAFETY: `allocate` does what Lua asks of an allocator. The core that it is given is leaked
-        // here and freed by `drop`, after the state is closed.
+        // SAFETY: `allocate` does what Lua asks of an allocator. The core that it is given is
+        // leaked here and freed by `drop`, after the state is closed.
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
         let vm = Self { core, fiber: None, stack: None };
@@ -132,9 +132,9 @@ impl Vm {
 
     /// How long the chains of the state's hash tables are.
     pub fn longest_chains(&self) -> Chains {
-        // SAFETY: the state is alive until `drop`. Nobody uses it: a script runs only while `self` is
-        // borrowed exclusively. One that pauses does so between two steps of Lua, or before a block is
-        // made or resized; Lua's tables are whole then.
+        // SAFETY: the state is alive until `drop`. Nobody uses it: a script runs only while `self`
+        // is borrowed exclusively. One that pauses does so between two steps of Lua, or before a
+        // block is made or resized; Lua's tables are whole then.
         unsafe { hash::chains(self.stack().state()) }
     }
 
@@ -162,8 +162,8 @@ impl Vm {
     /// will be in this protocol.
     ///
     /// # Safety
-    /// The host lives where it is, and nobody else uses it while the script runs, until the script is
-    /// over; or until `set_host` named another, while it pauses.
+    /// The host lives where it is, and nobody else uses it while the script runs, until the script
+    /// is over; or until `set_host` named another, while it pauses.
     pub unsafe fn start(
         &mut self,
         host: NonNull<dyn Host>,
@@ -248,8 +248,8 @@ impl Vm {
     ) -> Result<Vec<Registration>, Vec<u8>> {
         let stack = self.stack();
         *self.core().registered.borrow_mut() = Some(Vec::new());
-        // SAFETY: only the lifetime changes. The host is taken out again below, before this returns,
-        // and until then it is borrowed.
+        // SAFETY: only the lifetime changes. The host is taken out again below, before this
+        // returns, and until then it is borrowed.
         self.begin(unsafe {
             std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host))
         });
@@ -506,8 +506,8 @@ mod tests {
         assert_eq!(host.0, 2, "two commands before it was to end, and none after");
     }
 
-    /// Lua refuses so many arguments by an error, so `resume` does not return. The coroutine may be
-    /// freed then, and what runs is looked at with the next large block.
+    /// Lua refuses that number of arguments by an error, so `resume` does not return. The coroutine
+    /// may be freed then, and what runs is looked at with the next large block.
     #[test]
     fn a_coroutine_that_was_not_resumed_does_not_run() {
         const REFUSED: &str = "

@@ -59,8 +59,8 @@ struct Cell {
 const _: () = assert!(size_of::<Cell>() == 64 || cfg!(shuttle));
 
 // SAFETY: one thread at a time reaches the shard (see the module), so a shared cell only hands it
-// from thread to thread, which a shard allows: the assertion says that it is `Send`. All else in the
-// cell is atomic.
+// from thread to thread, which a shard allows: the assertion says that it is `Send`. All else in
+// the cell is atomic.
 unsafe impl Sync for Cell {}
 
 const _: () = {

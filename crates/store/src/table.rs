@@ -19,8 +19,8 @@
 //! - *Owned*: a slot that is not empty has a pointer that `OwnedEntry::into_pointer` gave, and no
 //!   other slot has it. So the table owns the entry: it lives until the slot is emptied, and is
 //!   borrowed with the table.
-//! - *Counted*: `buckets` is the beginning of an allocation of `bucket_count` buckets that belongs to
-//!   the table alone, or dangles while that is zero. All of them are initialised.
+//! - *Counted*: `buckets` is the beginning of an allocation of `bucket_count` buckets that belongs
+//!   to the table alone, or dangles while that is zero. All of them are initialised.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -71,8 +71,8 @@ pub struct Table {
     len: u32,
 }
 
-// SAFETY: *owned* and *counted*: nobody else has a pointer to the buckets or the entries, so they go
-// with the table; an `OwnedEntry` is `Send`.
+// SAFETY: *owned* and *counted*: nobody else has a pointer to the buckets or the entries, so they
+// go with the table; an `OwnedEntry` is `Send`.
 unsafe impl Send for Table {}
 
 impl Place {
@@ -161,8 +161,8 @@ impl Slot {
     /// The slot's table is borrowed exclusively for 'a, and nothing else uses the entry meanwhile.
     #[inline(always)]
     unsafe fn entry_mut<'a>(self) -> Option<EntryMut<'a>> {
-        // SAFETY: *owned*: the pointer is that of an entry, which lives while the table is borrowed.
-        // By the caller it is used by nobody else.
+        // SAFETY: *owned*: the pointer is that of an entry, which lives while the table is
+        // borrowed. By the caller it is used by nobody else.
         self.pointer().map(|pointer| unsafe { EntryMut::new(pointer) })
     }
 
@@ -252,15 +252,15 @@ impl Table {
 
     #[inline(always)]
     fn buckets(&self) -> &[Bucket] {
-        // SAFETY: *counted*: so many buckets lie there, or the count is zero. They are borrowed as
-        // the table is.
+        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. They are
+        // borrowed as the table is.
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.bucket_count()) }
     }
 
     #[inline(always)]
     fn buckets_mut(&mut self) -> &mut [Bucket] {
-        // SAFETY: *counted*: so many buckets lie there, or the count is zero. They are the table's
-        // alone, and it is borrowed exclusively.
+        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. They are the
+        // table's alone, and it is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.buckets.as_ptr(), self.bucket_count()) }
     }
 
@@ -268,8 +268,8 @@ impl Table {
     #[inline(always)]
     fn slot_at(&self, place: Place) -> Slot {
         let count = self.bucket_count() * SLOTS;
-        // SAFETY: *counted*: so many buckets lie there, or the count is zero. A bucket is its slots and
-        // nothing else. They are borrowed as the table is.
+        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. A bucket is
+        // its slots and nothing else. They are borrowed as the table is.
         let slots =
             unsafe { std::slice::from_raw_parts(self.buckets.as_ptr().cast::<Slot>(), count) };
         slots[place.0]
@@ -442,8 +442,8 @@ impl Table {
         mut f: impl FnMut(EntryMut<'_>),
     ) -> Option<u32> {
         self.scan_slots(position, hasher, |slot, _| {
-            // SAFETY: the slot is of this table, which is borrowed exclusively. `scan_slots` makes no
-            // use of the look at the entry after this call, and `f` cannot keep what it gets.
+            // SAFETY: the slot is of this table, which is borrowed exclusively. `scan_slots` makes
+            // no use of the look at the entry after this call, and `f` cannot keep what it gets.
             unsafe { slot.entry_mut() }.into_iter().for_each(&mut f);
         })
     }
@@ -515,8 +515,8 @@ impl Table {
 
     /// All entries, in memory order, for changing them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = EntryMut<'_>> {
-        // SAFETY: the slots are of this table, which is borrowed exclusively as long as the iterator
-        // is. Each comes once, and *owned* says that no two are the same entry.
+        // SAFETY: the slots are of this table, which is borrowed exclusively as long as the
+        // iterator is. Each comes once, and *owned* says that no two are the same entry.
         self.slots().filter_map(|slot| unsafe { slot.entry_mut() })
     }
 

@@ -211,8 +211,8 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     // SAFETY: all zeros are a `group`: its pointers may be null, and the number 0 is one.
     let mut group: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name ends in a NUL. The function writes a group, a pointer, and into the buffer at
-    // most as many bytes as it has; all three are ours and live through the call.
+    // SAFETY: the name ends in a NUL. The function writes a group, a pointer, and into the buffer
+    // at most as many bytes as it has; all three are ours and live through the call.
     let error = unsafe {
         libc::getgrnam_r(
             terminated.as_ptr(),

@@ -203,7 +203,7 @@ impl Driver for Memory {
     }
 
     unsafe fn send(&mut self, token: Token, _: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the caller keeps so many bytes in place beyond this call.
+        // SAFETY: the caller keeps these bytes in place beyond this call.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
         self.sent(token, &[bytes]);
     }

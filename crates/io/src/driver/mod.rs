@@ -115,8 +115,8 @@ impl Bytes {
     /// The bytes, for a lifetime of the caller's choosing.
     ///
     /// # Safety
-    /// As long as the slice is used, the driver that gave them lives, and neither its `wait` nor its
-    /// `rest` is called; nor is a slice of `as_mut_slice` used at the same time.
+    /// As long as the slice is used, the driver that gave them lives, and neither its `wait` nor
+    /// its `rest` is called; nor is a slice of `as_mut_slice` used at the same time.
     #[inline]
     pub unsafe fn as_slice<'a>(&self) -> &'a [u8] {
         // SAFETY: drivers make `Bytes` of `len` initialised bytes at `start`, and leave them alone
@@ -130,8 +130,8 @@ impl Bytes {
     /// As for `as_slice`, and no other slice of these bytes may be in use.
     #[inline]
     pub unsafe fn as_mut_slice<'a>(&mut self) -> &'a mut [u8] {
-        // SAFETY: as in `as_slice`. Drivers make `Bytes` of memory that may be written, and of other
-        // bytes for each event, so the caller's is the only slice.
+        // SAFETY: as in `as_slice`. Drivers make `Bytes` of memory that may be written, and of
+        // other bytes for each event, so the caller's is the only slice.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -218,8 +218,8 @@ pub trait Driver {
     /// zero: no sleep), and replaces `events` by the new batch. May return early with none.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
-    /// Gives memory back in which much was received, so no slice of received bytes may be in use. To
-    /// be called when the last batch was empty.
+    /// Gives memory back in which much was received, so no slice of received bytes may be in use.
+    /// To be called when the last batch was empty.
     fn rest(&mut self);
 }
 

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 /// A private mapping, unmapped on drop. Handed out by raw pointer only, so that several parts of it
 /// can be in use at a time, by the kernel too.
 ///
-/// *Mapped*: from `start` on lie `len` bytes of whole pages that may be read and written, and belong
-/// to this value alone. All are initialised: those that were never written are zero.
+/// *Mapped*: from `start` on lie `len` bytes of whole pages that may be read and written, and
+/// belong to this value alone. All are initialised: those that were never written are zero.
 pub(super) struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -47,8 +47,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: *mapped*: all of it is ours. Whoever hands its pointers out asks that they are not
-        // used after the owner is gone (`Bytes::as_slice`, `Buffers::new`).
+        // SAFETY: *mapped*: all of it is ours. Whoever hands its pointers out asks that they are
+        // not used after the owner is gone (`Bytes::as_slice`, `Buffers::new`).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -3,8 +3,8 @@
 //! A script makes a dozen small values and drops them again: a list here costs a few instructions,
 //! where the process's allocator takes some fifty.
 //!
-//! What the unsafe code here rests on is called *free*: a block in a list was made with the layout of
-//! that list's sizes, belongs to nobody else, and begins with the pointer to the next one.
+//! What the unsafe code here rests on is called *free*: a block in a list was made with the layout
+//! of that list's sizes, belongs to nobody else, and begins with the pointer to the next one.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -53,7 +53,8 @@ impl Blocks {
     /// Keeps a block for the next of its size, or frees it.
     ///
     /// # Safety
-    /// The block came from `allocate` or `resize`, last with this size, and nobody uses it any more.
+    /// The block came from `allocate` or `resize`, last with this size, and nobody uses it any
+    /// more.
     #[inline]
     pub(crate) unsafe fn free(&self, block: *mut u8, size: usize) {
         if size <= SMALL_MAX
@@ -116,8 +117,8 @@ impl Drop for Blocks {
         for (at, list) in self.0.iter().enumerate() {
             let layout = layout((at + 1) * STEP);
             while let Some(block) = list.pop() {
-                // SAFETY: the block is ours since it was taken out, and was made with the layout that
-                // all of its list have.
+                // SAFETY: the block is ours since it was taken out, and was made with the layout
+                // that all of its list have.
                 unsafe { std::alloc::dealloc(block.as_ptr().cast(), layout) };
             }
         }

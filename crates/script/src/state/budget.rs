@@ -221,8 +221,9 @@ impl Core {
     /// Has the hook come as often as the size of values asks for.
     pub(crate) fn set_interval(&self, state: *mut lua_State) {
         let interval = self.budget.interval();
-        // SAFETY: callers give a state that is alive, or none: the one that runs (see `Core::caught`).
-        // To set the hook begins to count anew, so that it is not done for nothing.
+        // SAFETY: callers give a state that is alive, or none: the one that runs (see
+        // `Core::caught`). To set the hook begins to count anew, so that it is not done for
+        // nothing.
         unsafe {
             if !state.is_null() && lua::lua_gethookcount(state) != interval {
                 lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT, interval);

@@ -1,14 +1,14 @@
 //! A call of one of our functions by Lua, within which errors are raised by jumping.
 //!
-//! Most functions of ours return a `Result` to a shell that raises (`lua_function`). The others call
-//! what raises by itself: Lua's functions on values, other functions, and whatever may lack memory.
-//! A jump runs no destructor. So a function that has a [`Frame`] *owns nothing*: when it calls a
-//! method of the frame, no value with a destructor lives in it, nor in its callers up to Lua. What it
-//! has are numbers, pointers, and slices of what lies on Lua's stack.
+//! Most functions of ours return a `Result` to a shell that raises (`lua_function`). The others
+//! call what raises by itself: Lua's functions on values, other functions, and whatever may lack
+//! memory. A jump runs no destructor. So a function that has a [`Frame`] *owns nothing*: when it
+//! calls a method of the frame, no value with a destructor lives in it, nor in its callers up to
+//! Lua. What it has are numbers, pointers, and slices of what lies on Lua's stack.
 //!
 //! That, and the rules of `Stack`, is what the methods here ask of their callers. They are safe
-//! functions all the same, as every line of such a function would be unsafe otherwise; the function
-//! is to be read for it as a whole.
+//! functions all the same, as every line of such a function would be unsafe otherwise: a reader
+//! checks the function as a whole.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::marker::PhantomData;
@@ -99,7 +99,8 @@ impl Frame {
         self.charge(self.core().comparison_steps());
     }
 
-    /// Calls one of Lua's own functions as if Lua had called it instead of us; its results are ours.
+    /// Calls one of Lua's own functions as if Lua had called it instead of us; its results are
+    /// ours.
     pub(crate) fn original(self, which: impl FnOnce(Base) -> lua_CFunction) -> c_int {
         match self.core().base.get() {
             // SAFETY: the function came from Lua's libraries and expects to be called with a state
@@ -109,7 +110,8 @@ impl Frame {
         }
     }
 
-    /// Calls the function below the arguments on top, and has so many results pushed instead.
+    /// Calls the function below the arguments on top, and has this number of results pushed
+    /// instead.
     pub(crate) fn call(self, arguments: c_int, results: c_int) {
         // SAFETY: the *rules* put a function and its arguments there. Errors jump over what *owns
         // nothing*.
@@ -147,8 +149,8 @@ impl Frame {
         unsafe { lua::luaL_checktype(self.state(), at, kind) }
     }
 
-    /// An argument that must be a string or a number, which becomes its text. The bytes live as long
-    /// as the argument is on the stack.
+    /// An argument that must be a string or a number, which becomes its text. The bytes live as
+    /// long as the argument is on the stack.
     pub(crate) fn argument<'a>(self, at: c_int) -> &'a [u8] {
         let mut len = 0;
         // SAFETY: any index may be asked about, and the length is written to `len`. An error jumps
@@ -174,8 +176,8 @@ impl Frame {
     pub(crate) fn push_block<'a>(self, len: usize) -> &'a mut [MaybeUninit<u8>] {
         // SAFETY: an error, that there is no memory, jumps over what *owns nothing*.
         let start = unsafe { lua::lua_newuserdata(self.state(), len) };
-        // SAFETY: the block is new, so it is nobody else's, and `len` bytes long. It lives while the
-        // *rules* have the caller keep it on the stack.
+        // SAFETY: the block is new, so it is nobody else's, and `len` bytes long. It lives while
+        // the *rules* have the caller keep it on the stack.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), len) }
     }
 
@@ -213,15 +215,15 @@ impl Pieces<'_> {
 
     /// Adds the string on top of the stack, and takes it.
     pub(crate) fn add_value(&mut self) {
-        // SAFETY: the buffer was begun and not ended, and the *rules* put a string or a number on top
-        // of its pieces. An error jumps over what *owns nothing*.
+        // SAFETY: the buffer was begun and not ended, and the *rules* put a string or a number on
+        // top of its pieces. An error jumps over what *owns nothing*.
         unsafe { lua::luaL_addvalue(self.buffer) }
     }
 
     /// Pushes the string.
     pub(crate) fn push(self) {
-        // SAFETY: the buffer was begun, its pieces are on top, and nothing uses it afterwards. An error
-        // jumps over what *owns nothing*.
+        // SAFETY: the buffer was begun, its pieces are on top, and nothing uses it afterwards. An
+        // error jumps over what *owns nothing*.
         unsafe { lua::luaL_pushresult(self.buffer) }
     }
 }

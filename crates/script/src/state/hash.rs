@@ -28,8 +28,8 @@ pub struct Chains {
 /// Chooses the key of all states of this process, which also decides the order that `pairs` goes
 /// in. Without it that is random; when there has been a state this changes nothing.
 pub fn choose_hash_key(key: HashKey) {
-    // SAFETY: this runs once. Lua reads the key only in states, and each is made after `ensure_key`,
-    // which waits until this is done.
+    // SAFETY: this runs once. Lua reads the key only in states, and each is made after
+    // `ensure_key`, which waits until this is done.
     CHOSEN.call_once(|| unsafe { bobbin_lua_key = key });
 }
 

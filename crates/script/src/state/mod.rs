@@ -194,8 +194,8 @@ impl Core {
         self.stopping.set(Some(text));
         // A coroutine has a hook of its own.
         for state in [state, self.running(), self.state.get()] {
-            // SAFETY: these states are alive: the caller's, the one that runs (see `caught`), and our
-            // `Vm`'s. The hook is one for such states.
+            // SAFETY: these states are alive: the caller's, the one that runs (see `caught`), and
+            // our `Vm`'s. The hook is one for such states.
             unsafe { lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1) };
         }
         text
@@ -203,8 +203,8 @@ impl Core {
 
     /// The state that is no coroutine.
     pub(crate) fn main(&self) -> Stack {
-        // SAFETY: the state is one of our `Vm`, which closes it before the core goes. Whoever has the
-        // core is that `Vm`, or a function that it called.
+        // SAFETY: the state is one of our `Vm`, which closes it before the core goes. Whoever has
+        // the core is that `Vm`, or a function that it called.
         unsafe { Stack::of(self.state.get()) }
     }
 
@@ -265,8 +265,8 @@ impl Core {
     fn pause(&self) {
         let yielder = self.yielder.get();
         if !yielder.is_null() {
-            // SAFETY: the fiber that runs this put it there when it began (`Vm::enter`), and takes it
-            // out when it ends. It lies on the fiber's own stack, so it lives until then.
+            // SAFETY: the fiber that runs this put it there when it began (`Vm::enter`), and takes
+            // it out when it ends. It lies on the fiber's own stack, so it lives until then.
             unsafe { (*yielder).suspend(()) };
         }
     }
@@ -327,8 +327,8 @@ pub(crate) unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
-    // SAFETY: Lua passes what it was given with this allocator: the core, which outlives the state and
-    // is only ever shared.
+    // SAFETY: Lua passes what it was given with this allocator: the core, which outlives the state
+    // and is only ever shared.
     let core = unsafe { &*core.cast::<Core>() };
     debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
     let used = core.used.get() - old + new;
@@ -362,8 +362,8 @@ pub(crate) unsafe extern "C" fn allocate(
 
 /// Called by Lua at intervals: asks the host whether the script may go on.
 unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
-    // SAFETY: Lua calls this with the state that runs. Nothing here has a destructor when an error is
-    // raised.
+    // SAFETY: Lua calls this with the state that runs. Nothing here has a destructor when an error
+    // is raised.
     let frame = unsafe { Frame::of(state) };
     // SAFETY: Lua passes a record that it has filled in, and that lives through the call.
     let event = unsafe { (*record).event };

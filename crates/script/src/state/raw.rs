@@ -24,15 +24,15 @@ unsafe extern "C" {
 
 /// A Lua state's stack, for a function that Lua calls.
 ///
-/// - *Live*: the state, or coroutine, belongs to a [`Vm`](crate::Vm) that outlives every use of this
-///   and of its copies. `of` asks its callers for that.
-/// - *Rules*: callers keep to Lua's manual. An index names a value that is there, and that is a table
-///   where a method works on tables. There is room for what is pushed: Lua gives a function room for
-///   20 values, and `reserve` makes more. Bytes of a string are used while it lies on the stack.
-///   Nobody else uses the state meanwhile.
+/// - *Live*: the state, or coroutine, belongs to a [`Vm`](crate::Vm) that outlives every use of
+///   this and of its copies. `of` asks its callers for that.
+/// - *Rules*: callers keep to Lua's manual. An index names a value that is there, and that is a
+///   table where a method works on tables. There is room for what is pushed: Lua gives a function
+///   room for 20 values, and `reserve` makes more. Bytes of a string are used while it lies on the
+///   stack. Nobody else uses the state meanwhile.
 ///
 /// The methods are safe functions all the same, as all that is done with a state would be unsafe
-/// otherwise. A function in this crate that has a stack is to be read for the rules.
+/// otherwise. Readers check each function of this crate that has a stack for the rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack(*mut lua_State);
 
@@ -48,8 +48,8 @@ macro_rules! lua_function {
         pub(crate) unsafe extern "C-unwind" fn $shell(
             state: *mut $crate::state::raw::lua_State,
         ) -> std::ffi::c_int {
-            // SAFETY: Lua passes the state that calls. This function owns nothing, and `enter` is all
-            // that it does.
+            // SAFETY: Lua passes the state that calls. This function owns nothing, and `enter` is
+            // all that it does.
             unsafe { $crate::state::raw::enter(state, $inner) }
         }
     };
@@ -59,8 +59,8 @@ pub(crate) use lua_function;
 /// Calls the inner part of a function, and raises what it could not do.
 ///
 /// # Safety
-/// Lua called the caller with this state. The caller has nothing with a destructor, and returns what
-/// this returns.
+/// Lua called the caller with this state. The caller has nothing with a destructor, and returns
+/// what this returns.
 #[inline(always)]
 pub(crate) unsafe fn enter(state: *mut lua_State, inner: fn(Stack) -> Returned) -> c_int {
     // SAFETY: the state calls, so it is alive. Neither the caller nor this function has anything
@@ -164,8 +164,8 @@ impl Stack {
         let mut core = std::ptr::null_mut();
         // SAFETY: the state is *live*; it writes what its allocator was given.
         unsafe { lua::lua_getallocf(self.0, &raw mut core) };
-        // SAFETY: `Vm::new` gave the allocator the core, which lives until the state is closed and is
-        // only ever shared. A function that Lua calls does not outlive that.
+        // SAFETY: `Vm::new` gave the allocator the core, which lives until the state is closed and
+        // is only ever shared. A function that Lua calls does not outlive that.
         unsafe { &*core.cast::<Core>() }
     }
 
@@ -175,7 +175,8 @@ impl Stack {
     }
 
     pub(crate) fn kind_name(self, at: c_int) -> &'static str {
-        // SAFETY: the state is *live*, and Lua has a name for each kind: a text that lives for ever.
+        // SAFETY: the state is *live*, and Lua has a name for each kind: a text that lives for
+        // ever.
         let name = unsafe { CStr::from_ptr(lua::lua_typename(self.0, self.kind(at))) };
         name.to_str().unwrap_or("value")
     }
@@ -231,8 +232,8 @@ impl Stack {
         // SAFETY: the state is *live*, callers keep to the *rules*, and the length is written to
         // `len`.
         let start = unsafe { lua::lua_tolstring(self.0, at, &raw mut len) };
-        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the *rules*
-        // have the caller keep it on the stack.
+        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the
+        // *rules* have the caller keep it on the stack.
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), len) })
     }
 
@@ -243,8 +244,8 @@ impl Stack {
         // SAFETY: the state is *live*, callers keep to the *rules*, and the length is written to
         // `len`.
         let start = unsafe { bobbin_lua_string(self.0, at, &raw mut len) };
-        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the *rules*
-        // have the caller keep it on the stack.
+        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the
+        // *rules* have the caller keep it on the stack.
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), len) })
     }
 
@@ -266,7 +267,8 @@ impl Stack {
         let anchor = self.top();
         let mut source = Source { rest: code, started: std::time::Instant::now() };
         // SAFETY: the state is *live*, and callers keep to the *rules*. The reader gets the source,
-        // which lives through the call and is used by nobody else, and the name ends in a zero byte.
+        // which lives through the call and is used by nobody else, and the name ends in a zero
+        // byte.
         let status =
             unsafe { lua::lua_load(self.0, next_piece, (&raw mut source).cast(), name.as_ptr()) };
         self.remove(anchor);

@@ -18,9 +18,10 @@
 //! value may be overwritten by another of about its length without a new block.
 //!
 //! What the unsafe code here rests on, by name:
-//! - *Whole*: an [`OwnedEntry`], [`EntryRef`] or [`EntryMut`] points to the beginning of a live block
-//!   that lies as the picture says. [`OwnedEntry::new`] makes it so, and each change keeps it so. The
-//!   header says where everything is, and all of that is initialised. The block is aligned to 8.
+//! - *Whole*: an [`OwnedEntry`], [`EntryRef`] or [`EntryMut`] points to the beginning of a live
+//!   block that lies as the picture says. [`OwnedEntry::new`] makes it so, and each change keeps it
+//!   so. The header says where everything is, and all of that is initialised. The block is aligned
+//!   to 8.
 //! - *Sized*: the block has the layout that [`layout`] gives for the end of its value. A value is
 //!   overwritten only by one whose end gives the same layout.
 //! - *Held*: while there is an [`EntryRef`] nobody changes the entry, and while there is an
@@ -280,8 +281,8 @@ impl<'a> NewValue<'a> {
     /// Puts the value into an entry whose key ends at `end`.
     ///
     /// # Safety
-    /// The block that begins at `pointer` is live, aligned to 8, the caller's alone, and as large as
-    /// `layout` says of `end` and the value's size.
+    /// The block that begins at `pointer` is live, aligned to 8, the caller's alone, and as large
+    /// as `layout` says of `end` and the value's size.
     #[inline(always)]
     unsafe fn write(self, pointer: NonNull<u8>, end: usize) {
         if let Some(bytes) = self.inline() {
@@ -492,8 +493,8 @@ impl<'a> EntryRef<'a> {
     /// By its header the entry has these bytes there.
     #[inline(always)]
     unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
-        // SAFETY: *whole*: the block has `len` initialised bytes there. *Held*: they live and do not
-        // change in 'a.
+        // SAFETY: *whole*: the block has `len` initialised bytes there. *Held*: they live and do
+        // not change in 'a.
         unsafe { NonNull::slice_from_raw_parts(self.pointer.add(offset), len).as_ref() }
     }
 
@@ -551,8 +552,8 @@ impl<'a> EntryRef<'a> {
     /// The collection, if it is one of this type.
     #[inline(always)]
     pub fn collection<T: Collection>(self) -> Option<&'a T> {
-        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. It lies at
-        // the value's place, since only collections have such a kind.
+        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. It lies
+        // at the value's place, since only collections have such a kind.
         (self.kind() == T::KIND).then(|| unsafe { self.at(self.value_offset()) })
     }
 
@@ -753,8 +754,8 @@ impl<'a> EntryMut<'a> {
         assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
         let header = self.header_mut();
         (header.first, header.value_len) = (value.first_byte(), bytes.len() as u16);
-        // SAFETY: *sized*: the new value ends within the block, since its end gives the same layout.
-        // *Held*: the entry is ours alone, until all of it is written.
+        // SAFETY: *sized*: the new value ends within the block, since its end gives the same
+        // layout. *Held*: the entry is ours alone, until all of it is written.
         unsafe { value.write(self.pointer, at) };
         Ok(())
     }
@@ -784,8 +785,8 @@ impl<'a> EntryMut<'a> {
         let len = len.max(old_len);
         let header = self.header_mut();
         (header.first, header.value_len) = (Form::InlineRaw as u8, len as u16);
-        // SAFETY: *whole*: the string's bytes lie there, the last of them zeros since above. *Held*:
-        // they are ours for the borrow.
+        // SAFETY: *whole*: the string's bytes lie there, the last of them zeros since above.
+        // *Held*: they are ours for the borrow.
         unsafe { Some(NonNull::slice_from_raw_parts(self.pointer.add(at), len).as_mut()) }
     }
 
@@ -823,8 +824,8 @@ impl<'a> EntryMut<'a> {
     pub fn collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
         let look = self.as_ref();
         let (kind, at) = (look.kind(), look.value_offset());
-        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*: it
-        // is ours for 'a, and we give our hold up for the result.
+        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*:
+        // it is ours for 'a, and we give our hold up for the result.
         (kind == T::KIND).then(|| unsafe { self.at_mut(at) })
     }
 

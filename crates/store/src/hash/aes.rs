@@ -66,8 +66,8 @@ impl Keys {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only where the processor has
-        // it, and nothing else does.
+        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only where the processor
+        // has it, and nothing else does.
         unsafe { self.hash_here(key) }
     }
 

@@ -12,7 +12,8 @@
 mod aes;
 mod sip;
 
-/// log2 of the number of shards. Shuttle explores what few of them do, and Miri takes long for each.
+/// log2 of the number of shards. Shuttle explores what few of them do, and Miri takes long for
+/// each.
 pub const SHARD_BITS: u32 = if cfg!(shuttle) {
     2
 } else if cfg!(miri) {

@@ -1,7 +1,7 @@
 //! Blocks of plain bytes whose length is written inside them, so that a thin pointer owns them.
 //!
-//! A block *was given* a number of bytes: by [`allocate`], or by the last [`resize`]. It has room for
-//! at least as many, and its layout is the one that [`layout`] gives for that number.
+//! A block *was given* a number of bytes: by [`allocate`], or by the last [`resize`]. It has room
+//! for at least as many, and its layout is the one that [`layout`] gives for that number.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;

@@ -1,8 +1,8 @@
 //! A value that clones share until one of them changes.
 //!
 //! What the unsafe code here rests on, by name:
-//! - *Counted*: `owners` is the number of [`Cow`]s with this pointer, which came from a box. The last
-//!   of them frees it.
+//! - *Counted*: `owners` is the number of [`Cow`]s with this pointer, which came from a box. The
+//!   last of them frees it.
 //! - *Sole*: the value is changed only by the one owner, borrowed exclusively. Nobody can become
 //!   another owner meanwhile, as that takes a borrow of this one.
 
@@ -59,8 +59,8 @@ impl<T: Clone> Cow<T> {
         if self.block().owners.load(Ordering::Acquire) != 1 {
             self.copy();
         }
-        // SAFETY: *sole*: the count was 1, or we have a copy of our own. We are borrowed exclusively
-        // for as long as the result is used.
+        // SAFETY: *sole*: the count was 1, or we have a copy of our own. We are borrowed
+        // exclusively for as long as the result is used.
         unsafe { &mut self.block.as_mut().value }
     }
 

@@ -5,8 +5,8 @@
 //! ```
 //! All integers take as many bytes as the widest that ever was among them.
 //!
-//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Intset`] alone, is
-//! aligned to 8, and begins with a header whose width is 2, 4 or 8. Behind that it has as many
+//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Intset`] alone,
+//! is aligned to 8, and begins with a header whose width is 2, 4 or 8. Behind that it has as many
 //! initialised integers of that width as the header says, and it was last given just these bytes
 //! (see `block`).
 
@@ -88,8 +88,8 @@ impl Intset {
     pub fn remove_at(&mut self, index: usize) {
         let (width, count) = (self.width(), self.len());
         assert!(index < count, "integer {index} of {count}");
-        // SAFETY: *whole*, and the index is below the count: the integers behind it move down by one,
-        // within the block.
+        // SAFETY: *whole*, and the index is below the count: the integers behind it move down by
+        // one, within the block.
         unsafe {
             let at = self.block.add(HEADER + index * width);
             at.copy_from(at.add(width), (count - index - 1) * width);
@@ -113,8 +113,8 @@ impl Intset {
 
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: *whole*: so many initialised bytes lie there. They live as long as the set, and do
-        // not change while it is borrowed.
+        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
+        // set, and do not change while it is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
     }
 
@@ -188,8 +188,8 @@ impl Intset {
     fn read(&self, index: usize) -> i64 {
         let width = self.width();
         assert!(index < self.len(), "integer {index} of {}", self.len());
-        // SAFETY: *whole*, and the index is below the count: an integer of this width lies there. It
-        // is aligned, since the block and the header's size are multiples of 8.
+        // SAFETY: *whole*, and the index is below the count: an integer of this width lies there.
+        // It is aligned, since the block and the header's size are multiples of 8.
         unsafe {
             let at = self.block.add(HEADER + index * width);
             match width {

@@ -18,10 +18,10 @@
 //! A string that is an integer's text is kept as the integer. [`Listpack`] keeps every entry in its
 //! shortest form, so equal values have equal bytes.
 //!
-//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`] alone
-//! and has room for as many bytes as its header says, all of which are initialised. Only `splice`
-//! changes the header, and what it hands out to be written lies behind the header. Whether the bytes
-//! are entries matters to no unsafe code: reading them is safe code, which may panic.
+//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`]
+//! alone and has room for as many bytes as its header says, all of which are initialised. Only
+//! `splice` changes the header, and what it hands out to be written lies behind the header. Whether
+//! the bytes are entries matters to no unsafe code: reading them is safe code, which may panic.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -80,8 +80,8 @@ impl Listpack {
         }
     }
 
-    /// Copies bytes that are a listpack in its shortest form, so that their first four tell how many
-    /// they are.
+    /// Copies bytes that are a listpack in its shortest form, so that their first four tell how
+    /// many they are.
     fn from_trusted(bytes: &[u8]) -> Self {
         Self { block: block::allocate(bytes) }
     }
@@ -179,8 +179,8 @@ impl Listpack {
 
     #[inline(always)]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: *whole*: so many initialised bytes lie there. They live as long as the listpack,
-        // and do not change while it is borrowed.
+        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
+        // listpack, and do not change while it is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
     }
 
@@ -376,8 +376,8 @@ impl Listpack {
         if len < old_len {
             self.resize_block(old_len, len);
         }
-        // SAFETY: the bytes lie between the header and `len`, in a block that is borrowed exclusively
-        // with the listpack. They need not be initialised before the gap is written.
+        // SAFETY: the bytes lie between the header and `len`, in a block that is borrowed
+        // exclusively with the listpack. They need not be initialised before the gap is written.
         let rest =
             unsafe { NonNull::slice_from_raw_parts(self.block.add(at).cast(), inserted).as_mut() };
         Gap { rest }
@@ -392,8 +392,8 @@ impl Listpack {
     }
 }
 
-/// Bytes of a listpack that are to be written. Those that are not, since something failed before, are
-/// zeros afterwards: *whole* holds whatever happens.
+/// Bytes of a listpack that have yet to be written. Those that never are, since something failed,
+/// are zeros afterwards: *whole* holds whatever happens.
 struct Gap<'a> {
     rest: &'a mut [MaybeUninit<u8>],
 }

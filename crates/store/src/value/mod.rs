@@ -54,7 +54,8 @@ macro_rules! collections {
             /// `at` holds a collection of this kind, which nobody uses afterwards.
             pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
-                    // SAFETY: the caller says that this kind's type lies there, and leaves it to us.
+                    // SAFETY: the caller says that this kind's type lies there, and leaves it to
+                    // us.
                     $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }

@@ -44,9 +44,9 @@ pub(crate) enum Slack {
     FillBefore(usize),
 }
 
-// SAFETY: *counted*: owners on other threads only read what this one reads, and the count is atomic.
-// *Sole*: a thread that changes the block has seen that the others have let go of it. Plain bytes
-// belong to no thread.
+// SAFETY: *counted*: owners on other threads only read what this one reads, and the count is
+// atomic. *Sole*: a thread that changes the block has seen that the others have let go of it. Plain
+// bytes belong to no thread.
 unsafe impl Send for SharedBlock {}
 // SAFETY: a shared reference reads the block or makes another owner of it, which counts atomically.
 unsafe impl Sync for SharedBlock {}
@@ -70,8 +70,8 @@ impl SharedBlock {
         self.make_unique();
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
-        // SAFETY: *whole*: so many initialised bytes lie there. *Sole*: we are the one owner, and are
-        // borrowed exclusively for as long as the result is used.
+        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: we are the one
+        // owner, and are borrowed exclusively for as long as the result is used.
         unsafe { NonNull::slice_from_raw_parts(self.base().add(start), len).as_mut() }
     }
 
@@ -245,8 +245,8 @@ impl SharedBlock {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: *whole* and *counted*: a header lies there as long as we are an owner. *Sole*: but
-        // for the count, which is atomic, it does not change while we are borrowed.
+        // SAFETY: *whole* and *counted*: a header lies there as long as we are an owner. *Sole*:
+        // but for the count, which is atomic, it does not change while we are borrowed.
         unsafe { self.pointer.as_ref() }
     }
 
@@ -279,8 +279,8 @@ impl Deref for SharedBlock {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: *whole*: so many initialised bytes lie there. *Sole*: nobody changes them while
-        // this owner is borrowed.
+        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: nobody changes them
+        // while this owner is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(
                 self.base().add(header.start as usize),
@@ -310,8 +310,8 @@ impl Drop for SharedBlock {
         // What other owners did with the bytes happens before they are freed.
         fence(Ordering::Acquire);
         let layout = layout(self.header().capacity as usize);
-        // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is the one that the block
-        // was made with.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is the one that the
+        // block was made with.
         unsafe { dealloc(self.pointer.as_ptr().cast(), layout) };
     }
 }

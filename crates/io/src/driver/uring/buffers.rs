@@ -49,9 +49,9 @@ impl Buffers {
             received: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
-        // SAFETY: the mapping has room for `COUNT_MAX` entries and begins a page. It lives as long as
-        // the result, which by the caller is longer than the ring. The kernel reads no entry before
-        // `publish`.
+        // SAFETY: the mapping has room for `COUNT_MAX` entries and begins a page. It lives as long
+        // as the result, which by the caller is longer than the ring. The kernel reads no entry
+        // before `publish`.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
         }
@@ -101,7 +101,8 @@ impl Buffers {
     pub(super) fn rest(&mut self) {
         if self.received >= REST_MIN && self.used.is_empty() {
             self.received = 0;
-            // SAFETY: no buffer was handed out since the last `recycle`, so there is no slice of one.
+            // SAFETY: no buffer was handed out since the last `recycle`, so there is no slice of
+            // one.
             unsafe { self.memory.release(0, usize::from(COUNT_MAX) * BUFFER_LEN) };
         }
     }
@@ -133,8 +134,8 @@ impl Buffers {
     }
 
     fn park(&mut self, buffer: u16) {
-        // SAFETY: the buffer comes from `recycle`, in the beginning of a `wait`, which ends all slices;
-        // and the kernel has it no more: it was used.
+        // SAFETY: the buffer comes from `recycle`, in the beginning of a `wait`, which ends all
+        // slices; and the kernel has it no more: it was used.
         unsafe { self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN) };
         self.parked.push(buffer);
     }
@@ -142,9 +143,9 @@ impl Buffers {
     fn offer(&mut self, buffer: u16) {
         let start = self.memory.at(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
         let mut entry = self.entry(self.tail % COUNT_MAX);
-        // SAFETY: `entry` has checked that it lies in the mapping, whose zeros are an entry too. The
-        // kernel does not read it now: at most `COUNT_MAX` buffers exist, so it is done with what the
-        // entry said before, and the tail is not past the new content until `publish`.
+        // SAFETY: `entry` has checked that it lies in the mapping, whose zeros are an entry too.
+        // The kernel does not read it now: at most `COUNT_MAX` buffers exist, so it is done with
+        // what the entry said before, and the tail is not past the new content until `publish`.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_LEN as u32);

@@ -234,8 +234,8 @@ impl Connections {
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
             if state.mode == Mode::Paused {
-                // SAFETY: the kernel has just filled the buffer and is done with it. It is copied here,
-                // within this `wait`, and nobody else was told of it.
+                // SAFETY: the kernel has just filled the buffer and is done with it. It is copied
+                // here, within this `wait`, and nobody else was told of it.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
             } else {
@@ -268,8 +268,8 @@ impl Connections {
         if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
             self.mark(token);
         } else if broken {
-            // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both empty
-            // the entry.
+            // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both
+            // empty the entry.
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;

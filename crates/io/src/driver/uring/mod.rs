@@ -61,8 +61,8 @@ impl Uring {
     /// Fails where the kernel lacks something or forbids io_uring, as containers often do.
     pub fn new() -> io::Result<Self> {
         let (ring, deferred) = build()?;
-        // SAFETY: both go into one value, whose fields are dropped in the order of their declaration:
-        // `ring` first. If this fails, `ring` is dropped with nothing registered.
+        // SAFETY: both go into one value, whose fields are dropped in the order of their
+        // declaration: `ring` first. If this fails, `ring` is dropped with nothing registered.
         let connections = unsafe { Connections::new(&ring)? };
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         // A sleeping server is idle, and should not be counted as waiting for a disk.
@@ -84,9 +84,9 @@ impl Uring {
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             // SAFETY: what an entry points to stays in place until it was submitted, which `finish`
-            // sees to before this `wait` returns: the callers of `send` keep the bytes, and `headers`
-            // and `parts` do not grow meanwhile. Sends never wait, so the kernel is done with them
-            // then. Receives use the pool, which outlives the ring.
+            // sees to before this `wait` returns: the callers of `send` keep the bytes, and
+            // `headers` and `parts` do not grow meanwhile. Sends never wait, so the kernel is done
+            // with them then. Receives use the pool, which outlives the ring.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -172,8 +172,8 @@ impl Uring {
         }
         let queued = self.ring.submission().len() as u32;
         let submitter = self.ring.submitter();
-        // SAFETY: the argument is of the type that EXT_ARG announces, and lives through the call, as
-        // `time` does that it points to. The entries were pushed by `push`.
+        // SAFETY: the argument is of the type that EXT_ARG announces, and lives through the call,
+        // as `time` does that it points to. The entries were pushed by `push`.
         let entered = unsafe { submitter.enter(queued, want, flags.bits(), Some(&arguments)) };
         match entered {
             Ok(_) => Ok(()),

@@ -22,8 +22,8 @@ fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
     assert_eq!(pack.get(expected.len()), None);
 }
 
-/// The position behind it was another listpack's, and what seems to be an entry's length there leads
-/// into the header. To write there would make the block longer than it is.
+/// The position behind it was another listpack's, and what seems to be an entry's length there
+/// leads into the header. To write there would make the block longer than it is.
 #[test]
 #[should_panic(expected = "bytes 2 + ")]
 fn a_position_in_the_header_is_refused() {

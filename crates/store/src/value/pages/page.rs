@@ -16,9 +16,9 @@
 //! What the unsafe code here rests on, by name:
 //! - *Whole*: the block is `size` bytes long, has the layout that goes with that, and lies as the
 //!   picture says. All tags are initialised.
-//! - *Recorded*: each slot below `count` has the offset of a record, which `record` wrote or which was
-//!   copied from another page as it was. It lies within the `used` bytes of the heap, and has a value
-//!   if `values` says so.
+//! - *Recorded*: each slot below `count` has the offset of a record, which `record` wrote or which
+//!   was copied from another page as it was. It lies within the `used` bytes of the heap, and has a
+//!   value if `values` says so.
 //! - *Owning*: of each string that one of the records keeps outside the page owns one reference,
 //!   however many clones of the page there are.
 //! - *Counted*: `owners` is the number of [`Page`]s with this pointer; the last of them frees the
@@ -58,11 +58,12 @@ struct Header {
     gaps: u32,
 }
 
-// SAFETY: owners on several threads read the records at a time, and the last one, on whichever thread,
-// lets go of the strings outside. Bytes and `Shared` strings allow both. The count is atomic.
+// SAFETY: owners on several threads read the records at a time, and the last one, on whichever
+// thread, lets go of the strings outside. Bytes and `Shared` strings allow both. The count is
+// atomic.
 unsafe impl Send for Page {}
-// SAFETY: a shared reference reads the records or makes another owner, so it allows what sending one
-// does.
+// SAFETY: a shared reference reads the records or makes another owner, so it allows what sending
+// one does.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -158,7 +159,8 @@ impl Page {
         {
             // The key's bytes are the same, and stay where they are: only what follows is written.
             // SAFETY: *sole* since `make_unique`. A record with the same key lies there, as callers
-            // say; it expires if the new one does, is not shorter, and neither keeps anything outside.
+            // say; it expires if the new one does, is not shorter, and neither keeps anything
+            // outside.
             unsafe { new.write_tail(self.at(index)) };
             self.header_mut().gaps += (old_len - len) as u32;
         } else {
@@ -194,12 +196,12 @@ impl Page {
         let old = self.record(index);
         let (len, outside) = (old.len, old.outside());
         if outside {
-            // SAFETY: *owning*: the page has a reference to each. *Sole*: it is the only owner of the
-            // page, and forgets the record here.
+            // SAFETY: *owning*: the page has a reference to each. *Sole*: it is the only owner of
+            // the page, and forgets the record here.
             unsafe { record::count_outside(old, false) };
         }
-        // SAFETY: *sole* since `make_unique`, and both are slots of records. The last record has two
-        // slots then, until `count` no longer has the last one.
+        // SAFETY: *sole* since `make_unique`, and both are slots of records. The last record has
+        // two slots then, until `count` no longer has the last one.
         unsafe { self.write_slot(index, self.tag(last), self.offset(last)) };
         let header = self.header_mut();
         header.count -= 1;
@@ -286,15 +288,16 @@ impl Page {
     #[inline]
     pub(super) fn record(&self, index: usize) -> Record<'_> {
         assert!(index < self.len(), "record {index} of {}", self.len());
-        // SAFETY: *recorded*: a record lies there, with a value if the page has such. It lives and does
-        // not change while we are borrowed.
+        // SAFETY: *recorded*: a record lies there, with a value if the page has such. It lives and
+        // does not change while we are borrowed.
         unsafe { record::read(self.at(index), self.header().values) }
     }
 
     #[inline(always)]
     pub(super) fn key(&self, index: usize) -> &[u8] {
         assert!(index < self.len(), "record {index} of {}", self.len());
-        // SAFETY: *recorded*: a record lies there. It lives and does not change while we are borrowed.
+        // SAFETY: *recorded*: a record lies there. It lives and does not change while we are
+        // borrowed.
         unsafe { record::key(self.at(index)).0.bytes() }
     }
 
@@ -385,8 +388,8 @@ impl Page {
         for index in 0..self.len() {
             page.take_record(self, index);
             if self.header().outside {
-                // SAFETY: our page is borrowed, and it is *owning*, so the strings live. The copy owns a
-                // reference of its own with this.
+                // SAFETY: our page is borrowed, and it is *owning*, so the strings live. The copy
+                // owns a reference of its own with this.
                 unsafe { record::count_outside(self.record(index), true) };
             }
         }
@@ -401,9 +404,10 @@ impl Page {
         let (len, outside, expire_ms) = (record.len, record.outside(), record.expire_ms);
         let (count, used) = (self.len(), self.header().used);
         assert!(count < self.slots() && len <= self.room(), "no room");
-        // SAFETY: a record of `from` lies there, of `len` bytes. We are a new page, so we are *sole*; a
-        // slot is free and there is room behind the used bytes, as was asserted, in a block other than
-        // that of `from`. Bytes are copied as such, so pointers among them stay pointers.
+        // SAFETY: a record of `from` lies there, of `len` bytes. We are a new page, so we are
+        // *sole*; a slot is free and there is room behind the used bytes, as was asserted, in a
+        // block other than that of `from`. Bytes are copied as such, so pointers among them stay
+        // pointers.
         unsafe {
             self.heap().add(used as usize).copy_from_nonoverlapping(from.at(index), len);
             self.write_slot(count, from.tag(index), used);
@@ -464,8 +468,8 @@ impl Page {
     /// The index is below the number of records.
     #[inline(always)]
     unsafe fn offset(&self, index: usize) -> u32 {
-        // SAFETY: *whole*: there are more offsets than records, aligned and of this width. *Recorded*:
-        // those of records are initialised.
+        // SAFETY: *whole*: there are more offsets than records, aligned and of this width.
+        // *Recorded*: those of records are initialised.
         unsafe {
             if self.is_wide() {
                 self.offsets().cast::<u32>().add(index).read()
@@ -482,8 +486,8 @@ impl Page {
     /// slot is counted among those of records.
     #[inline(always)]
     unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
-        // SAFETY: *whole*: there is a tag and an offset of this width for each slot. Where offsets have
-        // 16 bits the whole block is not longer than those reach.
+        // SAFETY: *whole*: there is a tag and an offset of this width for each slot. Where offsets
+        // have 16 bits the whole block is not longer than those reach.
         unsafe {
             self.part(HEADER).add(index).write(tag);
             if self.is_wide() {
@@ -496,8 +500,8 @@ impl Page {
 
     #[inline(always)]
     fn tags(&self) -> &[u8] {
-        // SAFETY: *whole*: so many initialised tags lie behind the header. They do not change while we
-        // are borrowed.
+        // SAFETY: *whole*: that number of initialised tags lies behind the header. They do not
+        // change while we are borrowed.
         unsafe { std::slice::from_raw_parts(self.part(HEADER), self.slots()) }
     }
 
@@ -540,8 +544,8 @@ impl Page {
     #[inline(always)]
     fn header_mut(&mut self) -> &mut Header {
         debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
-        // SAFETY: *sole*: callers have made us the one owner, and we are borrowed exclusively for as
-        // long as the result is used.
+        // SAFETY: *sole*: callers have made us the one owner, and we are borrowed exclusively for
+        // as long as the result is used.
         unsafe { self.block.as_mut() }
     }
 }
@@ -567,8 +571,8 @@ impl Drop for Page {
                 unsafe { record::count_outside(self.record(index), false) };
             }
         }
-        // SAFETY: *counted*: we were the last owner. *Whole*: the size is that of the layout that the
-        // block was made with.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the size is that of the layout that
+        // the block was made with.
         unsafe { dealloc(self.block.as_ptr().cast(), block::layout(self.memory())) };
     }
 }
@@ -581,8 +585,8 @@ fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
         use std::arch::x86_64::{
             _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
         };
-        // SAFETY: the load reads the sixteen bytes of the group, at any alignment. All of these need
-        // SSE2, which every x86-64 has.
+        // SAFETY: the load reads the sixteen bytes of the group, at any alignment. All of these
+        // need SSE2, which every x86-64 has.
         unsafe {
             let equal =
                 _mm_cmpeq_epi8(_mm_loadu_si128(tags.as_ptr().cast()), _mm_set1_epi8(tag as i8));

@@ -12,10 +12,11 @@
 //! small and a reply can refer to it.
 //!
 //! What the unsafe code here rests on, by name:
-//! - *Written*: where a record is read, `NewRecord::write` has written one, or one was copied whole.
-//!   So its heads say how its bytes go on, and all of them are initialised. Nothing in it is aligned.
-//! - *Owned*: a pointer in a record came from `Arc::into_raw`, and its page owns a reference with it
-//!   for as long as it has the record.
+//! - *Written*: where a record is read, `NewRecord::write` has written one, or one was copied
+//!   whole. So its heads say how its bytes go on, and all of them are initialised. Nothing in it is
+//!   aligned.
+//! - *Owned*: a pointer in a record came from `Arc::into_raw`, and its page owns a reference with
+//!   it for as long as it has the record.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -84,15 +85,15 @@ impl<'a> Text<'a> {
 
 impl<'a> Outside<'a> {
     pub fn bytes(self) -> &'a [u8] {
-        // SAFETY: *owned*: the string lives as long as the page has the record, which is borrowed for
-        // 'a. Nobody changes a string that is shared.
+        // SAFETY: *owned*: the string lives as long as the page has the record, which is borrowed
+        // for 'a. Nobody changes a string that is shared.
         unsafe { &*self.pointer }
     }
 
     /// An owner of its own for whoever needs the string longer than the page.
     pub fn to_shared(self) -> Shared {
-        // SAFETY: *owned*: the pointer is that of an `Arc`, whose count is at least the page's one. It
-        // is one more now, which the result owns.
+        // SAFETY: *owned*: the pointer is that of an `Arc`, whose count is at least the page's one.
+        // It is one more now, which the result owns.
         unsafe {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
@@ -181,8 +182,8 @@ impl NewRecord<'_> {
     #[inline]
     pub(super) unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         let mark = if self.expire_ms.is_some() { EXPIRES } else { 0 };
-        // SAFETY: the caller has room for `len()` bytes, which has counted all that is written here, and
-        // they overlap none of the strings.
+        // SAFETY: the caller has room for `len()` bytes, which has counted all that is written
+        // here, and they overlap none of the strings.
         unsafe {
             let mut at = write_text(at, self.key, KEY_SHORT_MAX, mark, |at| at);
             if let Some(value) = self.value {
@@ -201,11 +202,12 @@ impl NewRecord<'_> {
     /// Writes what follows the key of a record that is there already.
     ///
     /// # Safety
-    /// At `at` is a record that the caller may write, of `len()` bytes or more. It has the same key,
-    /// and an expiry if this one has. The strings but the key lie elsewhere.
+    /// At `at` is a record that the caller may write, of `len()` bytes or more. It has the same
+    /// key, and an expiry if this one has. The strings but the key lie elsewhere.
     pub(super) unsafe fn write_tail(&self, at: *mut u8) {
-        // SAFETY: *written*: a record lies there, so the tail is where its key ends. What is written
-        // there ends within the record: it takes `len()` bytes with the key, which is as long as ours.
+        // SAFETY: *written*: a record lies there, so the tail is where its key ends. What is
+        // written there ends within the record: it takes `len()` bytes with the key, which is as
+        // long as ours.
         unsafe {
             let (_, tail) = key(at);
             let tail = tail.cast_mut();
@@ -229,7 +231,8 @@ impl NewRecord<'_> {
 /// A record begins there, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
-    // SAFETY: *written*: a record begins with the head of its key, behind which `read_text` goes on.
+    // SAFETY: *written*: a record begins with the head of its key, behind which `read_text` goes
+    // on.
     unsafe {
         let len = at.read() & !EXPIRES;
         read_text(at.add(1), usize::from(len), KEY_SHORT_MAX)
@@ -242,8 +245,8 @@ pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
 /// A record begins there, which lives and does not change meanwhile.
 #[inline(always)]
 pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
-    // SAFETY: *written*: a record begins with the head of its key. A head up to `KEY_SHORT_MAX` is the
-    // number of bytes that follow.
+    // SAFETY: *written*: a record begins with the head of its key. A head up to `KEY_SHORT_MAX` is
+    // the number of bytes that follow.
     unsafe {
         let len = usize::from(at.read() & !EXPIRES);
         if wanted.len() <= KEY_SHORT_MAX {
@@ -260,8 +263,8 @@ pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
 /// A record begins there, with a value if `values`, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
-    // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so what is read
-    // here is what was written there.
+    // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so what is
+    // read here is what was written there.
     unsafe {
         let expires = at.read() & EXPIRES != 0;
         let (key, mut end) = key(at);
@@ -307,8 +310,9 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
 pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
     for text in [Some(record.key), record.value].into_iter().flatten() {
         if let Text::Outside(outside) = text {
-            // SAFETY: *owned*: the pointer is that of an `Arc` with a reference of the page's, which is
-            // the one that is counted down. The caller says that it is not used afterwards.
+            // SAFETY: *owned*: the pointer is that of an `Arc` with a reference of the page's,
+            // which is the one that is counted down. The caller says that it is not used
+            // afterwards.
             unsafe {
                 if taken {
                     Arc::increment_strong_count(outside.pointer);
@@ -355,8 +359,8 @@ unsafe fn write_text(
     between: impl FnOnce(*mut u8) -> *mut u8,
 ) -> *mut u8 {
     let bytes = text.bytes();
-    // SAFETY: the caller has room for each of these, one behind the other. A string that goes outside
-    // leaves its reference with the pointer (*owned*).
+    // SAFETY: the caller has room for each of these, one behind the other. A string that goes
+    // outside leaves its reference with the pointer (*owned*).
     unsafe {
         if text.is_outside() {
             at.write((short_max + 2) as u8 | mark);
@@ -397,10 +401,11 @@ unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
 /// The string behind a head, and where it ends.
 ///
 /// # Safety
-/// `at` is behind the head of a string, which said `len`. The record lives and does not change for 'a.
+/// `at` is behind the head of a string, which said `len`. The record lives and does not change for
+/// 'a.
 #[inline(always)]
 unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a>, *const u8) {
-    // SAFETY: *written*: by what the head says there follow so many bytes, or two with their number and
+    // SAFETY: *written*: by what the head says there follow the bytes, or two with their number and
     // then these, or a pointer.
     unsafe {
         if len <= short_max {
