@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_bit_and_the_length_count() {
         for hasher in hashers() {
-            for len in 1..70 {
+            for len in 1..if cfg!(miri) { 6 } else { 70 } {
                 let key = vec![0; len];
                 let hash = hasher.hash(&key).0;
                 assert_ne!(hash, hasher.hash(&key[1..]).0, "{len}");
