@@ -14,7 +14,8 @@ pub(crate) fn shuttle() -> Outcome {
     shell::run(command.env("CARGO_TARGET_DIR", target("shuttle")).env(FLAGS, "--cfg\x1fshuttle"))
 }
 
-/// The store's tests under Miri: undefined behaviour, data races, and what weak memory allows.
+/// The tests of what is unsafe, or read by what is, under Miri: undefined behaviour, data races,
+/// and what weak memory allows.
 pub(crate) fn miri() -> Outcome {
     if !miri_is_installed() {
         return Err(NO_MIRI.to_owned());
@@ -24,6 +25,8 @@ pub(crate) fn miri() -> Outcome {
         "miri",
         "test",
         "--quiet",
+        "--package",
+        "bobbin-resp",
         "--package",
         "bobbin-sync",
         "--package",

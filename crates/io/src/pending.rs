@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Bytes in a socket that the peer's machine has not taken yet; 0 for what cannot tell.
 pub fn unsent(socket: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open, and the kernel writes one integer (tcp(7) and unix(7),
-    // SIOCOUTQ).
+    // SAFETY: the descriptor is open while it is borrowed. For this request the kernel writes one
+    // `int` to where the pointer shows (tcp(7) and unix(7), SIOCOUTQ), which is `bytes`.
     let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if told == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

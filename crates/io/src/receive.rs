@@ -32,13 +32,14 @@ pub fn receive_split(
         libc::iovec { iov_base: buffer.spare_capacity_mut().as_mut_ptr().cast(), iov_len: wanted },
         libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
     ];
-    // SAFETY: all zeros are a valid header: no address, no control data, no parts.
+    // SAFETY: all zeros are a header: its pointers may be null, and its other fields are numbers.
+    // It says that there is no address, no control data and no part.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_mut_ptr();
     header.msg_iovlen = if wanted == missing { 2 } else { 1 };
     let received = loop {
-        // SAFETY: the header and its parts live through the call; each part is memory of ours, of
-        // its length.
+        // SAFETY: the header and its parts live through the call. Each part is memory that is ours
+        // to write, of its length: `rest`, and the room that was reserved in `buffer`.
         let received =
             unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_DONTWAIT) };
         match usize::try_from(received) {
@@ -51,8 +52,9 @@ pub fn receive_split(
         }
     };
     let filled = buffer.len() + received.min(wanted);
-    // SAFETY: the kernel fills the parts in order, so it wrote all bytes from the old length up to
-    // `filled`.
+    // SAFETY: the kernel fills the parts in order and says how many bytes it wrote, so those from
+    // the old length up to `filled` are initialised. At most `wanted` are counted, which were
+    // reserved.
     unsafe { buffer.set_len(filled) };
     behind.extend_from_slice(&rest[..received.saturating_sub(wanted)]);
     Ok(if received == 0 { Received::End } else { Received::Bytes(received) })
@@ -77,7 +79,8 @@ pub fn receive_into(
             Ok(((initialised, _), _)) => {
                 let len = initialised.len();
                 let filled = buffer.len() + len;
-                // SAFETY: the kernel wrote `len` bytes from the old length on, within the capacity.
+                // SAFETY: `recv` returns the front of the room that it has initialised, which
+                // begins at the old length, so it lies within the capacity.
                 unsafe { buffer.set_len(filled) };
                 return Ok(if len == 0 { Received::End } else { Received::Bytes(len) });
             }

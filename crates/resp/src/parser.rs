@@ -744,7 +744,8 @@ mod tests {
             assert_eq!(parse(&input), Ok(vec![]));
             input.push(b'1');
             assert_eq!(parse(&input), Err(error));
-            let cuts = (0..input.len()).step_by(1000).collect::<Vec<_>>();
+            let step = if cfg!(miri) { 30_000 } else { 1000 };
+            let cuts = (0..input.len()).step_by(step).collect::<Vec<_>>();
             assert_eq!(parse_in_pieces(&input, &cuts, &limits()).1, Some(error));
         }
     }
@@ -768,7 +769,9 @@ mod tests {
     /// would take hours.
     #[test]
     fn many_arguments_in_many_pieces() {
-        let command = (0..1_000_000).map(|i: u32| i.to_string().into_bytes()).collect::<Command>();
+        let command = (0..if cfg!(miri) { 1000 } else { 1_000_000 })
+            .map(|i: u32| i.to_string().into_bytes())
+            .collect::<Command>();
         let input = encode(&command);
         let (mut parser, mut position, mut arguments) = (Parser::default(), 0, Vec::new());
         for end in (0..input.len()).step_by(100) {
@@ -784,7 +787,7 @@ mod tests {
         prop_oneof![
             4 => any::<Vec<u8>>(),
             4 => proptest::collection::vec(any::<u8>(), 0..4),
-            1 => proptest::collection::vec(any::<u8>(), 0..700),
+            1 => proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 70 } else { 700 }),
         ]
     }
 
@@ -792,7 +795,7 @@ mod tests {
     fn requests() -> impl Strategy<Value = Vec<u8>> {
         let request = prop_oneof![
             8 => proptest::collection::vec(argument(), 1..5).prop_map(|command| encode(&command)),
-            2 => proptest::collection::vec(argument(), 1..40).prop_map(|command| encode(&command)),
+            2 => proptest::collection::vec(argument(), 1..if cfg!(miri) { 10 } else { 40 }).prop_map(|command| encode(&command)),
             2 => "[a-z ]{0,9}(\"[a-z ]{0,3}\")?\r?\n".prop_map(String::into_bytes),
             1 => "[a-z]{200,600}\n".prop_map(String::into_bytes),
             1 => "\\*[0-9]{200,600}\r\n".prop_map(String::into_bytes),
@@ -804,7 +807,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whole_commands_come_out_as_they_went_in(sent in proptest::collection::vec(proptest::collection::vec(argument(), 1..30), 0..8)) {
+        fn whole_commands_come_out_as_they_went_in(sent in proptest::collection::vec(proptest::collection::vec(argument(), 1..if cfg!(miri) { 5 } else { 30 }), 0..8)) {
             let input = sent.iter().flat_map(|command| encode(command)).collect::<Vec<_>>();
             prop_assert_eq!(parse(&input), Ok(sent));
         }
@@ -812,7 +815,7 @@ mod tests {
         #[test]
         fn a_cut_anywhere_changes_nothing(input in requests()) {
             let whole = parse_in_pieces(&input, &[], &limits());
-            for cut in 0..=input.len() {
+            for cut in (0..=input.len()).step_by(if cfg!(miri) { 13 } else { 1 }) {
                 let pieces = parse_in_pieces(&input, &[cut], &limits());
                 prop_assert_eq!(&pieces.0, &whole.0, "cut at {}", cut);
                 prop_assert_eq!(&pieces.1, &whole.1, "cut at {}", cut);

@@ -12,7 +12,7 @@ use crate::state::budget::NO_MEMORY;
 use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function,
 };
-use crate::state::{Buffers, Chunk, Registration, core_of};
+use crate::state::{Buffers, Chunk, Registration};
 
 /// Which code finds the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ fn call_catching(stack: Stack) -> Returned {
 
 /// `redis.call` and `pcall`: the arguments are a command; what it replied becomes a value.
 fn run_command(stack: Stack, raising: bool) -> Returned {
-    let core = core_of(stack.0);
+    let core = stack.core();
     if core.is_stopping() {
         return Err(core.stop(stack, ""));
     }
@@ -170,10 +170,11 @@ fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u
             None if stack.kind(at) == LUA_TNUMBER => {
                 let start = buffers.numbers.len();
                 convert::append_number(stack.number(at), &mut buffers.numbers);
-                debug_assert!(buffers.numbers.len() - start <= NUMBER_LEN_MAX);
+                assert!(buffers.numbers.len() - start <= NUMBER_LEN_MAX, "a long number");
                 let text = &buffers.numbers[start..];
-                // SAFETY: the buffer does not grow beyond what was reserved, and is not cleared
-                // before `args` is.
+                // SAFETY: the texts stay where they are: the buffer has room for as long a text for
+                // each argument, so it is not moved while others are added. The commands are over
+                // before `put_buffers` clears it, and clears `args` too.
                 unsafe { std::slice::from_raw_parts(text.as_ptr(), text.len()) }
             }
             None => return Err(WRONG_ARGUMENTS),
@@ -206,7 +207,7 @@ fn write_log(stack: Stack) -> Returned {
     };
     let words = (2..=stack.top()).filter_map(|at| stack.bytes(at));
     let message = words.collect::<Vec<_>>().join(&b' ');
-    if let Some(host) = core_of(stack.0).host() {
+    if let Some(host) = stack.core().host() {
         host.log(level, &message);
     }
     Ok(0)
@@ -218,7 +219,7 @@ fn hash(stack: Stack) -> Returned {
     }
     let mut digest = Sha1::new();
     for piece in stack.bytes(1).unwrap_or_default().chunks(HASHED_LEN) {
-        core_of(stack.0).charge(stack, HASHED_LEN / 8)?;
+        stack.core().charge(stack, HASHED_LEN / 8)?;
         digest.update(piece);
     }
     let digest = digest.finalize();
@@ -269,7 +270,7 @@ fn choose_protocol(stack: Stack) -> Returned {
         3.0 => true,
         _ => return Err(raise(stack, "ERR RESP version must be 2 or 3.")),
     };
-    core_of(stack.0).resp3.set(resp3);
+    stack.core().resp3.set(resp3);
     Ok(0)
 }
 
@@ -283,14 +284,14 @@ fn choose_replication(stack: Stack) -> Returned {
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
         return Err(raise(stack, text));
     }
-    if let Some(host) = core_of(stack.0).host() {
+    if let Some(host) = stack.core().host() {
         host.set_replication(flags as u8);
     }
     Ok(0)
 }
 
 fn check_command(stack: Stack) -> Returned {
-    let core = core_of(stack.0);
+    let core = stack.core();
     let mut buffers = core.take_buffers();
     let taken = take_arguments(stack, &mut buffers);
     let may = taken.map(|()| core.host().and_then(|host| host.may_call(&buffers.args)));
@@ -332,7 +333,7 @@ fn raise(stack: Stack, text: &str) -> Raise {
 
 /// `register_function(name, callback)`, or with a table that has these as fields.
 fn register(stack: Stack) -> Returned {
-    let core = core_of(stack.0);
+    let core = stack.core();
     if core.registered.borrow().is_none() {
         let text = "ERR server.register_function can only be called on FUNCTION LOAD command";
         return Err(raise(stack, text));

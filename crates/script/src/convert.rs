@@ -2,11 +2,11 @@
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 
+use crate::state::Core;
 use crate::state::budget::Output;
 use crate::state::raw::{
     self, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack,
 };
-use crate::state::{Core, core_of};
 
 /// Marks a table with an error that was counted when the command failed.
 pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
@@ -15,7 +15,7 @@ pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
 /// and right.
 pub(crate) fn push_reply(stack: Stack, reply: &[u8]) -> Result<(), Raise> {
     let mut rest = reply;
-    push_value(stack, core_of(stack.0), &mut rest, 0)
+    push_value(stack, stack.core(), &mut rest, 0)
 }
 
 fn push_value(stack: Stack, core: &Core, rest: &mut &[u8], depth: usize) -> Result<(), Raise> {

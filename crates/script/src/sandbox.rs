@@ -13,11 +13,12 @@ use mlua_sys as lua;
 
 use crate::api::{self, Audience};
 use crate::library::{bits, json, msgpack, pattern, structs, tables};
+use crate::state::frame::{Frame, raising_function};
 use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_CFunction, lua_State, lua_function,
 };
-use crate::state::{Base, Core, Profile, core_of, is_text};
+use crate::state::{Base, Core, Profile, is_text};
 use crate::walls::{
     KEPT, REAL, VIEW, check_change, is_protected, protect, push_marked, set_marked,
 };
@@ -32,8 +33,9 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         lua::luaopen_os,
     ] {
         stack.push_function(open);
-        // SAFETY: the libraries' functions, on a new state with room.
-        unsafe { lua::lua_call(stack.0, 0, 0) };
+        // SAFETY: a library's function is on top, in a new state with room. It raises no error:
+        // there is memory while functions of ours work (`Core::new`).
+        unsafe { lua::lua_call(stack.state(), 0, 0) };
     }
     let global = |name: &[u8]| stack.push_field(LUA_GLOBALSINDEX, name);
     global(b"table");
@@ -222,6 +224,14 @@ lua_function!(base_pairs, begin_pairs);
 lua_function!(base_collectgarbage, collect_garbage);
 lua_function!(math_random, random);
 lua_function!(math_randomseed, seed);
+raising_function!(resume, resume_coroutine);
+raising_function!(wrap, wrap_coroutine);
+raising_function!(resume_wrapped, resume_upvalue);
+raising_function!(base_next, go_on);
+raising_function!(base_pcall, call_protected);
+raising_function!(base_xpcall, call_with_handler);
+raising_function!(unless_stopping, call_handler);
+raising_function!(base_loadstring, load_source);
 
 fn refuse_missing(stack: Stack) -> Returned {
     let name = String::from_utf8_lossy(stack.bytes(2).unwrap_or_default()).into_owned();
@@ -231,19 +241,12 @@ fn refuse_missing(stack: Stack) -> Returned {
 /// A function that changes its first argument: refused for what is protected, else Lua's own.
 macro_rules! changing {
     ($($shell:ident = $original:ident;)*) => {$(
-        unsafe extern "C-unwind" fn $shell(state: *mut lua_State) -> c_int {
-            // SAFETY: Lua called with a live state; no destructor lives here when one of these
-            // raises.
-            unsafe {
-                if let Err(Raise) = check_change(Stack(state)) {
-                    lua::lua_error(state);
-                }
-                match core_of(state).base.get() {
-                    Some(base) => (base.$original)(state),
-                    None => 0,
-                }
+        raising_function!($shell, |frame| {
+            if let Err(raise) = check_change(*frame) {
+                frame.raise(raise);
             }
-        }
+            frame.original(|base| base.$original)
+        });
     )*};
 }
 
@@ -255,64 +258,48 @@ changing! {
 
 /// `coroutine.resume`. The coroutine's hook comes as often as that of what runs, and what resumes
 /// others all the time is looked at, too.
-unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
-    unsafe {
-        core.charge_or_raise(stack, RESUMED_STEPS);
-        let (before, coroutine) = (core.running(), lua::lua_tothread(state, 1));
-        if !coroutine.is_null() {
-            core.set_running(coroutine);
-        }
-        let count = match core.base.get() {
-            Some(base) => (base.resume)(state),
-            None => 0,
-        };
-        core.hosted.set(0);
-        core.set_running(before);
-        if core.is_stopping() {
-            core.raise_stop(stack);
-        }
-        count
+fn resume_coroutine(frame: Frame) -> c_int {
+    frame.charge(RESUMED_STEPS);
+    let core = frame.core();
+    // SAFETY: any index may be asked about.
+    let coroutine = unsafe { lua::lua_tothread(frame.state(), 1) };
+    if !coroutine.is_null() {
+        core.set_running(coroutine);
     }
+    let count = frame.original(|base| base.resume);
+    core.caught(frame.state());
+    if core.is_stopping() {
+        frame.raise_stop();
+    }
+    count
 }
 
 /// `coroutine.wrap`: a function that resumes a new coroutine.
-unsafe extern "C-unwind" fn wrap(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as above.
-    unsafe {
-        if stack.kind(1) != LUA_TFUNCTION || stack.c_function(1).is_some() {
-            lua::luaL_argerror(state, 1, c"Lua function expected".as_ptr());
-        }
-        let coroutine = lua::lua_newthread(state);
-        stack.copy(1);
-        lua::lua_xmove(state, coroutine, 1);
-        stack.push_closure(resume_wrapped, 1);
-        1
+fn wrap_coroutine(frame: Frame) -> c_int {
+    if frame.kind(1) != LUA_TFUNCTION || frame.c_function(1).is_some() {
+        frame.refuse_argument(1, c"Lua function expected");
     }
+    frame.push_coroutine(1);
+    frame.push_closure(resume_wrapped, 1);
+    1
 }
 
 /// The function that `coroutine.wrap` returns: its upvalue is the coroutine. Errors in it are
 /// raised here.
-unsafe extern "C-unwind" fn resume_wrapped(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as above.
-    unsafe {
-        lua::luaL_checkstack_(state, 4, c"too many arguments".as_ptr());
-        stack.copy(lua::lua_upvalueindex(1));
-        stack.insert(1);
-        let count = resume(state);
-        if stack.boolean(-count) {
-            return count - 1;
-        }
-        if stack.kind(-1) == LUA_TSTRING {
-            lua::luaL_where(state, 1);
-            stack.insert(-2);
-            lua::lua_concat(state, 2);
-        }
-        lua::lua_error(state)
+fn resume_upvalue(frame: Frame) -> c_int {
+    frame.insist_on_room(4, c"too many arguments");
+    frame.copy(lua::lua_upvalueindex(1));
+    frame.insert(1);
+    let count = resume_coroutine(frame);
+    if frame.boolean(-count) {
+        return count - 1;
     }
+    if frame.kind(-1) == LUA_TSTRING {
+        frame.push_place(1);
+        frame.insert(-2);
+        frame.concat(2);
+    }
+    frame.raise(Raise)
 }
 
 /// Steps that resuming is charged with: it may execute many instructions.
@@ -358,16 +345,11 @@ fn get_raw(stack: Stack) -> Returned {
 }
 
 /// `next`; a protected table goes through the one it stands for.
-unsafe extern "C-unwind" fn base_next(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    if stack.kind(1) == LUA_TTABLE && push_marked(stack, 1, &REAL) {
-        stack.replace(1);
+fn go_on(frame: Frame) -> c_int {
+    if frame.kind(1) == LUA_TTABLE && push_marked(*frame, 1, &REAL) {
+        frame.replace(1);
     }
-    match core_of(state).base.get() {
-        // SAFETY: as Lua called us, with no destructor here.
-        Some(base) => unsafe { (base.next)(state) },
-        None => 0,
-    }
+    frame.original(|base| base.next)
 }
 
 fn begin_pairs(stack: Stack) -> Returned {
@@ -375,7 +357,7 @@ fn begin_pairs(stack: Stack) -> Returned {
         let text = format!("table expected, got {}", stack.argument_kind(1));
         return Err(stack.bad_argument(1, "pairs", &text));
     }
-    let next = match core_of(stack.0).base.get() {
+    let next = match stack.core().base.get() {
         Some(base) if !is_protected(stack, 1) => base.next,
         _ => base_next,
     };
@@ -387,112 +369,94 @@ fn begin_pairs(stack: Stack) -> Returned {
 
 /// `pcall`, which hands out a command's error as its text, as Redis does, and does not keep a
 /// script from being stopped.
-unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
-    unsafe {
-        if !stack.has(1) {
-            lua::luaL_argerror(state, 1, c"value expected".as_ptr());
+fn call_protected(frame: Frame) -> c_int {
+    if !frame.has(1) {
+        frame.refuse_argument(1, c"value expected");
+    }
+    let status = frame.protected_call(frame.top() - 1, LUA_MULTRET, 0);
+    end_protected(frame);
+    if status != lua::LUA_OK && frame.kind(-1) == LUA_TTABLE {
+        frame.push_field(frame.top(), b"err");
+        if frame.bytes(-1).is_none() {
+            frame.pop(1);
         }
-        let status = stack.protected_call(stack.top() - 1, LUA_MULTRET, 0);
-        core.hosted.set(0);
-        if core.is_stopping() {
-            lua::lua_error(state);
-        }
-        make_room(stack);
-        if status != lua::LUA_OK && stack.kind(-1) == LUA_TTABLE {
-            stack.push_field(stack.top(), b"err");
-            if stack.bytes(-1).is_none() {
-                stack.pop(1);
-            }
-        }
-        stack.push_bool(status == lua::LUA_OK);
-        if status == lua::LUA_OK {
-            stack.insert(1);
-            stack.top()
-        } else {
-            stack.insert(-2);
-            2
-        }
+    }
+    frame.push_bool(status == lua::LUA_OK);
+    if status == lua::LUA_OK {
+        frame.insert(1);
+        frame.top()
+    } else {
+        frame.insert(-2);
+        2
     }
 }
 
 /// `xpcall`, which does not keep a script from being stopped either.
-unsafe extern "C-unwind" fn base_xpcall(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
-    unsafe {
-        if !stack.has(2) {
-            lua::luaL_argerror(state, 2, c"value expected".as_ptr());
-        }
-        stack.set_top(2);
-        stack.push_closure(unless_stopping, 1);
-        stack.insert(1);
-        let status = stack.protected_call(0, LUA_MULTRET, 1);
-        core.hosted.set(0);
-        if core.is_stopping() {
-            lua::lua_error(state);
-        }
-        make_room(stack);
-        stack.push_bool(status == lua::LUA_OK);
-        stack.replace(1);
-        stack.top()
+fn call_with_handler(frame: Frame) -> c_int {
+    if !frame.has(2) {
+        frame.refuse_argument(2, c"value expected");
     }
+    frame.set_top(2);
+    frame.push_closure(unless_stopping, 1);
+    frame.insert(1);
+    let status = frame.protected_call(0, LUA_MULTRET, 1);
+    end_protected(frame);
+    frame.push_bool(status == lua::LUA_OK);
+    frame.replace(1);
+    frame.top()
 }
 
-/// After a call whose results may be as many as there was room for: makes room for two more, or
-/// raises an error.
-///
-/// # Safety
-/// Called by a function that Lua called, in which nothing has a destructor.
-unsafe fn make_room(stack: Stack) {
-    if !stack.reserve(2) {
-        stack.set_top(0);
-        stack.push_bytes(b"stack overflow");
-        // SAFETY: the caller's promise.
-        unsafe { lua::lua_error(stack.0) };
+/// After a call that caught errors, and whose results may be as many as there was room for: goes on
+/// with the error if the script is to end; makes room for two values more, or raises an error.
+fn end_protected(frame: Frame) {
+    frame.core().caught(frame.state());
+    if frame.core().is_stopping() {
+        frame.raise(Raise);
+    }
+    if !frame.reserve(2) {
+        frame.set_top(0);
+        frame.push_bytes(b"stack overflow");
+        frame.raise(Raise);
     }
 }
 
 /// Calls a script's own handler of errors. Within the watch's hook no other hook is called, so that
 /// a handler which never ends could not be ended: when the script is stopped, it is not asked.
-unsafe extern "C-unwind" fn unless_stopping(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    if !core_of(state).is_stopping() {
-        stack.set_top(1);
-        stack.copy(lua::lua_upvalueindex(1));
-        stack.insert(1);
-        // SAFETY: as Lua called us, with a function and its argument on the stack.
-        unsafe { lua::lua_call(state, 1, 1) };
+fn call_handler(frame: Frame) -> c_int {
+    if !frame.core().is_stopping() {
+        frame.set_top(1);
+        frame.copy(lua::lua_upvalueindex(1));
+        frame.insert(1);
+        frame.call(1, 1);
     }
     1
 }
 
 /// `loadstring`, of source only.
-unsafe extern "C-unwind" fn base_loadstring(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
-    unsafe {
-        let mut len = 0;
-        let start = lua::luaL_checklstring(state, 1, &raw mut len);
-        let code = std::slice::from_raw_parts(start.cast(), len);
-        let name = lua::luaL_optlstring(state, 2, start, std::ptr::null_mut());
-        core_of(state).charge_or_raise(stack, 1);
-        if is_text(code) && stack.load(code, CStr::from_ptr(name)) {
-            return 1;
-        }
-        if core_of(state).is_stopping() {
-            core_of(state).raise_stop(stack);
-        }
-        if is_text(code) {
-            stack.push_nil();
-            stack.insert(-2);
-        } else {
-            stack.push_nil();
-            stack.push_bytes(b"compiled code cannot be loaded");
-        }
-        2
+fn load_source(frame: Frame) -> c_int {
+    let code = frame.argument(1);
+    let name = if frame.kind(2) <= LUA_TNIL { code } else { frame.argument(2) };
+    frame.charge(1);
+    if !is_text(code) {
+        frame.push_nil();
+        frame.push_bytes(b"compiled code cannot be loaded");
+        return 2;
     }
+    if frame.load(code, text_of(name)) {
+        return 1;
+    }
+    if frame.core().is_stopping() {
+        frame.raise_stop();
+    }
+    frame.push_nil();
+    frame.insert(-2);
+    2
+}
+
+/// One of Lua's strings as C sees it: up to the first zero byte.
+fn text_of(string: &[u8]) -> &CStr {
+    // SAFETY: Lua has a zero byte behind each string, and keeps it as long as the string.
+    unsafe { CStr::from_ptr(string.as_ptr().cast()) }
 }
 
 /// `load`, by way of `loadstring`.
@@ -516,15 +480,15 @@ fn define_load(stack: Stack) {
 
 /// `collectgarbage`; how often garbage is collected is nobody's business, as the state is shared.
 fn collect_garbage(stack: Stack) -> Returned {
-    // SAFETY: of a live state; nothing has a finalizer.
-    let collect = |what| unsafe { lua::lua_gc(stack.0, what, 0) };
+    // SAFETY: the state is live. No finalizer runs in between: scripts can have none.
+    let collect = |what| unsafe { lua::lua_gc(stack.state(), what, 0) };
     match if stack.has(1) { stack.bytes(1) } else { None } {
         Some(b"count") => {
             let kib = f64::from(collect(lua::LUA_GCCOUNT));
             stack.push_number(kib + f64::from(collect(lua::LUA_GCCOUNTB)) / 1024.0);
         }
         None | Some(b"collect") => {
-            let core = core_of(stack.0);
+            let core = stack.core();
             if core.collect(stack).is_err() {
                 return Err(core.stop(stack, ""));
             }
@@ -543,7 +507,7 @@ fn collect_garbage(stack: Stack) -> Returned {
 /// `math.random`: by the generator of POSIX's `lrand48`, so that a script which seeds it gets the
 /// numbers that it gets elsewhere.
 fn random(stack: Stack) -> Returned {
-    let core = core_of(stack.0);
+    let core = stack.core();
     let next = core.random.get().wrapping_mul(RANDOM_FACTOR).wrapping_add(RANDOM_ADDED);
     core.random.set(next & ((1 << 48) - 1));
     let drawn = (core.random.get() >> 17) as i32 % RANDOM_MAX;
@@ -568,7 +532,7 @@ fn random(stack: Stack) -> Returned {
 /// `math.randomseed`: 32 bits of it count.
 fn seed(stack: Stack) -> Returned {
     let seed = stack.check_integer(1, "randomseed")? as u32;
-    core_of(stack.0).random.set(u64::from(seed) << 16 | RANDOM_SEED_LOW);
+    stack.core().random.set(u64::from(seed) << 16 | RANDOM_SEED_LOW);
     Ok(0)
 }
 

@@ -1,6 +1,7 @@
 //! One Lua state, with bounds on its memory and a watch on its time.
 
 use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_Debug, lua_function,
 };
-use crate::state::{Chunk, Core, Failure, Kept, Profile, Registration, allocate, core_of, is_text};
+use crate::state::{Chunk, Core, Failure, Kept, Profile, Registration, allocate, is_text};
 
 /// A Lua state.
 pub struct Vm {
@@ -43,8 +44,11 @@ pub enum Progress {
     Paused,
 }
 
-// SAFETY: a Lua state is bound to no thread, only one uses it at a time (`&mut`), and all that is
-// in `Core` is the state's alone.
+// SAFETY: a Lua state and its core are bound to no thread, and only the owner of the `Vm` uses
+// them. The fiber of a script that pauses may go on in another thread too: what lies on its stack
+// are Lua's functions and ours (`look`, `run`), none of which keeps a reference to something of a
+// thread across a pause. Its host, which may be a thread's, is named anew by `set_host`, as its
+// users promise.
 unsafe impl Send for Vm {}
 
 /// How a script ended.
@@ -69,8 +73,8 @@ impl Vm {
         let core = Box::new(Core::new(profile, seed, pool));
         let core = NonNull::from(Box::leak(core));
         hash::ensure_key();
-        // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the
-        // state.
+        // SAFETY: `allocate` does what Lua asks of an allocator. The core that it is given is
+        // leaked here and freed by `drop`, after the state is closed.
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
         let vm = Self { core, fiber: None, stack: None };
@@ -102,16 +106,17 @@ impl Vm {
         core.kept.set(kept);
         sandbox::close(stack);
         stack.set_top(0);
-        core.set_running(stack.0);
+        core.set_running(stack.state());
     }
 
     fn core(&self) -> &Core {
-        // SAFETY: the core lives until `drop`, and is only ever shared.
+        // SAFETY: the core was leaked by `new` and is freed by `drop` alone. There are only shared
+        // references to it.
         unsafe { self.core.as_ref() }
     }
 
     fn stack(&self) -> Stack {
-        Stack(self.core().state.get())
+        self.core().main()
     }
 
     /// Whether the pool has memory for another state.
@@ -131,15 +136,17 @@ impl Vm {
 
     /// How long the chains of the state's hash tables are.
     pub fn longest_chains(&self) -> Chains {
-        // SAFETY: the state is alive, and only used by those who have it for themselves.
-        unsafe { hash::chains(self.stack().0) }
+        // SAFETY: the state is alive until `drop`. Nobody uses it: a script runs only while `self`
+        // is borrowed exclusively. One that pauses does so between two steps of Lua, or before a
+        // block is made or resized; Lua's tables are whole then.
+        unsafe { hash::chains(self.stack().state()) }
     }
 
     /// Compiles a script; the error is Lua's text. `name` is what errors call it, behind `@`.
     pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
         let stack = self.stack();
         let loaded = is_text(code) && stack.load(code, name);
-        self.core().set_running(stack.0);
+        self.core().set_running(stack.state());
         let result = if loaded {
             Ok(Chunk(self.hosted(Stack::keep)))
         } else {
@@ -159,8 +166,8 @@ impl Vm {
     /// will be in this protocol.
     ///
     /// # Safety
-    /// The host must live, where it is, until the script is over; or until `set_host` named
-    /// another, while it pauses.
+    /// The host lives where it is, and nobody else uses it while the script runs, until the script
+    /// is over; or until `set_host` named another, while it pauses.
     pub unsafe fn start(
         &mut self,
         host: NonNull<dyn Host>,
@@ -212,7 +219,7 @@ impl Vm {
     /// Names another host for the script that pauses.
     ///
     /// # Safety
-    /// As for `start`.
+    /// This host lives as `start` asks of the other one.
     pub unsafe fn set_host(&mut self, host: NonNull<dyn Host>) {
         self.core().host.set(Some(host));
     }
@@ -230,7 +237,7 @@ impl Vm {
     pub fn abandon(&mut self) {
         if self.fiber.is_some() {
             self.core().host.set(None);
-            self.core().note_stop(self.stack().0, "abandoned");
+            self.core().note_stop(self.stack().state(), "abandoned");
             while self.resume() == Progress::Paused {}
             self.end(&mut Reply::new(&mut Vec::new(), Protocol::Resp2));
             self.stack().set_top(0);
@@ -245,8 +252,8 @@ impl Vm {
     ) -> Result<Vec<Registration>, Vec<u8>> {
         let stack = self.stack();
         *self.core().registered.borrow_mut() = Some(Vec::new());
-        // SAFETY: the script is over before `host` ends: it cannot pause while functions are
-        // registered.
+        // SAFETY: only the lifetime changes. The host is taken out again below, before this
+        // returns, and until then it is borrowed.
         self.begin(unsafe {
             std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host))
         });
@@ -277,7 +284,8 @@ impl Vm {
         });
         let core = self.core;
         self.fiber = Some(Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            // SAFETY: the core outlives the state, and so the fiber.
+            // SAFETY: the core is freed by `drop` alone, which ends the fiber first. There are only
+            // shared references to it.
             let core = unsafe { core.as_ref() };
             core.yielder.set(yielder);
             run(core, arguments, results)
@@ -301,7 +309,7 @@ impl Vm {
         core.hosted.set(1);
         let stopping = core.stopping.take();
         if stopping.is_some() {
-            core.set_running(stack.0);
+            core.set_running(stack.state());
         }
         let failure = core.failure.borrow_mut().take();
         let converted = core.reply.borrow_mut().take();
@@ -339,12 +347,11 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         self.abandon();
-        // SAFETY: nobody uses the state any more, and after it nobody the core.
-        unsafe {
-            lua::lua_close(self.stack().0);
-            self.core().budget.settle(0);
-            drop(Box::from_raw(self.core.as_ptr()));
-        }
+        // SAFETY: no script runs any more, and the state is not used afterwards.
+        unsafe { lua::lua_close(self.stack().state()) };
+        self.core().budget.settle(0);
+        // SAFETY: the core was a box, and with the state the last that used it is gone.
+        drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }
 
@@ -353,7 +360,7 @@ impl Drop for Vm {
 fn run(core: &Core, arguments: c_int, results: c_int) -> c_int {
     let stack = core.main();
     let mut status = stack.protected_call(arguments, results, 1);
-    core.set_running(stack.0);
+    core.set_running(stack.state());
     core.hosted.set(1);
     if status == lua::LUA_OK
         && results == 1
@@ -399,7 +406,7 @@ lua_function!(handle_error, describe_error);
 /// Notes what an error that nobody caught is answered with, while the place where it happened is
 /// still to be seen.
 fn describe_error(stack: Stack) -> Returned {
-    let core = core_of(stack.0);
+    let core = stack.core();
     let mut counted = false;
     let mut text = match stack.kind(1) {
         LUA_TTABLE => {
@@ -430,18 +437,24 @@ fn describe_error(stack: Stack) -> Returned {
 fn place(stack: Stack) -> Option<(String, c_int)> {
     let mut found = None;
     for level in 1..=2 {
-        // SAFETY: `record` is filled in before it is read.
-        unsafe {
-            let mut record: lua_Debug = std::mem::zeroed();
-            if lua::lua_getstack(stack.0, level, &raw mut record) == 0 {
-                break;
-            }
-            lua::lua_getinfo(stack.0, c"Sl".as_ptr(), &raw mut record);
-            let source = CStr::from_ptr(record.source).to_string_lossy().into_owned();
-            found = Some((source, record.currentline));
-            if CStr::from_ptr(record.what) != c"C" {
-                break;
-            }
+        let mut record = MaybeUninit::<lua_Debug>::zeroed();
+        // SAFETY: the state is live, and the record is one for Lua to write to.
+        if unsafe { lua::lua_getstack(stack.state(), level, record.as_mut_ptr()) } == 0 {
+            break;
+        }
+        // SAFETY: Lua has found the level, and fills in what the letters stand for. All zeros are a
+        // record, too: numbers, texts that may be null, and bytes.
+        let record = unsafe {
+            lua::lua_getinfo(stack.state(), c"Sl".as_ptr(), record.as_mut_ptr());
+            record.assume_init()
+        };
+        // SAFETY: `S` has filled in both texts. They live as long as the function that they are of,
+        // which is being called.
+        let (source, what) =
+            unsafe { (CStr::from_ptr(record.source), CStr::from_ptr(record.what)) };
+        found = Some((source.to_string_lossy().into_owned(), record.currentline));
+        if what != c"C" {
+            break;
         }
     }
     found
@@ -487,7 +500,7 @@ mod tests {
             stack.protected_call(1, 1, 0)
         };
         assert_eq!([calls(api::call), calls(api::pcall)], [lua::LUA_OK; 2]);
-        core.note_stop(stack.0, "Script killed.");
+        core.note_stop(stack.state(), "Script killed.");
         for function in [api::call as crate::state::raw::lua_CFunction, api::pcall] {
             assert_eq!(calls(function), lua::LUA_ERRRUN);
             assert_eq!(stack.bytes(-1), Some(&b"Script killed."[..]));
@@ -495,5 +508,33 @@ mod tests {
         stack.set_top(0);
         core.host.set(None);
         assert_eq!(host.0, 2, "two commands before it was to end, and none after");
+    }
+
+    /// Lua refuses that number of arguments by an error, so `resume` does not return. The coroutine
+    /// may be freed then, and what runs is looked at with the next large block.
+    #[test]
+    fn a_coroutine_that_was_not_resumed_does_not_run() {
+        const REFUSED: &str = "
+            local arguments = {}
+            for i = 1, 7999 do arguments[i] = i end
+            local coroutine_refused = coroutine.create(function() end)
+            local function resumes()
+                return coroutine.resume(coroutine_refused, 0, unpack(arguments))
+            end";
+        let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));
+        let (stack, core) = (vm.stack(), vm.core());
+        for catches in [
+            "return pcall(resumes)",
+            "return xpcall(resumes, function(text) return text end)",
+            "return coroutine.resume(coroutine.create(resumes))",
+        ] {
+            let code = format!("{REFUSED} {catches}");
+            assert!(stack.load(code.as_bytes(), c"=test"));
+            assert_eq!(stack.protected_call(0, 2, 0), lua::LUA_OK);
+            let text = stack.bytes(-1).unwrap_or_default();
+            assert!(text.ends_with(b"too many arguments to resume"), "{catches}");
+            assert_eq!(core.running(), stack.state(), "{catches}");
+            stack.set_top(0);
+        }
     }
 }

@@ -295,7 +295,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
     assert!(pauses > 10, "{pauses} pauses");
     assert_eq!(vm.finish(&mut Reply::new(&mut out, Protocol::Resp2)), Ended::Replied);
     assert_eq!(out, b":1000000\r\n");
-    // SAFETY: as above.
+    // SAFETY: the host lives until the script was abandoned.
     let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
     assert_eq!(progress, Progress::Paused);
     vm.abandon();

@@ -57,7 +57,7 @@ impl RawLock {
         self.try_lock() || self.lock_contended()
     }
 
-    /// Only who holds the lock may call it.
+    /// Only the thread that holds the lock may call it.
     #[inline(always)]
     pub fn unlock(&self) {
         if self.state.word().swap(FREE, Ordering::Release) == CONTENDED {
@@ -110,16 +110,22 @@ impl RawLock {
     }
 
     /// Holds a lock again that the caller reserved; waits for visitors.
+    ///
+    /// # Panics
+    /// When it is not reserved: somebody else may hold it then.
     #[cold]
     pub fn take_back(&self) {
-        self.enter_reserved(HELD);
+        assert!(self.enter_reserved(HELD), "a lock is taken back that is not reserved");
     }
 
     /// Holds a lock that the caller reserved, while it stays reserved for all other threads. The
     /// caller ends this with `reserve`.
+    ///
+    /// # Panics
+    /// When it is not reserved.
     #[cold]
     pub fn enter(&self) {
-        self.enter_reserved(VISITED);
+        assert!(self.enter_reserved(VISITED), "a lock is entered that is not reserved");
     }
 
     /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this
@@ -147,6 +153,11 @@ impl RawLock {
                 }
             }
         }
+    }
+
+    /// Whether a thread holds it at this moment.
+    pub fn is_held(&self) -> bool {
+        !matches!(self.state.word().load(Ordering::Acquire), FREE | RESERVED)
     }
 
     /// Makes a reserved lock what is said; `false`: it is not reserved any more.

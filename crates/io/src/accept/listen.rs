@@ -208,11 +208,11 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     };
     let terminated = CString::new(name).map_err(|_| failure("Invalid argument"))?;
     let mut buffer = vec![0 as libc::c_char; GROUP_BYTES_MAX];
-    // SAFETY: all zeros are a valid `group`: null pointers and the number 0.
+    // SAFETY: all zeros are a `group`: its pointers may be null, and the number 0 is one.
     let mut group: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name ends in a NUL; the others are memory of ours that lives through the call,
-    // the buffer with its own length.
+    // SAFETY: the name ends in a NUL. The function writes a group, a pointer, and into the buffer
+    // at most as many bytes as it has; all three are ours and live through the call.
     let error = unsafe {
         libc::getgrnam_r(
             terminated.as_ptr(),

@@ -78,7 +78,7 @@ impl Driver for AnyDriver {
     }
 
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the socket stays open as long as the trait asks, whichever driver this is.
         either!(self, driver => unsafe { driver.add(token, socket) })
     }
 
@@ -104,7 +104,7 @@ impl Driver for AnyDriver {
 
     #[inline]
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the bytes stay as long as the trait asks, whichever driver this is.
         either!(self, driver => unsafe { driver.send(token, socket, bytes, len) });
     }
 
@@ -115,7 +115,7 @@ impl Driver for AnyDriver {
         socket: BorrowedFd<'_>,
         parts: &[IoSlice<'_>],
     ) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the parts' bytes stay as long as the trait asks, whichever driver this is.
         either!(self, driver => unsafe { driver.send_vectored(token, socket, parts) });
     }
 

@@ -109,7 +109,8 @@ impl Epoll {
     ) -> usize {
         use epoll::EventFlags;
         let Some(entry) = self.slots.find(token) else { return 0 };
-        // SAFETY: `add` demands that the socket stays open until `remove`, which empties the entry.
+        // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both empty
+        // the entry.
         let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if entry.state.writable && (broken || flags.contains(EventFlags::OUT)) {
@@ -144,8 +145,9 @@ impl Epoll {
         events: &mut Vec<Event>,
     ) -> usize {
         let room = self.arena.at(used, READ_LEN_MAX);
-        // SAFETY: within the arena, initialised (fresh pages are zero), and no other slice of this
-        // turn reaches beyond `used`; those of the last turn ended with this `wait`.
+        // SAFETY: `at` has checked that all these bytes lie in the arena, and all of them are
+        // initialised (*mapped*). Slices of earlier turns ended with this `wait`, and what this
+        // turn has handed out lies before `used`.
         let slice = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), READ_LEN_MAX) };
         match recv(socket, slice, RecvFlags::DONTWAIT) {
             Ok((0, _)) => {
@@ -258,7 +260,7 @@ impl Driver for Epoll {
     }
 
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the caller's bytes are in place at least until this call returns.
+        // SAFETY: the caller keeps these bytes in place beyond this call.
         let slice = unsafe { std::slice::from_raw_parts(bytes, len) };
         let result = send(socket, slice, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         self.note_sent(token, len, result);
@@ -297,7 +299,9 @@ impl Driver for Epoll {
     fn rest(&mut self) {
         if self.arena_used >= REST_MIN {
             self.arena_used = 0;
-            self.arena.release(0, ARENA_LEN);
+            // SAFETY: `rest` is called when no slice of received bytes is in use, and the kernel
+            // writes into the arena only within `read`.
+            unsafe { self.arena.release(0, ARENA_LEN) };
         }
     }
 }

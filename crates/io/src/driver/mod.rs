@@ -107,14 +107,20 @@ impl Bytes {
         self.start.as_ptr()
     }
 
+    /// Bytes of a vector, which the driver keeps as it is until the next `wait`. It may move.
+    pub(super) fn lent(bytes: &mut Vec<u8>) -> Self {
+        Self::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len())
+    }
+
     /// The bytes, for a lifetime of the caller's choosing.
     ///
     /// # Safety
-    /// The driver that gave them must live, and its `wait` must not be called, as long as the slice
-    /// is used; nor may a slice of `as_mut_slice` be in use at the same time.
+    /// As long as the slice is used, the driver that gave them lives, and neither its `wait` nor
+    /// its `rest` is called; nor is a slice of `as_mut_slice` used at the same time.
     #[inline]
     pub unsafe fn as_slice<'a>(&self) -> &'a [u8] {
-        // SAFETY: the driver initialised `len` bytes at `start`; the caller vouches for the time.
+        // SAFETY: drivers make `Bytes` of `len` initialised bytes at `start`, and leave them alone
+        // until they wait, rest or go, which the caller rules out, as it does a slice for changing.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -124,8 +130,8 @@ impl Bytes {
     /// As for `as_slice`, and no other slice of these bytes may be in use.
     #[inline]
     pub unsafe fn as_mut_slice<'a>(&mut self) -> &'a mut [u8] {
-        // SAFETY: as above; the memory is the driver's own and writable, and the caller has the
-        // only slice.
+        // SAFETY: as in `as_slice`. Drivers make `Bytes` of memory that may be written, and of
+        // other bytes for each event, so the caller's is the only slice.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -162,8 +168,8 @@ pub trait Driver {
     /// it.
     ///
     /// # Safety
-    /// The socket must stay open until `remove` was called for the token (the driver keeps its
-    /// number).
+    /// The driver keeps the socket's number and uses it: the socket stays open until `remove` was
+    /// called for the token, `Detached` was told of it, or the driver was dropped.
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()>;
 
     /// Stops everything of the token: no later batch holds an event of it. The caller then closes
@@ -195,7 +201,8 @@ pub trait Driver {
     /// must act on a whole send (close after the last reply) calls `wait` with a zero timeout.
     ///
     /// # Safety
-    /// The bytes must stay in place, unchanged, until the next `wait` has returned.
+    /// From `bytes` on lie `len` initialised bytes. They stay in place, unchanged, until the next
+    /// `wait` has returned without an error, or the driver was dropped.
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize);
 
     /// Sends several parts as one, at most `PARTS_MAX` of them. The list itself is copied.
@@ -211,7 +218,8 @@ pub trait Driver {
     /// zero: no sleep), and replaces `events` by the new batch. May return early with none.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
-    /// Gives memory back in which much was received. To be called when the last batch was empty.
+    /// Gives memory back in which much was received, so no slice of received bytes may be in use.
+    /// To be called when the last batch was empty.
     fn rest(&mut self);
 }
 

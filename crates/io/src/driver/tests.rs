@@ -307,7 +307,7 @@ fn tells_a_short_send(driver: impl Driver) {
             unsafe { bench.driver.send(token, socket.as_fd(), rest.as_ptr(), rest.len()) };
         } else {
             let parts: Vec<_> = rest.chunks(1000).map(IoSlice::new).collect();
-            // SAFETY: as above.
+            // SAFETY: what the parts show is in `block`, which outlives the loop.
             unsafe { bench.driver.send_vectored(token, socket.as_fd(), &parts) };
         }
         let taken = bench.result_of_send();

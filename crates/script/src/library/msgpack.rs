@@ -1,12 +1,12 @@
 //! `cmsgpack`: values to MessagePack and back (msgpack.org's specification), with the ways of
 //! lua-cmsgpack 0.4.
 
+use crate::state::Core;
 use crate::state::budget::Output;
 use crate::state::raw::{
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_CFunction, lua_function,
 };
-use crate::state::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
@@ -47,7 +47,7 @@ fn pack(stack: Stack) -> Returned {
     if !stack.reserve(STACK_ROOM) {
         return Err(stack.bad_argument(0, "pack", "Too many arguments for MessagePack pack."));
     }
-    let mut out = Output::new(stack, core_of(stack.0));
+    let mut out = Output::new(stack, stack.core());
     for at in 1..=count {
         stack.copy(at);
         append(stack, 0, &mut out)?;
@@ -222,7 +222,7 @@ fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
         let text = format!("Start offset {at} greater than input length {}.", data.len());
         return Err(stack.fail(&text));
     }
-    let mut reader = Reader { stack, core: core_of(stack.0), data, at };
+    let mut reader = Reader { stack, core: stack.core(), data, at };
     let mut count = 0;
     if most.is_some() {
         // Room for the position.

@@ -1,11 +1,11 @@
 //! `struct`: values to bytes in C's layouts and back, by format strings (Roberto Ierusalimschy's
 //! library).
 
+use crate::state::Core;
 use crate::state::budget::Output;
 use crate::state::raw::{
     LUA_TNIL, LUA_TNUMBER, Raise, Returned, Stack, lua_CFunction, lua_function,
 };
-use crate::state::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
@@ -64,7 +64,7 @@ impl<'a> Format<'a> {
     /// The format is the function's first argument.
     fn new(stack: Stack, function: &'static str) -> Result<Self, Raise> {
         let rest = stack.check_bytes(1, function)?;
-        let (core, is_little) = (core_of(stack.0), cfg!(target_endian = "little"));
+        let (core, is_little) = (stack.core(), cfg!(target_endian = "little"));
         Ok(Self { stack, core, function, rest, is_little, align_max: 1 })
     }
 
@@ -162,7 +162,7 @@ impl<'a> Format<'a> {
 
 fn pack(stack: Stack) -> Returned {
     let mut format = Format::new(stack, "pack")?;
-    let mut output = Output::new(stack, core_of(stack.0));
+    let mut output = Output::new(stack, stack.core());
     let mut argument = 1;
     while let Some((item, _)) = format.next()? {
         // A number and what aligns it.

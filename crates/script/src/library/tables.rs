@@ -1,17 +1,17 @@
 //! Those functions on tables that Lua's own library works through in one go, and takes their bounds
 //! on trust. These charge for each element, and their bounds are checked.
 //!
-//! As in `pattern`, errors are raised by jumping, over frames that own nothing.
+//! Those that call other functions, or make a table grow, raise errors by jumping (see `frame`).
 
 use std::ffi::c_int;
 
 use mlua_sys as lua;
 
 use crate::state::budget::Output;
-use crate::state::core_of;
+use crate::state::frame::{Frame, raising_function};
 use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
-    lua_CFunction, lua_State, lua_function,
+    lua_CFunction, lua_function,
 };
 use crate::walls::check_change;
 
@@ -34,6 +34,13 @@ pub(crate) fn replace(stack: Stack, table: c_int) {
 lua_function!(concat, join);
 lua_function!(maxn, largest_key);
 lua_function!(unpack, push_elements);
+raising_function!(insert, insert_value);
+raising_function!(remove, remove_value);
+raising_function!(sort, sort_table);
+raising_function!(less, compare);
+raising_function!(ordered, compare_by_function);
+raising_function!(foreach, call_for_each);
+raising_function!(foreachi, call_for_each_element);
 
 /// The first argument, which must be a table: its length.
 fn check_table(stack: Stack, function: &str) -> Result<i64, Raise> {
@@ -53,79 +60,51 @@ fn index(stack: Stack, at: c_int, function: &str, default: i64) -> Result<i64, R
 }
 
 /// `insert(t, [at,] value)`
-unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
-    unsafe {
-        let (at, end) = within(state, |stack| {
-            check_change(stack)?;
-            let end = check_table(stack, "insert")? + 1;
-            match stack.top() {
-                2 => Ok((end, end)),
-                3 => match index(stack, 2, "insert", end)? {
-                    at if at < POSITION_MIN => {
-                        Err(stack.bad_argument(2, "insert", "position out of bounds"))
-                    }
-                    at => Ok((at, end)),
-                },
-                _ => Err(stack.fail("wrong number of arguments to 'insert'")),
-            }
-        });
-        core.charge_or_raise(stack, 1);
-        for moved in (at + 1..=end).rev() {
-            core.charge_or_raise(stack, 1);
-            stack.raw_get_at(1, (moved - 1) as i32);
-            stack.raw_set_at(1, moved as i32);
+fn insert_value(frame: Frame) -> c_int {
+    let (at, end) = frame.within(|stack| {
+        check_change(stack)?;
+        let end = check_table(stack, "insert")? + 1;
+        match stack.top() {
+            2 => Ok((end, end)),
+            3 => match index(stack, 2, "insert", end)? {
+                at if at < POSITION_MIN => {
+                    Err(stack.bad_argument(2, "insert", "position out of bounds"))
+                }
+                at => Ok((at, end)),
+            },
+            _ => Err(stack.fail("wrong number of arguments to 'insert'")),
         }
-        stack.raw_set_at(1, at as i32);
-        0
+    });
+    frame.charge(1);
+    for moved in (at + 1..=end).rev() {
+        frame.charge(1);
+        frame.raw_get_at(1, (moved - 1) as i32);
+        frame.raw_set_at(1, moved as i32);
     }
+    frame.raw_set_at(1, at as i32);
+    0
 }
 
 /// `remove(t [, at])`
-unsafe extern "C-unwind" fn remove(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: as above.
-    unsafe {
-        let (at, end) = within(state, |stack| {
-            check_change(stack)?;
-            let end = check_table(stack, "remove")?;
-            Ok((index(stack, 2, "remove", end)?, end))
-        });
-        core.charge_or_raise(stack, 1);
-        if !(1..=end).contains(&at) {
-            return 0;
-        }
-        stack.raw_get_at(1, at as i32);
-        for moved in at..end {
-            core.charge_or_raise(stack, 1);
-            stack.raw_get_at(1, (moved + 1) as i32);
-            stack.raw_set_at(1, moved as i32);
-        }
-        stack.push_nil();
-        stack.raw_set_at(1, end as i32);
-        1
+fn remove_value(frame: Frame) -> c_int {
+    let (at, end) = frame.within(|stack| {
+        check_change(stack)?;
+        let end = check_table(stack, "remove")?;
+        Ok((index(stack, 2, "remove", end)?, end))
+    });
+    frame.charge(1);
+    if !(1..=end).contains(&at) {
+        return 0;
     }
-}
-
-/// What a part of a function comes to in which memory must not be short; its error is raised.
-///
-/// # Safety
-/// To be called by a function that Lua called, in which nothing has a destructor.
-#[inline(always)]
-unsafe fn within<T: Copy>(
-    state: *mut lua_State,
-    part: impl FnOnce(Stack) -> Result<T, Raise>,
-) -> T {
-    let hosted = &core_of(state).hosted;
-    hosted.set(hosted.get() + 1);
-    let outcome = part(Stack(state));
-    hosted.set(hosted.get() - 1);
-    match outcome {
-        Ok(value) => value,
-        // SAFETY: the caller's promise.
-        Err(Raise) => unsafe { lua::lua_error(state) },
+    frame.raw_get_at(1, at as i32);
+    for moved in at..end {
+        frame.charge(1);
+        frame.raw_get_at(1, (moved + 1) as i32);
+        frame.raw_set_at(1, moved as i32);
     }
+    frame.push_nil();
+    frame.raw_set_at(1, end as i32);
+    1
 }
 
 /// `concat(t [, separator [, first [, last]]])`
@@ -135,7 +114,7 @@ fn join(stack: Stack) -> Returned {
     let end = check_table(stack, "concat")?;
     let first = index(stack, 3, "concat", 1)?;
     let last = index(stack, 4, "concat", end)?;
-    let mut output = Output::new(stack, core_of(stack.0));
+    let mut output = Output::new(stack, stack.core());
     for at in first..=last {
         stack.raw_get_at(1, at as i32);
         if !matches!(stack.kind(-1), LUA_TSTRING | LUA_TNUMBER) {
@@ -156,7 +135,7 @@ fn join(stack: Stack) -> Returned {
 /// `maxn(t)`
 fn largest_key(stack: Stack) -> Returned {
     check_table(stack, "maxn")?;
-    let core = core_of(stack.0);
+    let core = stack.core();
     core.charge_table(stack)?;
     let mut largest = 0.0f64;
     stack.push_nil();
@@ -182,7 +161,7 @@ fn push_elements(stack: Stack) -> Returned {
     }
     let count = i32::try_from(last - first + 1).ok().filter(|count| stack.reserve(*count));
     let Some(count) = count else { return Err(stack.fail("too many results to unpack")) };
-    core_of(stack.0).charge(stack, count as usize)?;
+    stack.core().charge(stack, count as usize)?;
     for at in first..=last {
         stack.raw_get_at(1, at as i32);
     }
@@ -190,103 +169,79 @@ fn push_elements(stack: Stack) -> Returned {
 }
 
 /// `foreach(t, f)`
-unsafe extern "C-unwind" fn foreach(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
-    unsafe {
-        lua::luaL_checktype(state, 1, LUA_TTABLE);
-        lua::luaL_checktype(state, 2, LUA_TFUNCTION);
-        stack.push_nil();
-        while stack.next(1) {
-            core_of(state).charge_or_raise(stack, CALL_STEPS);
-            stack.copy(2);
-            stack.copy(-3);
-            stack.copy(-3);
-            lua::lua_call(state, 2, 1);
-            if stack.kind(-1) != LUA_TNIL {
-                return 1;
-            }
-            stack.pop(2);
+fn call_for_each(frame: Frame) -> c_int {
+    frame.insist_on_kind(1, LUA_TTABLE);
+    frame.insist_on_kind(2, LUA_TFUNCTION);
+    frame.push_nil();
+    while frame.next(1) {
+        frame.charge(CALL_STEPS);
+        frame.copy(2);
+        frame.copy(-3);
+        frame.copy(-3);
+        frame.call(2, 1);
+        if frame.kind(-1) != LUA_TNIL {
+            return 1;
         }
-        0
+        frame.pop(2);
     }
+    0
 }
 
 /// `foreachi(t, f)`
-unsafe extern "C-unwind" fn foreachi(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as above.
-    unsafe {
-        lua::luaL_checktype(state, 1, LUA_TTABLE);
-        lua::luaL_checktype(state, 2, LUA_TFUNCTION);
-        for at in 1..=stack.len(1) as i32 {
-            core_of(state).charge_or_raise(stack, CALL_STEPS);
-            stack.copy(2);
-            stack.push_number(f64::from(at));
-            stack.raw_get_at(1, at);
-            lua::lua_call(state, 2, 1);
-            if stack.kind(-1) != LUA_TNIL {
-                return 1;
-            }
-            stack.pop(1);
+fn call_for_each_element(frame: Frame) -> c_int {
+    frame.insist_on_kind(1, LUA_TTABLE);
+    frame.insist_on_kind(2, LUA_TFUNCTION);
+    for at in 1..=frame.len(1) as i32 {
+        frame.charge(CALL_STEPS);
+        frame.copy(2);
+        frame.push_number(f64::from(at));
+        frame.raw_get_at(1, at);
+        frame.call(2, 1);
+        if frame.kind(-1) != LUA_TNIL {
+            return 1;
         }
-        0
+        frame.pop(1);
     }
+    0
 }
 
 /// `sort(t [, compare])`. Lua's own does it, as the order of equal elements is seen; but it
 /// compares without a look at anything else, and for some orders of elements that is quadratic. So
 /// large tables are compared by a function that looks, and so are large elements; and so is what a
 /// function of the library compares.
-unsafe extern "C-unwind" fn sort(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
-    // SAFETY: as above.
-    unsafe {
-        if let Err(Raise) = check_change(stack) {
-            lua::lua_error(state);
-        }
-        lua::luaL_checktype(state, 1, LUA_TTABLE);
-        let has_order = stack.has(2) && stack.kind(2) != LUA_TNIL;
-        if has_order {
-            lua::luaL_checktype(state, 2, LUA_TFUNCTION);
-            if stack.c_function(2).is_some() {
-                stack.set_top(2);
-                stack.push_closure(ordered, 1);
-            }
-        } else if stack.len(1) > SORTED_BLINDLY_MAX || core.has_large() {
-            stack.set_top(1);
-            stack.push_function(less);
-        }
-        match core.base.get() {
-            Some(base) => (base.sort)(state),
-            None => 0,
-        }
+fn sort_table(frame: Frame) -> c_int {
+    if let Err(raise) = check_change(*frame) {
+        frame.raise(raise);
     }
+    frame.insist_on_kind(1, LUA_TTABLE);
+    if frame.has(2) && frame.kind(2) != LUA_TNIL {
+        frame.insist_on_kind(2, LUA_TFUNCTION);
+        if frame.c_function(2).is_some() {
+            frame.set_top(2);
+            frame.push_closure(ordered, 1);
+        }
+    } else if frame.len(1) > SORTED_BLINDLY_MAX || frame.core().has_large() {
+        frame.set_top(1);
+        frame.push_function(less);
+    }
+    frame.original(|base| base.sort)
 }
 
 /// `<`
-unsafe extern "C-unwind" fn less(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as above.
-    unsafe {
-        core_of(state).charge_comparison(stack);
-        stack.push_bool(lua::lua_lessthan(state, 1, 2) != 0);
-        1
-    }
+fn compare(frame: Frame) -> c_int {
+    frame.charge_comparison();
+    frame.push_bool(frame.is_less(1, 2));
+    1
 }
 
 /// What the function says that is the upvalue.
-unsafe extern "C-unwind" fn ordered(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: as above.
-    unsafe {
-        core_of(state).charge_comparison(stack);
-        stack.set_top(2);
-        stack.copy(lua::lua_upvalueindex(1));
-        stack.insert(1);
-        lua::lua_call(state, 2, 1);
-        1
-    }
+fn compare_by_function(frame: Frame) -> c_int {
+    frame.charge_comparison();
+    frame.set_top(2);
+    frame.copy(lua::lua_upvalueindex(1));
+    frame.insert(1);
+    frame.call(2, 1);
+    1
 }
 
 /// Where a value may be inserted: all from there on is moved, whether it is there or not.

@@ -2,6 +2,9 @@
 //!
 //! A script makes a dozen small values and drops them again: a list here costs a few instructions,
 //! where the process's allocator takes some fifty.
+//!
+//! What the unsafe code here rests on is called *free*: a block in a list was made with the layout
+//! of that list's sizes, belongs to nobody else, and begins with the pointer to the next one.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -34,51 +37,89 @@ impl Blocks {
         &self.0[(size - 1) / STEP]
     }
 
-    /// A block of a size from 1 to `SMALL_MAX`; null if there is no memory.
+    /// A block of a size that is not zero; null if there is no memory.
     #[inline]
-    pub(crate) fn take(&self, size: usize) -> *mut u8 {
-        let list = self.list(size);
-        let Some(block) = list.first.get() else {
-            // SAFETY: the size is not zero.
-            return unsafe { std::alloc::alloc(layout(size)) };
-        };
-        // SAFETY: a block in the list is nobody else's, and holds what `put` wrote there.
-        let next = unsafe { block.read() };
-        list.first.set(next.map(|next| next.0));
-        list.count.set(list.count.get() - 1);
-        block.as_ptr().cast()
+    pub(crate) fn allocate(&self, size: usize) -> *mut u8 {
+        assert!(size > 0, "a block of nothing");
+        if size <= SMALL_MAX
+            && let Some(block) = self.list(size).pop()
+        {
+            return block.as_ptr().cast();
+        }
+        // SAFETY: the size is not zero.
+        unsafe { std::alloc::alloc(layout(size)) }
     }
 
     /// Keeps a block for the next of its size, or frees it.
     ///
     /// # Safety
-    /// It has this size, from 1 to `SMALL_MAX`, has the layout that `layout` names, and nobody uses
-    /// it any more.
+    /// The block came from `allocate` or `resize`, last with this size, and nobody uses it any
+    /// more.
     #[inline]
-    pub(crate) unsafe fn put(&self, block: *mut u8, size: usize) {
-        let list = self.list(size);
-        let free = Free::new(block.cast());
-        if let Some(free) = free.filter(|_| list.count.get() < KEPT_MAX) {
-            // SAFETY: the block is the caller's, is aligned for a pointer, and has room for one.
-            unsafe { free.write(list.first.get().map(Next)) };
-            list.first.set(Some(free));
-            list.count.set(list.count.get() + 1);
+    pub(crate) unsafe fn free(&self, block: *mut u8, size: usize) {
+        if size <= SMALL_MAX
+            && let Some(free) = Free::new(block.cast())
+            && self.list(size).count.get() < KEPT_MAX
+        {
+            // SAFETY: the caller's block has the size of this list, and is nobody else's.
+            unsafe { self.list(size).push(free) };
         } else {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's block was made with the layout of this size.
             unsafe { std::alloc::dealloc(block, layout(size)) };
         }
     }
 }
 
+impl List {
+    /// Takes a block out.
+    #[inline]
+    fn pop(&self) -> Option<Free> {
+        let block = self.first.get()?;
+        // SAFETY: *free*: a block in the list is nobody else's, and `push` wrote there.
+        let next = unsafe { block.read() };
+        self.first.set(next.map(|next| next.0));
+        self.count.set(self.count.get() - 1);
+        Some(block)
+    }
+
+    /// Puts a block in.
+    ///
+    /// # Safety
+    /// The block has the size that this list is for, and from now on is the list's.
+    #[inline]
+    unsafe fn push(&self, block: Free) {
+        // SAFETY: the block is the list's, is aligned to 8, and has room for a pointer: none has
+        // less than `STEP` bytes.
+        unsafe { block.write(self.first.get().map(Next)) };
+        self.first.set(Some(block));
+        self.count.set(self.count.get() + 1);
+    }
+}
+
+/// Changes the size of a block, neither of which is zero; null if there is no memory.
+///
+/// # Safety
+/// The block came from `Blocks::allocate` or from here, last with the size `old`, and is not used
+/// afterwards; the result takes its place.
+#[inline]
+pub(crate) unsafe fn resize(block: *mut u8, old: usize, new: usize) -> *mut u8 {
+    assert!(new > 0, "a block of nothing");
+    if old.max(new) <= SMALL_MAX && is_same_block(old, new) {
+        return block;
+    }
+    // SAFETY: the caller's block was made with the layout of its old size; `layout` has checked the
+    // new one, which is not zero.
+    unsafe { std::alloc::realloc(block, layout(old), layout(new).size()) }
+}
+
 impl Drop for Blocks {
     fn drop(&mut self) {
         for (at, list) in self.0.iter().enumerate() {
-            while let Some(block) = list.first.get() {
-                // SAFETY: as in `take`; the block was made with the layout of its list.
-                unsafe {
-                    list.first.set(block.read().map(|next| next.0));
-                    std::alloc::dealloc(block.as_ptr().cast(), layout((at + 1) * STEP));
-                }
+            let layout = layout((at + 1) * STEP);
+            while let Some(block) = list.pop() {
+                // SAFETY: the block is ours since it was taken out, and was made with the layout
+                // that all of its list have.
+                unsafe { std::alloc::dealloc(block.as_ptr().cast(), layout) };
             }
         }
     }
@@ -109,32 +150,32 @@ mod tests {
     fn blocks_come_back_in_their_size() {
         let blocks = Blocks::default();
         for size in 1..=SMALL_MAX {
-            let block = blocks.take(size);
+            let block = blocks.allocate(size);
             // SAFETY: it has at least this size, and is put back once.
             unsafe {
                 block.write_bytes(0xAA, size);
-                blocks.put(block, size);
+                blocks.free(block, size);
             }
-            let again = blocks.take(size.next_multiple_of(STEP));
+            let again = blocks.allocate(size.next_multiple_of(STEP));
             assert_eq!(again, block);
-            // SAFETY: as above.
-            unsafe { blocks.put(again, size) };
+            // SAFETY: it came with a size of the same list, and is put back once.
+            unsafe { blocks.free(again, size) };
         }
     }
 
     #[test]
     fn few_blocks_are_kept() {
         let blocks = Blocks::default();
-        let taken: Vec<*mut u8> = (0..2 * KEPT_MAX).map(|_| blocks.take(32)).collect();
+        let taken: Vec<*mut u8> = (0..2 * KEPT_MAX).map(|_| blocks.allocate(32)).collect();
         for &block in &taken {
             // SAFETY: each was taken with this size.
-            unsafe { blocks.put(block, 32) };
+            unsafe { blocks.free(block, 32) };
         }
         assert_eq!(blocks.list(32).count.get(), KEPT_MAX);
         let last_kept = taken[KEPT_MAX as usize - 1];
-        assert_eq!(blocks.take(17), last_kept, "the last that was kept comes first");
-        // SAFETY: as above.
-        unsafe { blocks.put(last_kept, 17) };
+        assert_eq!(blocks.allocate(17), last_kept, "the last that was kept comes first");
+        // SAFETY: it was taken with this size.
+        unsafe { blocks.free(last_kept, 17) };
     }
 
     #[test]

@@ -187,30 +187,14 @@ impl Core {
         if self.look(stack) { Ok(()) } else { Err(self.stop(stack, "")) }
     }
 
-    /// As `charge`, for functions that raise errors themselves.
-    ///
-    /// # Safety
-    /// To be called by a function that Lua called, in which nothing has a destructor.
-    #[inline(always)]
-    pub(crate) unsafe fn charge_or_raise(&self, stack: Stack, steps: usize) {
-        if let Err(Raise) = self.charge(stack, steps) {
-            // SAFETY: the caller's promise.
-            unsafe { lua::lua_error(stack.0) };
-        }
-    }
-
     /// Whether the state has values that are large.
     pub(crate) fn has_large(&self) -> bool {
         self.budget.largest.get() > 0
     }
 
-    /// Charges for two values that are compared.
-    ///
-    /// # Safety
-    /// As for `charge_or_raise`.
-    pub(crate) unsafe fn charge_comparison(&self, stack: Stack) {
-        // SAFETY: the caller's promise.
-        unsafe { self.charge_or_raise(stack, 4 + self.budget.largest.get() / STEP_BYTES) };
+    /// What comparing two values is charged with.
+    pub(crate) fn comparison_steps(&self) -> usize {
+        4 + self.budget.largest.get() / STEP_BYTES
     }
 
     /// Charges for a block that Lua allocates, changes or frees. `false`: it must not get it.
@@ -237,8 +221,9 @@ impl Core {
     /// Has the hook come as often as the size of values asks for.
     pub(crate) fn set_interval(&self, state: *mut lua_State) {
         let interval = self.budget.interval();
-        // SAFETY: the state is alive. To set the hook begins to count anew, so that it is not done
-        // for nothing.
+        // SAFETY: callers give a state that is alive, or none: the one that runs (see
+        // `Core::caught`). To set the hook begins to count anew, so that it is not done for
+        // nothing.
         unsafe {
             if !state.is_null() && lua::lua_gethookcount(state) != interval {
                 lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT, interval);

@@ -28,8 +28,8 @@ pub struct Chains {
 /// Chooses the key of all states of this process, which also decides the order that `pairs` goes
 /// in. Without it that is random; when there has been a state this changes nothing.
 pub fn choose_hash_key(key: HashKey) {
-    // SAFETY: nothing reads it before a state is made, which waits for this; and it is written
-    // once.
+    // SAFETY: this runs once. Lua reads the key only in states, and each is made after
+    // `ensure_key`, which waits until this is done.
     CHOSEN.call_once(|| unsafe { bobbin_lua_key = key });
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn ensure_key() {
 /// The longest chains of a state.
 ///
 /// # Safety
-/// The state must be alive, and not be used meanwhile.
+/// The state is alive, and nobody uses it meanwhile.
 pub(crate) unsafe fn chains(state: *mut lua_State) -> Chains {
-    // SAFETY: the caller's promise.
+    // SAFETY: the function only reads the state, which by the caller is alive and does not change.
     unsafe { bobbin_lua_chains(state) }
 }

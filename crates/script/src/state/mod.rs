@@ -12,8 +12,9 @@ use mlua_sys as lua;
 
 use crate::host::{Host, Verdict};
 use crate::shebang::ScriptFlags;
-use blocks::{Blocks, SMALL_MAX, is_same_block, layout};
+use blocks::{Blocks, layout};
 use budget::{Budget, CHARGED_BYTES};
+use frame::Frame;
 use json::JsonOptions;
 use pool::MemoryPool;
 use raw::{
@@ -22,6 +23,7 @@ use raw::{
 
 mod blocks;
 pub(crate) mod budget;
+pub(crate) mod frame;
 pub(crate) mod hash;
 pub(crate) mod json;
 pub(crate) mod pool;
@@ -171,8 +173,9 @@ impl Core {
     /// The host of the running script.
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn host(&self) -> Option<&mut dyn Host> {
-        // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before
-        // Lua goes on.
+        // SAFETY: `Vm::start` and `set_host` ask that the host lives where it is while it is set
+        // here. The reference is the only one: each caller uses it for one call of the host, which
+        // does not come back to Lua, and only then goes on with Lua.
         self.host.get().map(|mut host| unsafe { host.as_mut() })
     }
 
@@ -184,7 +187,7 @@ impl Core {
     /// Has the script end with an error of this text (empty: nobody is told): from now on each of
     /// its lines raises it.
     pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
-        let text = self.note_stop(stack.0, text);
+        let text = self.note_stop(stack.state(), text);
         stack.push_bytes(text.as_bytes());
         Raise
     }
@@ -194,18 +197,28 @@ impl Core {
     pub(crate) fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
         let text = self.stopping.get().unwrap_or(text);
         self.stopping.set(Some(text));
-        // SAFETY: the states are alive. A coroutine has a hook of its own.
-        unsafe {
-            for state in [state, self.running(), self.state.get()] {
-                lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1);
-            }
+        // A coroutine has a hook of its own.
+        for state in [state, self.running(), self.state.get()] {
+            // SAFETY: these states are alive: the caller's, the one that runs (see `caught`), and
+            // our `Vm`'s. The hook is one for such states.
+            unsafe { lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1) };
         }
         text
     }
 
     /// The state that is no coroutine.
     pub(crate) fn main(&self) -> Stack {
-        Stack(self.state.get())
+        // SAFETY: the state is one of our `Vm`, which closes it before the core goes. Whoever has
+        // the core is that `Vm`, or a function that it called.
+        unsafe { Stack::of(self.state.get()) }
+    }
+
+    /// To be called where errors end, with the state or coroutine that goes on. An error jumps over
+    /// what was to be done after it: functions of ours do not work any more, and what was resumed
+    /// may be freed soon.
+    pub(crate) fn caught(&self, state: *mut lua_State) {
+        self.hosted.set(0);
+        self.set_running(state);
     }
 
     /// Collects what the script left, if that is much: it must not keep the next from running.
@@ -224,8 +237,8 @@ impl Core {
     pub(crate) fn collect(&self, stack: Stack) -> Result<(), ()> {
         // One that was begun may have passed what is garbage since.
         for _ in 0..2 {
-            // SAFETY: of a live state; nothing has a finalizer.
-            while unsafe { lua::lua_gc(stack.0, lua::LUA_GCSTEP, COLLECTED_KIB) } == 0 {
+            // SAFETY: the state is live. No finalizer runs in between: scripts can have none.
+            while unsafe { lua::lua_gc(stack.state(), lua::LUA_GCSTEP, COLLECTED_KIB) } == 0 {
                 if !self.look(stack) {
                     return Err(());
                 }
@@ -247,29 +260,18 @@ impl Core {
                 !self.is_stopping()
             }
             Verdict::Stop(text) => {
-                self.note_stop(stack.0, text);
+                self.note_stop(stack.state(), text);
                 false
             }
         }
-    }
-
-    /// Ends the script that is to end.
-    ///
-    /// # Safety
-    /// To be called by a function that Lua called, in which nothing has a destructor.
-    pub(crate) unsafe fn raise_stop(&self, stack: Stack) -> ! {
-        self.hosted.set(1);
-        let Raise = self.stop(stack, "");
-        self.hosted.set(0);
-        // SAFETY: the caller's promise.
-        unsafe { lua::lua_error(stack.0) }
     }
 
     /// Pauses the script that calls this.
     fn pause(&self) {
         let yielder = self.yielder.get();
         if !yielder.is_null() {
-            // SAFETY: it is the one of the fiber that runs, which lives as long as that does.
+            // SAFETY: the fiber that runs this put it there when it began (`Vm::enter`), and takes
+            // it out when it ends. It lies on the fiber's own stack, so it lives until then.
             unsafe { (*yielder).suspend(()) };
         }
     }
@@ -317,18 +319,6 @@ impl Core {
     }
 }
 
-/// The core of a state, or of a coroutine of it.
-#[inline(always)]
-pub(crate) fn core_of<'a>(state: *mut lua_State) -> &'a Core {
-    let mut core = std::ptr::null_mut();
-    // SAFETY: the state was made by `Vm::new`, which gave its allocator the core; that outlives all
-    // calls.
-    unsafe {
-        lua::lua_getallocf(state, &raw mut core);
-        &*core.cast::<Core>()
-    }
-}
-
 /// Whether it is source, not what `string.dump` made: that is not checked by Lua, and could do
 /// anything.
 pub(crate) fn is_text(code: &[u8]) -> bool {
@@ -342,56 +332,51 @@ pub(crate) unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
-    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked
-    // for: 0 for none.
-    unsafe {
-        let core = &*core.cast::<Core>();
-        debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
-        let used = core.used.get() - old + new;
-        if (old | new) >= CHARGED_BYTES && !core.admit(old, new, used) {
-            return std::ptr::null_mut();
-        }
-        if new == 0 {
-            if old > SMALL_MAX {
-                std::alloc::dealloc(block.cast(), layout(old));
-            } else if old > 0 {
-                core.blocks.put(block.cast(), old);
-            }
-            core.used.set(used);
-            return std::ptr::null_mut();
-        }
-        if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
-            return std::ptr::null_mut();
-        }
-        let moved = if old == 0 && new <= SMALL_MAX {
-            core.blocks.take(new)
-        } else if old == 0 {
-            std::alloc::alloc(layout(new))
-        } else if old.max(new) <= SMALL_MAX && is_same_block(old, new) {
-            block.cast()
-        } else {
-            std::alloc::realloc(block.cast(), layout(old), layout(new).size())
-        };
-        if moved.is_null() {
-            std::alloc::handle_alloc_error(layout(new));
+    // SAFETY: Lua passes what it was given with this allocator: the core, which outlives the state
+    // and is only ever shared.
+    let core = unsafe { &*core.cast::<Core>() };
+    debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
+    let used = core.used.get() - old + new;
+    if (old | new) >= CHARGED_BYTES && !core.admit(old, new, used) {
+        return std::ptr::null_mut();
+    }
+    if new == 0 {
+        if old > 0 {
+            // SAFETY: Lua gives a block back that it got here, and says the size that it had asked
+            // for last.
+            unsafe { core.blocks.free(block.cast(), old) };
         }
         core.used.set(used);
-        moved.cast()
+        return std::ptr::null_mut();
     }
+    if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
+        return std::ptr::null_mut();
+    }
+    let moved = if old == 0 {
+        core.blocks.allocate(new)
+    } else {
+        // SAFETY: Lua passes a block that it got here, and the size that it had asked for last.
+        unsafe { blocks::resize(block.cast(), old, new) }
+    };
+    if moved.is_null() {
+        std::alloc::handle_alloc_error(layout(new));
+    }
+    core.used.set(used);
+    moved.cast()
 }
 
 /// Called by Lua at intervals: asks the host whether the script may go on.
 unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
-    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this
-    // frame when it raises.
-    unsafe {
-        let (core, stack) = (core_of(state), Stack(state));
-        let goes_on = match (*record).event {
-            LUA_HOOKCOUNT => core.look(stack),
-            _ => !core.is_stopping(),
-        };
-        if !goes_on {
-            core.raise_stop(stack);
-        }
+    // SAFETY: Lua calls this with the state that runs. Nothing here has a destructor when an error
+    // is raised.
+    let frame = unsafe { Frame::of(state) };
+    // SAFETY: Lua passes a record that it has filled in, and that lives through the call.
+    let event = unsafe { (*record).event };
+    let goes_on = match event {
+        LUA_HOOKCOUNT => frame.core().look(*frame),
+        _ => !frame.core().is_stopping(),
+    };
+    if !goes_on {
+        frame.raise_stop();
     }
 }

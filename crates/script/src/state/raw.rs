@@ -13,16 +13,28 @@ pub(crate) use mlua_sys::{
 };
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use super::Core;
+use super::frame::Frame;
+
 unsafe extern "C" {
     /// Of `lua/peek.c`.
     fn bobbin_lua_has_fields(state: *mut lua_State, at: c_int) -> c_int;
     fn bobbin_lua_string(state: *mut lua_State, at: c_int, len: *mut usize) -> *const c_char;
 }
 
-/// A Lua state's stack, for whoever is called by Lua. All methods keep to the rules of Lua's
-/// manual: an index names a value that is there, and what is pushed was made room for.
+/// A Lua state's stack, for a function that Lua calls.
+///
+/// - *Live*: the state, or coroutine, belongs to a [`Vm`](crate::Vm) that outlives every use of
+///   this and of its copies. `of` asks its callers for that.
+/// - *Rules*: callers keep to Lua's manual. An index names a value that is there, and that is a
+///   table where a method works on tables. There is room for what is pushed: Lua gives a function
+///   room for 20 values, and `reserve` makes more. Bytes of a string are used while it lies on the
+///   stack. Nobody else uses the state meanwhile.
+///
+/// The methods are safe functions all the same, as all that is done with a state would be unsafe
+/// otherwise. Readers check each function of this crate that has a stack for the rules.
 #[derive(Clone, Copy)]
-pub(crate) struct Stack(pub(crate) *mut lua_State);
+pub(crate) struct Stack(*mut lua_State);
 
 /// An error whose value lies on top of the stack. It must be raised.
 pub(crate) struct Raise;
@@ -36,8 +48,8 @@ macro_rules! lua_function {
         pub(crate) unsafe extern "C-unwind" fn $shell(
             state: *mut $crate::state::raw::lua_State,
         ) -> std::ffi::c_int {
-            // SAFETY: Lua calls it with a state whose core is alive, and nothing with a destructor
-            // lives in this frame when it raises.
+            // SAFETY: Lua passes the state that calls. This function owns nothing, and `enter` is
+            // all that it does.
             unsafe { $crate::state::raw::enter(state, $inner) }
         }
     };
@@ -47,33 +59,114 @@ pub(crate) use lua_function;
 /// Calls the inner part of a function, and raises what it could not do.
 ///
 /// # Safety
-/// To be called by a function that Lua called, as its last deed.
+/// Lua called the caller with this state. The caller has nothing with a destructor, and returns
+/// what this returns.
 #[inline(always)]
 pub(crate) unsafe fn enter(state: *mut lua_State, inner: fn(Stack) -> Returned) -> c_int {
-    // SAFETY: as above; `lua_error` jumps over this frame and the shell, which own nothing.
-    unsafe {
-        let core = crate::state::core_of(state);
-        core.hosted.set(core.hosted.get() + 1);
-        let returned = inner(Stack(state));
-        core.hosted.set(core.hosted.get() - 1);
-        match returned {
-            Ok(count) => count,
-            Err(Raise) => lua::lua_error(state),
-        }
-    }
+    // SAFETY: the state calls, so it is alive. Neither the caller nor this function has anything
+    // with a destructor when an error is raised: `inner` has returned by then.
+    let frame = unsafe { Frame::of(state) };
+    let hosted = &frame.core().hosted;
+    hosted.set(hosted.get() + 1);
+    let returned = inner(*frame);
+    hosted.set(hosted.get() - 1);
+    returned.unwrap_or_else(|raise| frame.raise(raise))
 }
 
-// SAFETY (of every block below): `Stack` is made of a live state only, and see its comment.
-#[allow(clippy::undocumented_unsafe_blocks)]
+/// Methods that are one call of Lua's; those behind `asks` return whether it said yes.
+macro_rules! calls {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $function:path;
+    )* asks: $(
+        $(#[$question_attribute:meta])*
+        fn $question:ident($($asked:ident: $asked_type:ty),*) = $answer:path;
+    )*) => {
+        $(
+            $(#[$attribute])*
+            #[inline(always)]
+            pub(crate) fn $name(self $(, $argument: $type)*) $(-> $result)? {
+                // SAFETY: the state is *live*, and callers keep to the *rules*.
+                unsafe { $function(self.0 $(, $argument)*) }
+            }
+        )*
+        $(
+            $(#[$question_attribute])*
+            #[inline(always)]
+            pub(crate) fn $question(self $(, $asked: $asked_type)*) -> bool {
+                // SAFETY: the state is *live*, and callers keep to the *rules*.
+                unsafe { $answer(self.0 $(, $asked)*) != 0 }
+            }
+        )*
+    };
+}
+
 impl Stack {
+    calls! {
+        fn top() -> c_int = lua::lua_gettop;
+        fn set_top(top: c_int) = lua::lua_settop;
+        fn kind(at: c_int) -> c_int = lua::lua_type;
+        fn copy(at: c_int) = lua::lua_pushvalue;
+        fn remove(at: c_int) = lua::lua_remove;
+        fn insert(at: c_int) = lua::lua_insert;
+        fn replace(at: c_int) = lua::lua_replace;
+        fn push_nil() = lua::lua_pushnil;
+        fn push_number(value: f64) = lua::lua_pushnumber;
+        /// With the `count` values on top as upvalues, which it takes.
+        fn push_closure(function: lua_CFunction, count: c_int) = lua::lua_pushcclosure;
+        fn raw_get(table: c_int) = lua::lua_rawget_;
+        fn raw_set(table: c_int) = lua::lua_rawset;
+        fn raw_get_at(table: c_int, index: c_int) = lua::lua_rawgeti_;
+        fn raw_set_at(table: c_int, index: c_int) = lua::lua_rawseti_;
+        /// The number of elements, of a table or string.
+        fn len(at: c_int) -> usize = lua::lua_objlen;
+        fn number(at: c_int) -> f64 = lua::lua_tonumber;
+        fn light_pointer(at: c_int) -> *mut c_void = lua::lua_touserdata;
+        fn c_function(at: c_int) -> Option<lua_CFunction> = lua::lua_tocfunction;
+        /// Makes one string of the `count` strings on top.
+        fn concat(count: c_int) = lua::lua_concat;
+        /// Pushes the place in the script that a function was called from.
+        fn push_place(level: c_int) = lua::luaL_where;
+        /// Calls a function with the arguments above it, in protected mode.
+        fn protected_call(arguments: c_int, results: c_int, handler: c_int) -> c_int
+            = lua::lua_pcall;
+
+    asks:
+        /// Makes room for `count` more values; returns whether that was possible.
+        fn reserve(count: c_int) = lua::lua_checkstack;
+        /// Whether the table has keys that are no elements of its array. There may be none where
+        /// this says so.
+        fn has_fields(table: c_int) = bobbin_lua_has_fields;
+        fn next(table: c_int) = lua::lua_next;
+        /// A value that is a number, or a string that reads as one.
+        fn is_number(at: c_int) = lua::lua_isnumber;
+        fn boolean(at: c_int) = lua::lua_toboolean;
+        /// Pushes the value's metatable, if it has one.
+        fn push_metatable(at: c_int) = lua::lua_getmetatable;
+    }
+
+    /// # Safety
+    /// The state, or coroutine, is one of a `Vm` that outlives every use of the result and of its
+    /// copies; and nobody else uses it meanwhile.
     #[inline(always)]
-    pub(crate) fn top(self) -> c_int {
-        unsafe { lua::lua_gettop(self.0) }
+    pub(crate) const unsafe fn of(state: *mut lua_State) -> Self {
+        Self(state)
     }
 
     #[inline(always)]
-    pub(crate) fn set_top(self, top: c_int) {
-        unsafe { lua::lua_settop(self.0, top) }
+    pub(crate) const fn state(self) -> *mut lua_State {
+        self.0
+    }
+
+    /// What belongs to the state.
+    #[inline(always)]
+    pub(crate) fn core<'a>(self) -> &'a Core {
+        let mut core = std::ptr::null_mut();
+        // SAFETY: the state is *live*; it writes what its allocator was given.
+        unsafe { lua::lua_getallocf(self.0, &raw mut core) };
+        // SAFETY: `Vm::new` gave the allocator the core, which lives until the state is closed and
+        // is only ever shared. A function that Lua calls does not outlive that.
+        unsafe { &*core.cast::<Core>() }
     }
 
     #[inline(always)]
@@ -81,60 +174,27 @@ impl Stack {
         self.set_top(-count - 1);
     }
 
-    /// Makes room for `count` more values; returns whether that was possible.
-    #[inline(always)]
-    pub(crate) fn reserve(self, count: c_int) -> bool {
-        unsafe { lua::lua_checkstack(self.0, count) != 0 }
-    }
-
-    #[inline(always)]
-    pub(crate) fn kind(self, at: c_int) -> c_int {
-        unsafe { lua::lua_type(self.0, at) }
-    }
-
     pub(crate) fn kind_name(self, at: c_int) -> &'static str {
+        // SAFETY: the state is *live*, and Lua has a name for each kind: a text that lives for
+        // ever.
         let name = unsafe { CStr::from_ptr(lua::lua_typename(self.0, self.kind(at))) };
         name.to_str().unwrap_or("value")
     }
 
     #[inline(always)]
-    pub(crate) fn copy(self, at: c_int) {
-        unsafe { lua::lua_pushvalue(self.0, at) }
-    }
-
-    pub(crate) fn remove(self, at: c_int) {
-        unsafe { lua::lua_remove(self.0, at) }
-    }
-
-    pub(crate) fn insert(self, at: c_int) {
-        unsafe { lua::lua_insert(self.0, at) }
-    }
-
-    pub(crate) fn replace(self, at: c_int) {
-        unsafe { lua::lua_replace(self.0, at) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn push_nil(self) {
-        unsafe { lua::lua_pushnil(self.0) }
-    }
-
-    #[inline(always)]
     pub(crate) fn push_bool(self, value: bool) {
+        // SAFETY: the state is *live*, and callers keep to the *rules*.
         unsafe { lua::lua_pushboolean(self.0, c_int::from(value)) }
     }
 
     #[inline(always)]
-    pub(crate) fn push_number(self, value: f64) {
-        unsafe { lua::lua_pushnumber(self.0, value) }
-    }
-
-    #[inline(always)]
     pub(crate) fn push_bytes(self, bytes: &[u8]) {
+        // SAFETY: the state is *live*, callers keep to the *rules*, and Lua copies the bytes.
         unsafe { lua::lua_pushlstring_(self.0, bytes.as_ptr().cast(), bytes.len()) }
     }
 
     pub(crate) fn push_pointer(self, pointer: *const c_void) {
+        // SAFETY: the state is *live*, callers keep to the *rules*, and Lua only keeps the address.
         unsafe { lua::lua_pushlightuserdata(self.0, pointer.cast_mut()) }
     }
 
@@ -142,35 +202,11 @@ impl Stack {
         self.push_closure(function, 0);
     }
 
-    /// With the `count` values on top as upvalues, which it takes.
-    pub(crate) fn push_closure(self, function: lua_CFunction, count: c_int) {
-        unsafe { lua::lua_pushcclosure(self.0, function, count) }
-    }
-
     #[inline(always)]
     pub(crate) fn push_table(self, elements: usize, fields: usize) {
         let size = |count: usize| c_int::try_from(count.min(PRESIZED_MAX)).unwrap_or(0);
+        // SAFETY: the state is *live*, and callers keep to the *rules*; no size is negative.
         unsafe { lua::lua_createtable(self.0, size(elements), size(fields)) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw_get(self, table: c_int) {
-        unsafe { lua::lua_rawget_(self.0, table) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw_set(self, table: c_int) {
-        unsafe { lua::lua_rawset(self.0, table) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw_get_at(self, table: c_int, index: c_int) {
-        unsafe { lua::lua_rawgeti_(self.0, table, index) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw_set_at(self, table: c_int, index: c_int) {
-        unsafe { lua::lua_rawseti_(self.0, table, index) }
     }
 
     /// Pushes a table's field, past metatables. `table` is an absolute or pseudo index.
@@ -178,13 +214,6 @@ impl Stack {
     pub(crate) fn push_field(self, table: c_int, name: &[u8]) {
         self.push_bytes(name);
         self.raw_get(table);
-    }
-
-    /// Whether the table has keys that are no elements of its array. There may be none where this
-    /// says so.
-    #[inline(always)]
-    pub(crate) fn has_fields(self, table: c_int) -> bool {
-        unsafe { bobbin_lua_has_fields(self.0, table) != 0 }
     }
 
     /// Sets a table's field to the value on top, which it takes.
@@ -195,64 +224,33 @@ impl Stack {
         self.raw_set(table);
     }
 
-    pub(crate) fn next(self, table: c_int) -> bool {
-        unsafe { lua::lua_next(self.0, table) != 0 }
-    }
-
-    /// The number of elements, of a table or string.
-    pub(crate) fn len(self, at: c_int) -> usize {
-        unsafe { lua::lua_objlen(self.0, at) }
-    }
-
-    /// A value that is a number, or a string that reads as one.
-    pub(crate) fn is_number(self, at: c_int) -> bool {
-        unsafe { lua::lua_isnumber(self.0, at) != 0 }
-    }
-
-    #[inline(always)]
-    pub(crate) fn number(self, at: c_int) -> f64 {
-        unsafe { lua::lua_tonumber(self.0, at) }
-    }
-
-    pub(crate) fn boolean(self, at: c_int) -> bool {
-        unsafe { lua::lua_toboolean(self.0, at) != 0 }
-    }
-
     /// The bytes of a string, or of a number's text (which it becomes). They live as long as the
     /// value does: the caller keeps that on the stack.
     #[inline(always)]
     pub(crate) fn bytes<'a>(self, at: c_int) -> Option<&'a [u8]> {
         let mut len = 0;
-        unsafe {
-            let start = lua::lua_tolstring(self.0, at, &raw mut len);
-            (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast(), len))
-        }
+        // SAFETY: the state is *live*, callers keep to the *rules*, and the length is written to
+        // `len`.
+        let start = unsafe { lua::lua_tolstring(self.0, at, &raw mut len) };
+        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the
+        // *rules* have the caller keep it on the stack.
+        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), len) })
     }
 
     /// The bytes of a string on the stack; numbers have none here, and stay what they are.
     #[inline(always)]
     pub(crate) fn string<'a>(self, at: c_int) -> Option<&'a [u8]> {
         let mut len = 0;
-        unsafe {
-            let start = bobbin_lua_string(self.0, at, &raw mut len);
-            (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast(), len))
-        }
-    }
-
-    pub(crate) fn light_pointer(self, at: c_int) -> *mut c_void {
-        unsafe { lua::lua_touserdata(self.0, at) }
-    }
-
-    pub(crate) fn c_function(self, at: c_int) -> Option<lua_CFunction> {
-        unsafe { lua::lua_tocfunction(self.0, at) }
-    }
-
-    /// Pushes the value's metatable, if it has one.
-    pub(crate) fn push_metatable(self, at: c_int) -> bool {
-        unsafe { lua::lua_getmetatable(self.0, at) != 0 }
+        // SAFETY: the state is *live*, callers keep to the *rules*, and the length is written to
+        // `len`.
+        let start = unsafe { bobbin_lua_string(self.0, at, &raw mut len) };
+        // SAFETY: Lua's string has `len` bytes there. It neither moves nor changes while the
+        // *rules* have the caller keep it on the stack.
+        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), len) })
     }
 
     pub(crate) fn set_metatable(self, at: c_int) {
+        // SAFETY: the state is *live*, and callers keep to the *rules*: a table or nil is on top.
         unsafe { _ = lua::lua_setmetatable(self.0, at) }
     }
 
@@ -268,23 +266,23 @@ impl Stack {
         self.push_bytes(name.to_bytes());
         let anchor = self.top();
         let mut source = Source { rest: code, started: std::time::Instant::now() };
+        // SAFETY: the state is *live*, and callers keep to the *rules*. The reader gets the source,
+        // which lives through the call and is used by nobody else, and the name ends in a zero
+        // byte.
         let status =
             unsafe { lua::lua_load(self.0, next_piece, (&raw mut source).cast(), name.as_ptr()) };
         self.remove(anchor);
         status == 0
     }
 
-    /// Calls a function with the arguments above it, in protected mode.
-    pub(crate) fn protected_call(self, arguments: c_int, results: c_int, handler: c_int) -> c_int {
-        unsafe { lua::lua_pcall(self.0, arguments, results, handler) }
-    }
-
     /// Takes the value on top and keeps it; the number gets it back.
     pub(crate) fn keep(self) -> c_int {
+        // SAFETY: the state is *live*, and callers keep to the *rules*: a value is on top.
         unsafe { lua::luaL_ref(self.0, LUA_REGISTRYINDEX) }
     }
 
     pub(crate) fn forget(self, reference: c_int) {
+        // SAFETY: the state is *live*, and the number is one that `keep` gave.
         unsafe { lua::luaL_unref(self.0, LUA_REGISTRYINDEX, reference) }
     }
 
@@ -295,9 +293,9 @@ impl Stack {
 
     /// Pushes an error's text, with the place in the script before it.
     pub(crate) fn fail(self, text: &str) -> Raise {
-        unsafe { lua::luaL_where(self.0, 1) };
+        self.push_place(1);
         self.push_bytes(text.as_bytes());
-        unsafe { lua::lua_concat(self.0, 2) };
+        self.concat(2);
         Raise
     }
 
@@ -351,23 +349,25 @@ unsafe extern "C-unwind" fn next_piece(
     source: *mut c_void,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: Lua passes what `load` gave it, which outlives the call. Nothing here has a
-    // destructor when an error is raised, and `load` is called in Lua's protected mode.
-    unsafe {
-        let (stack, source) = (Stack(state), &mut *source.cast::<Source<'_>>());
-        let core = crate::state::core_of(state);
-        if !core.look(stack) {
-            core.raise_stop(stack);
-        }
-        if core.host().is_none() && source.started.elapsed() > COMPILED_MAX {
-            stack.push_bytes(b"it takes too long to compile");
-            lua::lua_error(state);
-        }
-        let (piece, rest) = source.rest.split_at(source.rest.len().min(PIECE_LEN));
-        source.rest = rest;
-        *len = piece.len();
-        if piece.is_empty() { std::ptr::null() } else { piece.as_ptr().cast() }
+    // SAFETY: Lua calls this in `load`'s protected mode, with its state. Nothing here has a
+    // destructor when an error is raised.
+    let frame = unsafe { Frame::of(state) };
+    // SAFETY: Lua passes what `load` gave it, a source that lives through the call and is used by
+    // nobody else.
+    let source = unsafe { &mut *source.cast::<Source<'_>>() };
+    let core = frame.core();
+    if !core.look(*frame) {
+        frame.raise_stop();
     }
+    if core.host().is_none() && source.started.elapsed() > COMPILED_MAX {
+        frame.push_bytes(b"it takes too long to compile");
+        frame.raise(Raise);
+    }
+    let (piece, rest) = source.rest.split_at(source.rest.len().min(PIECE_LEN));
+    source.rest = rest;
+    // SAFETY: Lua passes the place of a length of its own.
+    unsafe { *len = piece.len() };
+    if piece.is_empty() { std::ptr::null() } else { piece.as_ptr().cast() }
 }
 
 /// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the

@@ -198,7 +198,7 @@ fn collected(pieces: &[Piece]) -> State {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 5 } else { 400 }, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 400 }, ..Default::default() })]
 
     #[test]
     fn a_cut_is_the_state_at_its_beginning(
@@ -280,7 +280,8 @@ fn what_was_fetched_is_kept_until_the_next_step() {
 
 #[test]
 fn a_cut_beside_writers_on_threads() {
-    const KEYS: u32 = if cfg!(miri) { 200 } else { 20_000 };
+    const KEYS: u32 = if cfg!(miri) { 100 } else { 20_000 };
+    const NEW: u32 = KEYS / 20;
     let world = World::new();
     let set = |key: u32, text: &str| {
         let key = key.to_le_bytes();
@@ -300,9 +301,9 @@ fn a_cut_beside_writers_on_threads() {
         for thread in 0..2 {
             let set = &set;
             scope.spawn(move || {
-                for key in (0..KEYS + 1000).filter(|key| key % 2 == thread) {
+                for key in (0..KEYS + NEW).filter(|key| key % 2 == thread) {
                     // Every third again, and new ones behind.
-                    set(key * 7 % (KEYS + 1000), "something new");
+                    set(key * 7 % (KEYS + NEW), "something new");
                 }
             });
         }

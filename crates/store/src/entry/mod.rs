@@ -16,10 +16,21 @@
 //!
 //! A key of 16 bytes with a value of 32 takes 56 bytes. The block's size is a multiple of 8, so a
 //! value may be overwritten by another of about its length without a new block.
+//!
+//! What the unsafe code here rests on, by name:
+//! - *Whole*: an [`OwnedEntry`], [`EntryRef`] or [`EntryMut`] points to the beginning of a live
+//!   block that lies as the picture says. [`OwnedEntry::new`] makes it so, and each change keeps it
+//!   so. The header says where everything is, and all of that is initialised. The block is aligned
+//!   to 8.
+//! - *Sized*: the block has the layout that [`layout`] gives for the end of its value. A value is
+//!   overwritten only by one whose end gives the same layout.
+//! - *Held*: while there is an [`EntryRef`] nobody changes the entry, and while there is an
+//!   [`EntryMut`] nobody else uses it. Their lifetimes say so: they are those of borrows of the
+//!   table or of the owned entry.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -52,12 +63,12 @@ const FRESH_ZEROS_MIN: usize = 64 * 1024;
 /// Collections of at most this many blocks of memory are freed at once.
 const LIGHT_EFFORT: usize = 64;
 
-const HEADER: usize = 8;
+const HEADER: usize = size_of::<Header>();
 /// In the first byte the kind lies above the form.
 const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
-/// See `cut`. Never set outside a table.
+/// A cut has copied it, or it is new (see `cut`). Never set outside a table.
 const MARKED: u8 = 1 << 2;
 /// The bits of their byte that are flags.
 const FLAGS: u8 = 0x0f;
@@ -79,6 +90,23 @@ enum Form {
     /// Eight bytes: a `Chunked`.
     Chunked = 5,
 }
+
+/// The beginning of every entry, byte for byte.
+#[repr(C)]
+struct Header {
+    /// The form, and above it the kind.
+    first: u8,
+    /// The flags, and above them the lowest 4 of the access bits.
+    flags: u8,
+    /// Says nothing with LONG_KEY.
+    key_len: u8,
+    /// The other 24 access bits.
+    access: [u8; 3],
+    /// Of an inline string.
+    value_len: u16,
+}
+
+const _: () = assert!(HEADER == 8 && offset_of!(Header, value_len) == 6);
 
 /// A string that becomes chunks stays in its block.
 const _: () = assert!(
@@ -133,9 +161,65 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, chunks, collections)
-// is Send.
+// SAFETY: nobody else has a pointer to the block, and what it owns may be sent: `Shared` and
+// `Chunked` by the assertion below, collections by the one beside their list.
 unsafe impl Send for OwnedEntry {}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Shared>();
+    is_send::<Chunked>();
+};
+
+impl Header {
+    #[inline(always)]
+    const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline(always)]
+    const fn form(&self) -> Form {
+        match self.first & 0x0f {
+            0 => Form::Inline,
+            1 => Form::InlineRaw,
+            2 => Form::InlineText,
+            3 => Form::Shared,
+            4 => Form::Collection,
+            _ => Form::Chunked,
+        }
+    }
+
+    /// The kind; a string's bits are 0.
+    #[inline(always)]
+    const fn kind(&self) -> Kind {
+        match self.first >> KIND_SHIFT {
+            0 => Kind::String,
+            1 => Kind::List,
+            2 => Kind::Set,
+            3 => Kind::SortedSet,
+            4 => Kind::Hash,
+            _ => Kind::Stream,
+        }
+    }
+
+    #[inline(always)]
+    const fn access(&self) -> u32 {
+        let [low, middle, high] = self.access;
+        u32::from_le_bytes([low, middle, high, 0]) << 4 | (self.flags >> 4) as u32
+    }
+
+    #[inline(always)]
+    const fn set_access(&mut self, access: u32) {
+        let access = access & ACCESS_MASK;
+        let [low, middle, high, _] = (access >> 4).to_le_bytes();
+        self.flags = self.flags & FLAGS | (access as u8) << 4;
+        self.access = [low, middle, high];
+    }
+
+    const fn set_marked(&mut self, marked: bool) {
+        self.flags = self.flags & !MARKED | if marked { MARKED } else { 0 };
+    }
+}
 
 impl<'a> NewValue<'a> {
     /// The form that a plain string gets.
@@ -145,6 +229,17 @@ impl<'a> NewValue<'a> {
             NewValue::Inline(bytes)
         } else {
             NewValue::Shared(Arc::new(bytes.to_vec()))
+        }
+    }
+
+    /// The bytes, if they are to lie in the entry.
+    #[inline(always)]
+    const fn inline(&self) -> Option<&'a [u8]> {
+        match *self {
+            NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) | NewValue::InlineText(bytes) => {
+                Some(bytes)
+            }
+            NewValue::Shared(_) | NewValue::Chunked(_) | NewValue::Collection(_) => None,
         }
     }
 
@@ -182,6 +277,34 @@ impl<'a> NewValue<'a> {
             NewValue::Collection(_) => SLOT,
         }
     }
+
+    /// Puts the value into an entry whose key ends at `end`.
+    ///
+    /// # Safety
+    /// The block that begins at `pointer` is live, aligned to 8, the caller's alone, and as large
+    /// as `layout` says of `end` and the value's size.
+    #[inline(always)]
+    unsafe fn write(self, pointer: NonNull<u8>, end: usize) {
+        if let Some(bytes) = self.inline() {
+            // SAFETY: the block has room for the bytes behind the key; they are borrowed, so they
+            // lie elsewhere than in a block that is the caller's alone.
+            unsafe {
+                pointer.add(end).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            }
+            return;
+        }
+        // SAFETY: the place is aligned to 8 as the block is. The value ends within the block, whose
+        // size was rounded up to a multiple of 8: so is the value's place, and its size is one.
+        unsafe {
+            let at = pointer.add(end.next_multiple_of(8));
+            match self {
+                NewValue::Shared(shared) => at.cast().write(shared),
+                NewValue::Chunked(chunked) => at.cast().write(chunked),
+                NewValue::Collection(collection) => collection.write(at),
+                NewValue::Inline(_) | NewValue::InlineRaw(_) | NewValue::InlineText(_) => {}
+            }
+        }
+    }
 }
 
 impl OwnedEntry {
@@ -191,30 +314,37 @@ impl OwnedEntry {
     /// When an inline value is longer than `INLINE_MAX` or the key is 4 GiB or longer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, expire_ms: Option<i64>, access: u32) -> Self {
+        let inline_len = value.inline().map_or(0, <[u8]>::len);
+        assert!(inline_len <= INLINE_MAX, "inline value of {inline_len} bytes");
         let mut flags = 0;
-        let mut size = HEADER + key.len() + value.size();
+        let mut end = HEADER + key.len();
         if expire_ms.is_some() {
             flags |= EXPIRES;
-            size += 8;
+            end += 8;
         }
         if key.len() > usize::from(u8::MAX) {
             assert!(key.len() <= KEY_LEN_MAX, "a key of {} bytes", key.len());
             flags |= LONG_KEY;
-            size += 4;
+            end += 4;
         }
-        let layout = layout(size);
-        // SAFETY: the size is not zero.
+        let mut header = Header {
+            first: value.first_byte(),
+            flags,
+            key_len: key.len() as u8,
+            access: [0; 3],
+            value_len: inline_len as u16,
+        };
+        header.set_access(access);
+        let layout = layout(end + value.size());
+        // SAFETY: the layout has room for a header at least, so its size is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
-        // SAFETY: the block is `size` bytes or more: the header, then what was summed up above, in
-        // that order.
+        // SAFETY: the new block is ours alone and aligned to 8. Header, expiry, length and key are
+        // what `end` is the sum of, in this order, so all of them lie within it, the first two at
+        // multiples of 8.
         unsafe {
-            pointer.write(value.first_byte());
-            pointer.add(1).write(flags);
-            pointer.add(2).write(key.len() as u8);
-            write_access(pointer, access);
-            pointer.add(6).cast::<u16>().write(0);
+            pointer.cast().write(header);
             let mut at = pointer.add(HEADER);
             if let Some(ms) = expire_ms {
                 at.cast::<i64>().write(ms);
@@ -225,8 +355,9 @@ impl OwnedEntry {
                 at = at.add(4);
             }
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
-            write_value(pointer, at.add(key.len()), value);
         }
+        // SAFETY: the block was made for the end of the key and the size of the value.
+        unsafe { value.write(pointer, end) };
         Self { pointer }
     }
 
@@ -243,141 +374,221 @@ impl OwnedEntry {
         Self { pointer }
     }
 
+    #[inline(always)]
     pub fn as_ref(&self) -> EntryRef<'_> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
 
+    fn as_mut(&mut self) -> EntryMut<'_> {
+        EntryMut { pointer: self.pointer, shard: PhantomData }
+    }
+
     /// Puts the mark of a cut on it, or takes it away.
     pub(crate) fn set_marked(&mut self, marked: bool) {
-        // SAFETY: we own the entry.
-        unsafe { write_marked(self.pointer, marked) };
+        self.as_mut().set_marked(marked);
     }
 
     pub fn set_access(&mut self, access: u32) {
-        // SAFETY: we own the entry.
-        unsafe { write_access(self.pointer, access) };
+        self.as_mut().set_access(access);
     }
 
     /// The same value under another key, with another expiry. Nothing large is copied.
     pub fn renamed(self, key: &[u8], expire_ms: Option<i64>, access: u32) -> Self {
-        // SAFETY: this entry is freed without its value, which the new one has now.
-        unsafe {
-            let renamed = Self::new(key, moved_value(self.pointer), expire_ms, access);
-            self.free_block();
-            renamed
-        }
+        let emptied = Emptied(self.into_pointer());
+        // SAFETY: this is the one time.
+        Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 
-    /// Frees the entry, but not what its value points to.
-    ///
-    /// # Safety
-    /// The value was moved.
-    pub(crate) unsafe fn free_block(self) {
-        let pointer = self.into_pointer();
-        // SAFETY: we own the block; the layout is the one it was made with.
-        unsafe { dealloc(pointer.as_ptr(), layout(block_size(pointer))) };
+    /// The same key and value with another expiry.
+    pub(crate) fn with_expiry(self, expire_ms: Option<i64>) -> Self {
+        let emptied = Emptied(self.into_pointer());
+        let (key, access) = (emptied.as_ref().key(), emptied.as_ref().access());
+        // SAFETY: this is the one time.
+        Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 }
 
 impl Drop for OwnedEntry {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: we own the block and what it points to; the layout is the one it was made with,
-        // as `block_size` is kept equal by every change in place.
+        let emptied = Emptied(self.pointer);
+        if !self.as_ref().header().form().is_inline() {
+            // SAFETY: this is the one time; nobody uses the entry after its drop.
+            drop(unsafe { emptied.value() });
+        }
+    }
+}
+
+/// An entry whose value is moved elsewhere. Dropping it frees the block alone, also if that fails
+/// half-way.
+struct Emptied(NonNull<u8>);
+
+impl Emptied {
+    #[inline(always)]
+    fn as_ref(&self) -> EntryRef<'_> {
+        EntryRef { pointer: self.0, shard: PhantomData }
+    }
+
+    /// The value, for another entry: what it points to is moved, not copied.
+    ///
+    /// # Safety
+    /// It is called once: there is one owner of what the value points to.
+    #[inline(always)]
+    unsafe fn value(&self) -> NewValue<'_> {
+        let look = self.as_ref();
+        let at = look.value_offset();
+        // SAFETY: *whole*: a value of this form lies there. By the caller it is not read again.
         unsafe {
-            match form(self.pointer) {
-                Form::Inline | Form::InlineRaw | Form::InlineText => {}
-                Form::Shared => drop(value_pointer(self.pointer).cast::<Shared>().read()),
-                Form::Chunked => drop(value_pointer(self.pointer).cast::<Chunked>().read()),
+            match look.header().form() {
+                Form::Inline | Form::InlineRaw | Form::InlineText => look.to_new_value(),
+                Form::Shared => NewValue::Shared(self.0.add(at).cast().read()),
+                Form::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
                 Form::Collection => {
-                    let at = value_pointer(self.pointer);
-                    drop(AnyCollection::read(kind(self.pointer), at));
+                    NewValue::Collection(AnyCollection::read(look.header().kind(), self.0.add(at)))
                 }
             }
-            dealloc(self.pointer.as_ptr(), layout(block_size(self.pointer)));
         }
+    }
+}
+
+impl Drop for Emptied {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let layout = layout(self.as_ref().end());
+        // SAFETY: *sized*: this is the block's layout. Nobody else has the block: it was an owned
+        // entry's.
+        unsafe { dealloc(self.0.as_ptr(), layout) };
     }
 }
 
 impl<'a> EntryRef<'a> {
     /// # Safety
-    /// The pointer is an entry of a table whose shard is held for 'a.
+    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives and nobody changes
+    /// it.
     #[inline(always)]
     pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
         Self { pointer, shard: PhantomData }
     }
 
     #[inline(always)]
+    fn header(self) -> &'a Header {
+        // SAFETY: *whole*: an entry begins with its header. *Held*: it does not change in 'a.
+        unsafe { self.pointer.cast().as_ref() }
+    }
+
+    /// What lies at an offset.
+    ///
+    /// # Safety
+    /// By its header the entry has a T there.
+    #[inline(always)]
+    unsafe fn at<T>(self, offset: usize) -> &'a T {
+        // SAFETY: *whole*: the block has an initialised T there, which is aligned. *Held*: it lives
+        // and does not change in 'a.
+        unsafe { self.pointer.add(offset).cast().as_ref() }
+    }
+
+    /// A string of the entry.
+    ///
+    /// # Safety
+    /// By its header the entry has these bytes there.
+    #[inline(always)]
+    unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
+        // SAFETY: *whole*: the block has `len` initialised bytes there. *Held*: they live and do
+        // not change in 'a.
+        unsafe { NonNull::slice_from_raw_parts(self.pointer.add(offset), len).as_ref() }
+    }
+
+    /// Offset and length of the key.
+    #[inline(always)]
+    fn key_place(self) -> (usize, usize) {
+        let header = self.header();
+        let offset = HEADER + usize::from(header.has(EXPIRES)) * 8;
+        if header.has(LONG_KEY) {
+            // SAFETY: the flag says that the length lies there, behind 8 or 16 bytes.
+            (offset + 4, unsafe { *self.at::<u32>(offset) } as usize)
+        } else {
+            (offset, usize::from(header.key_len))
+        }
+    }
+
+    /// Where the value begins. A pointer's place is rounded up so that it is aligned.
+    #[inline(always)]
+    fn value_offset(self) -> usize {
+        let (offset, len) = self.key_place();
+        let end = offset + len;
+        if self.header().form().is_inline() { end } else { end.next_multiple_of(8) }
+    }
+
+    /// What the block was made for: the end of the value, if it began where the key ends.
+    #[inline(always)]
+    fn end(self) -> usize {
+        let (offset, len) = self.key_place();
+        let value = match self.header().form() {
+            Form::Inline | Form::InlineRaw | Form::InlineText => self.value_len(),
+            Form::Shared | Form::Chunked => 8,
+            Form::Collection => SLOT,
+        };
+        offset + len + value
+    }
+
+    /// Of an inline string.
+    #[inline(always)]
+    fn value_len(self) -> usize {
+        usize::from(self.header().value_len)
+    }
+
+    #[inline(always)]
     pub fn key(self) -> &'a [u8] {
-        // SAFETY: the entry lives for 'a.
-        unsafe { key(self.pointer) }
+        let (offset, len) = self.key_place();
+        // SAFETY: that is the key.
+        unsafe { self.bytes(offset, len) }
     }
 
     #[inline(always)]
     pub fn kind(self) -> Kind {
-        // SAFETY: the entry lives for 'a.
-        unsafe { kind(self.pointer) }
+        self.header().kind()
     }
 
     /// The collection, if it is one of this type.
     #[inline(always)]
     pub fn collection<T: Collection>(self) -> Option<&'a T> {
-        // SAFETY: an entry of the type's kind holds that type, and lives for 'a.
-        unsafe {
-            (kind(self.pointer) == T::KIND).then(|| value_pointer(self.pointer).cast().as_ref())
-        }
+        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. It lies
+        // at the value's place, since only collections have such a kind.
+        (self.kind() == T::KIND).then(|| unsafe { self.at(self.value_offset()) })
     }
 
     /// When the key expires, in Unix milliseconds.
     #[inline(always)]
     pub fn expire_ms(self) -> Option<i64> {
-        // SAFETY: as above; EXPIRES says that the eight bytes behind the header are the time.
-        unsafe {
-            (flags(self.pointer) & EXPIRES != 0)
-                .then(|| self.pointer.add(HEADER).cast::<i64>().read())
-        }
+        // SAFETY: the flag says that the time lies behind the header.
+        self.header().has(EXPIRES).then(|| unsafe { *self.at(HEADER) })
     }
 
     /// Whether a cut has marked it.
     pub(crate) fn is_marked(self) -> bool {
-        // SAFETY: the entry lives for 'a.
-        unsafe { flags(self.pointer) & MARKED != 0 }
-    }
-
-    /// Takes the mark of a cut away.
-    ///
-    /// # Safety
-    /// Nobody else looks at the entry at this moment: its shard is held exclusively.
-    pub(crate) unsafe fn unmark(self) {
-        // SAFETY: by the caller.
-        unsafe { write_marked(self.pointer, false) };
+        self.header().has(MARKED)
     }
 
     /// The 28 access bits.
     #[inline(always)]
     pub fn access(self) -> u32 {
-        // SAFETY: byte 1 and bytes 3 to 5 of the header.
-        unsafe {
-            let low = self.pointer.add(1).read() >> 4;
-            let bytes = self.pointer.add(3).cast::<[u8; 3]>().read();
-            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) << 4 | u32::from(low)
-        }
+        self.header().access()
     }
 
     #[inline(always)]
     pub fn value(self) -> ValueRef<'a> {
-        // SAFETY: the form says what lies at the value's place, and the entry lives for 'a.
+        let at = self.value_offset();
+        // SAFETY: the form says which of these lies at the value's place, and the kind which
+        // collection. *Held*: it lives and does not change in 'a.
         unsafe {
-            let at = value_pointer(self.pointer);
-            match form(self.pointer) {
-                Form::Inline | Form::InlineRaw | Form::InlineText => ValueRef::Bytes(
-                    NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_ref(),
-                ),
-                // `value_pointer` keeps it aligned.
-                Form::Shared => ValueRef::Shared(at.cast::<Shared>().as_ref()),
-                Form::Chunked => ValueRef::Chunked(at.cast::<Chunked>().as_ref()),
+            match self.header().form() {
+                Form::Inline | Form::InlineRaw | Form::InlineText => {
+                    ValueRef::Bytes(self.bytes(at, self.value_len()))
+                }
+                Form::Shared => ValueRef::Shared(self.at(at)),
+                Form::Chunked => ValueRef::Chunked(self.at(at)),
                 Form::Collection => {
-                    ValueRef::Collection(CollectionRef::new(kind(self.pointer), at))
+                    ValueRef::Collection(CollectionRef::new(self.kind(), self.pointer.add(at)))
                 }
             }
         }
@@ -405,14 +616,9 @@ impl<'a> EntryRef<'a> {
     /// The string, if it lies in the entry itself.
     #[inline(always)]
     pub fn inline(self) -> Option<&'a [u8]> {
-        // SAFETY: the form says that the bytes lie at the value's place, and the entry lives for
-        // 'a.
-        unsafe {
-            form(self.pointer).is_inline().then(|| {
-                let at = value_pointer(self.pointer);
-                NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_ref()
-            })
-        }
+        // SAFETY: the form says that the bytes lie at the value's place.
+        let bytes = || unsafe { self.bytes(self.value_offset(), self.value_len()) };
+        self.header().form().is_inline().then(bytes)
     }
 
     /// The value as it would be put into another entry. What is `raw` stays so, even where it would
@@ -442,14 +648,12 @@ impl<'a> EntryRef<'a> {
 
     /// Whether the string was changed in place since it was set.
     pub fn is_raw(self) -> bool {
-        // SAFETY: the entry lives for 'a.
-        unsafe { matches!(form(self.pointer), Form::InlineRaw | Form::Shared | Form::Chunked) }
+        matches!(self.header().form(), Form::InlineRaw | Form::Shared | Form::Chunked)
     }
 
     /// Whether the string counts as text even if it is an integer.
     fn is_text(self) -> bool {
-        // SAFETY: the entry lives for 'a.
-        unsafe { form(self.pointer) == Form::InlineText }
+        self.header().form() == Form::InlineText
     }
 
     /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
@@ -478,8 +682,7 @@ impl<'a> EntryRef<'a> {
 
     /// Bytes of memory, its value's included.
     pub fn memory(self) -> usize {
-        // SAFETY: the entry lives for 'a.
-        let block = unsafe { layout(block_size(self.pointer)).size() };
+        let block = layout(self.end()).size();
         match self.value() {
             ValueRef::Shared(bytes) => block + size_of::<Vec<u8>>() + 16 + bytes.capacity(),
             ValueRef::Chunked(chunked) => block + chunked.memory(),
@@ -491,8 +694,8 @@ impl<'a> EntryRef<'a> {
 
 impl<'a> EntryMut<'a> {
     /// # Safety
-    /// The pointer is an entry of a table whose shard is held for 'a, and no other reference to it
-    /// is used meanwhile.
+    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives, and nobody else
+    /// uses it.
     #[inline(always)]
     pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
         Self { pointer, shard: PhantomData }
@@ -509,36 +712,52 @@ impl<'a> EntryMut<'a> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
 
-    /// Puts the mark of a cut on it.
-    pub(crate) fn mark(&mut self) {
-        // SAFETY: we hold the entry exclusively.
-        unsafe { write_marked(self.pointer, true) };
+    #[inline(always)]
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: *whole*: an entry begins with its header. *Held*: the entry is ours alone, and
+        // borrowed exclusively for as long as the result is used.
+        unsafe { self.pointer.cast().as_mut() }
+    }
+
+    /// What lies at an offset, for changing it.
+    ///
+    /// # Safety
+    /// By its header the entry has a T there, and nobody else uses it for 'm.
+    #[inline(always)]
+    unsafe fn at_mut<'m, T>(&mut self, offset: usize) -> &'m mut T {
+        // SAFETY: *whole*: the block has an initialised T there, which is aligned. By the caller
+        // this is the only reference to it.
+        unsafe { self.pointer.add(offset).cast().as_mut() }
+    }
+
+    /// Puts the mark of a cut on it, or takes it away.
+    pub(crate) fn set_marked(&mut self, marked: bool) {
+        self.header_mut().set_marked(marked);
     }
 
     #[inline(always)]
     pub fn set_access(&mut self, access: u32) {
-        // SAFETY: we hold the entry exclusively.
-        unsafe { write_access(self.pointer, access) };
+        self.header_mut().set_access(access);
     }
 
     /// Puts another value in, if it fits the block as it is; gives it back if not.
     #[inline]
     pub fn replace<'v>(&mut self, value: NewValue<'v>) -> Result<(), NewValue<'v>> {
-        // SAFETY: we hold the entry exclusively; the new value ends within the block, since blocks
-        // of the same rounded size are the same size.
-        unsafe {
-            if !form(self.pointer).is_inline() || !value.form().is_inline() {
-                return Err(value);
-            }
-            let at = value_pointer(self.pointer);
-            let before = at.offset_from_unsigned(self.pointer);
-            let now = layout(block_size(self.pointer)).size();
-            if layout(before + value.size()).size() != now {
-                return Err(value);
-            }
-            write_value(self.pointer, at, value);
-            Ok(())
+        let look = self.as_ref();
+        let Some(bytes) = value.inline().filter(|_| look.header().form().is_inline()) else {
+            return Err(value);
+        };
+        let at = look.value_offset();
+        if layout(at + bytes.len()).size() != layout(at + look.value_len()).size() {
+            return Err(value);
         }
+        assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
+        let header = self.header_mut();
+        (header.first, header.value_len) = (value.first_byte(), bytes.len() as u16);
+        // SAFETY: *sized*: the new value ends within the block, since its end gives the same
+        // layout. *Held*: the entry is ours alone, until all of it is written.
+        unsafe { value.write(self.pointer, at) };
+        Ok(())
     }
 
     /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when
@@ -546,37 +765,29 @@ impl<'a> EntryMut<'a> {
     /// long string is copied first if a reply still refers to it.
     #[inline]
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
-        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place.
-        // A longer inline string ends within the block, since blocks of the same rounded size are
-        // the same size.
-        unsafe {
-            let at = value_pointer(self.pointer);
-            if !form(self.pointer).is_inline() {
-                if form(self.pointer) != Form::Shared {
-                    return None;
-                }
-                let shared = at.cast::<Shared>().as_mut();
-                if len.max(shared.len()) >= CHUNKED_LEN_MIN {
-                    let grows = len > shared.len();
-                    return Arc::get_mut(shared).filter(|_| !grows).map(Vec::as_mut_slice);
-                }
-                let string = Arc::make_mut(shared);
-                pad(string, len);
-                return Some(string);
-            }
-            let old_len = value_len(self.pointer);
-            let before = at.offset_from_unsigned(self.pointer);
-            if len > old_len {
-                let now = layout(before + old_len).size();
-                if len > INLINE_MAX || layout(before + len).size() != now {
-                    return None;
-                }
-                at.add(old_len).write_bytes(0, len - old_len);
-                self.pointer.add(6).cast::<u16>().write(len as u16);
-            }
-            self.pointer.write(Form::InlineRaw as u8);
-            Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
+        let look = self.as_ref();
+        let (form, at) = (look.header().form(), look.value_offset());
+        if form == Form::Shared {
+            // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours for the borrow.
+            return padded(unsafe { self.at_mut(at) }, len);
+        } else if !form.is_inline() {
+            return None;
         }
+        let old_len = look.value_len();
+        if len > old_len {
+            if len > INLINE_MAX || layout(at + len).size() != layout(at + old_len).size() {
+                return None;
+            }
+            // SAFETY: *sized*: a string of `len` bytes ends within the block too, since its end
+            // gives the same layout. *Held*: the block is ours.
+            unsafe { self.pointer.add(at + old_len).write_bytes(0, len - old_len) };
+        }
+        let len = len.max(old_len);
+        let header = self.header_mut();
+        (header.first, header.value_len) = (Form::InlineRaw as u8, len as u16);
+        // SAFETY: *whole*: the string's bytes lie there, the last of them zeros since above.
+        // *Held*: they are ours for the borrow.
+        unsafe { Some(NonNull::slice_from_raw_parts(self.pointer.add(at), len).as_mut()) }
     }
 
     /// A long string for changing in place, padded with zeros to at least `len` bytes, in chunks
@@ -584,59 +795,61 @@ impl<'a> EntryMut<'a> {
     /// the string lies in its entry.
     #[cold]
     pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
-        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place.
-        // A chunked string takes as much room there as a shared one, so the block's size stays the
-        // same. Between the read and the write nothing panics.
-        let chunked = unsafe {
-            let at = value_pointer(self.pointer);
-            match form(self.pointer) {
-                Form::Shared => {
-                    let shared = at.cast::<Shared>().read();
-                    at.cast::<Chunked>().write(Chunked::from_shared(shared));
-                    self.pointer.write(Form::Chunked as u8);
-                }
-                Form::Chunked => {}
-                _ => return None,
+        let look = self.as_ref();
+        let (form, at) = (look.header().form(), look.value_offset());
+        if form == Form::Shared {
+            // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours. An empty one
+            // stays in its place, so that it is whole even if the conversion fails.
+            let shared = std::mem::take(unsafe { self.at_mut::<Shared>(at) });
+            let chunked = Chunked::from_shared(shared);
+            // SAFETY: the place has room for a `Chunked`, which is as large as a `Shared` and
+            // aligned like one. The empty string that lies there is dropped first.
+            unsafe {
+                let place = self.pointer.add(at);
+                place.cast::<Shared>().drop_in_place();
+                place.cast().write(chunked);
             }
-            at.cast::<Chunked>().as_mut()
-        };
+            self.header_mut().first = Form::Chunked as u8;
+        } else if form != Form::Chunked {
+            return None;
+        }
+        // SAFETY: the form says that a `Chunked` lies there. *Held*: it is ours for the borrow.
+        let chunked = unsafe { self.at_mut::<Chunked>(at) };
         chunked.grow(len);
         Some(chunked)
     }
 
     /// The collection for changing in place, if it is one of this type.
     #[inline(always)]
-    pub fn collection_mut<T: Collection>(self) -> Option<&'a mut T> {
-        // SAFETY: an entry of the type's kind holds that type; we hold it exclusively for 'a.
-        unsafe {
-            (kind(self.pointer) == T::KIND).then(|| value_pointer(self.pointer).cast().as_mut())
-        }
-    }
-
-    /// The same key and value in a block with another expiry. This one is then good for nothing but
-    /// `OwnedEntry::free_block`.
-    ///
-    /// # Safety
-    /// Nobody reads the value of this entry any more.
-    pub(crate) unsafe fn successor(self, expire_ms: Option<i64>) -> OwnedEntry {
-        let old = self.into_ref();
-        // SAFETY: by the caller.
-        let value = unsafe { moved_value(old.pointer) };
-        OwnedEntry::new(old.key(), value, expire_ms, old.access())
+    pub fn collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
+        let look = self.as_ref();
+        let (kind, at) = (look.kind(), look.value_offset());
+        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*:
+        // it is ours for 'a, and we give our hold up for the result.
+        (kind == T::KIND).then(|| unsafe { self.at_mut(at) })
     }
 
     /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must
     /// be made by a new entry.
     pub(crate) fn set_expire_in_place(&mut self, expire_ms: i64) -> bool {
-        // SAFETY: we hold the entry exclusively.
-        unsafe {
-            let expires = flags(self.pointer) & EXPIRES != 0;
-            if expires {
-                self.pointer.add(HEADER).cast::<i64>().write(expire_ms);
-            }
-            expires
+        let expires = self.as_ref().header().has(EXPIRES);
+        if expires {
+            // SAFETY: the flag says that the time lies behind the header. *Held*: it is ours.
+            unsafe { *self.at_mut(HEADER) = expire_ms };
         }
+        expires
     }
+}
+
+/// A long string, padded with zeros to at least `len` bytes; `None` when that needs chunks.
+fn padded(shared: &mut Shared, len: usize) -> Option<&mut [u8]> {
+    if len.max(shared.len()) >= CHUNKED_LEN_MIN {
+        let grows = len > shared.len();
+        return Arc::get_mut(shared).filter(|_| !grows).map(Vec::as_mut_slice);
+    }
+    let string = Arc::make_mut(shared);
+    pad(string, len);
+    Some(string)
 }
 
 /// Whether a text is a 64-bit integer in the one form that formatting would give.
@@ -672,27 +885,15 @@ fn pad(string: &mut Vec<u8>, len: usize) {
     string.resize(len, 0);
 }
 
-/// The key of an entry.
-///
-/// # Safety
-/// The pointer is a live entry, and stays one for 'a.
-#[inline(always)]
-pub(crate) unsafe fn key<'a>(pointer: NonNull<u8>) -> &'a [u8] {
-    // SAFETY: by the caller; the layout is the module's.
-    unsafe {
-        let (offset, len) = key_place(pointer);
-        NonNull::slice_from_raw_parts(pointer.add(offset), len).as_ref()
-    }
-}
-
 /// Brings the first lines of an entry towards the core.
 #[inline(always)]
 pub(crate) fn prefetch(pointer: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching has no effect but on the cache, whatever the address.
-    unsafe {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch(pointer.cast(), _MM_HINT_T0);
+        // SAFETY: a prefetch is a hint. It reads nothing that the program sees, and does not fail
+        // whatever the address is.
+        unsafe { _mm_prefetch(pointer.cast(), _MM_HINT_T0) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = pointer;
@@ -702,176 +903,13 @@ pub(crate) fn prefetch(pointer: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_to_write(pointer: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; where the instruction is not known it does nothing.
+    // SAFETY: a prefetch is a hint, whatever the address is, and where the processor does not know
+    // this one it does nothing. It changes no register, no flag and no memory.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     prefetch(pointer);
-}
-
-/// Offset and length of the key.
-///
-/// # Safety
-/// The pointer is a live entry.
-#[inline(always)]
-unsafe fn key_place(pointer: NonNull<u8>) -> (usize, usize) {
-    // SAFETY: by the caller.
-    unsafe {
-        let flags = flags(pointer);
-        let offset = HEADER + usize::from(flags & EXPIRES != 0) * 8;
-        if flags & LONG_KEY == 0 {
-            (offset, usize::from(pointer.add(2).read()))
-        } else {
-            (offset + 4, pointer.add(offset).cast::<u32>().read() as usize)
-        }
-    }
-}
-
-/// Where the value lies. A pointer's place is rounded up so that it is aligned.
-///
-/// # Safety
-/// The pointer is a live entry whose form is written.
-#[inline(always)]
-unsafe fn value_pointer(pointer: NonNull<u8>) -> NonNull<u8> {
-    // SAFETY: by the caller; the value begins where the key ends.
-    unsafe {
-        let (offset, len) = key_place(pointer);
-        let end = offset + len;
-        pointer.add(if form(pointer).is_inline() { end } else { end.next_multiple_of(8) })
-    }
-}
-
-/// The value, to be put into another entry: what it points to is moved, not copied.
-///
-/// # Safety
-/// The pointer is a live entry whose value nobody reads or drops afterwards, and whose block
-/// outlives the result.
-unsafe fn moved_value<'a>(pointer: NonNull<u8>) -> NewValue<'a> {
-    // SAFETY: by the caller.
-    unsafe {
-        let at = value_pointer(pointer);
-        match form(pointer) {
-            Form::Inline | Form::InlineRaw | Form::InlineText => {
-                EntryRef::<'a>::new(pointer).to_new_value()
-            }
-            Form::Shared => NewValue::Shared(at.cast::<Shared>().read()),
-            Form::Chunked => NewValue::Chunked(at.cast::<Chunked>().read()),
-            Form::Collection => NewValue::Collection(AnyCollection::read(kind(pointer), at)),
-        }
-    }
-}
-
-/// # Safety
-/// The pointer is an entry whose header and key are written; `at` is the end of its key, and the
-/// block has room for the value.
-#[inline(always)]
-unsafe fn write_value(pointer: NonNull<u8>, at: NonNull<u8>, value: NewValue<'_>) {
-    // SAFETY: by the caller; an aligned pointer fits since the block is a multiple of 8 long.
-    unsafe {
-        pointer.write(value.first_byte());
-        match value {
-            NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) | NewValue::InlineText(bytes) => {
-                assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
-                pointer.add(6).cast::<u16>().write(bytes.len() as u16);
-                at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
-            }
-            NewValue::Shared(shared) => value_pointer(pointer).cast::<Shared>().write(shared),
-            NewValue::Chunked(chunked) => value_pointer(pointer).cast::<Chunked>().write(chunked),
-            NewValue::Collection(collection) => collection.write(value_pointer(pointer)),
-        }
-    }
-}
-
-/// # Safety
-/// The pointer is a live entry.
-#[inline(always)]
-unsafe fn block_size(pointer: NonNull<u8>) -> usize {
-    // SAFETY: by the caller.
-    unsafe {
-        let (offset, len) = key_place(pointer);
-        let value = match form(pointer) {
-            Form::Inline | Form::InlineRaw | Form::InlineText => value_len(pointer),
-            Form::Shared | Form::Chunked => 8,
-            Form::Collection => SLOT,
-        };
-        offset + len + value
-    }
-}
-
-/// # Safety
-/// The pointer is a live entry with an inline value.
-#[inline(always)]
-unsafe fn value_len(pointer: NonNull<u8>) -> usize {
-    // SAFETY: by the caller; bytes 6 and 7 of the header.
-    usize::from(unsafe { pointer.add(6).cast::<u16>().read() })
-}
-
-/// # Safety
-/// The pointer is a live entry.
-#[inline(always)]
-unsafe fn flags(pointer: NonNull<u8>) -> u8 {
-    // SAFETY: by the caller.
-    unsafe { pointer.add(1).read() }
-}
-
-/// # Safety
-/// The pointer is a live entry whose form is written.
-#[inline(always)]
-unsafe fn form(pointer: NonNull<u8>) -> Form {
-    // SAFETY: by the caller; the byte was written from a Form.
-    unsafe {
-        match pointer.read() & 0x0f {
-            0 => Form::Inline,
-            1 => Form::InlineRaw,
-            2 => Form::InlineText,
-            3 => Form::Shared,
-            4 => Form::Collection,
-            _ => Form::Chunked,
-        }
-    }
-}
-
-/// The kind; a string's bits are 0.
-///
-/// # Safety
-/// The pointer is a live entry whose form is written.
-#[inline(always)]
-unsafe fn kind(pointer: NonNull<u8>) -> Kind {
-    // SAFETY: by the caller; the bits were written from a Kind.
-    match unsafe { pointer.read() } >> KIND_SHIFT {
-        0 => Kind::String,
-        1 => Kind::List,
-        2 => Kind::Set,
-        3 => Kind::SortedSet,
-        4 => Kind::Hash,
-        _ => Kind::Stream,
-    }
-}
-
-/// # Safety
-/// The caller holds the entry exclusively.
-#[inline(always)]
-unsafe fn write_access(pointer: NonNull<u8>, access: u32) {
-    let access = access & ACCESS_MASK;
-    let bytes = (access >> 4).to_le_bytes();
-    // SAFETY: by the caller; byte 1 and bytes 3 to 5 of the header.
-    unsafe {
-        let first = pointer.add(1);
-        first.write(first.read() & FLAGS | (access as u8) << 4);
-        pointer.add(3).cast::<[u8; 3]>().write([bytes[0], bytes[1], bytes[2]]);
-    }
-}
-
-/// # Safety
-/// The pointer is a live entry that is held exclusively.
-unsafe fn write_marked(pointer: NonNull<u8>, marked: bool) {
-    // SAFETY: by the caller; byte 1 of the header.
-    unsafe {
-        let flags = pointer.add(1);
-        let others = flags.read() & !MARKED;
-        flags.write(if marked { others | MARKED } else { others });
-    }
 }
 
 /// The block for an entry of `size` bytes. Never smaller than the header and a pointer that was

@@ -94,10 +94,8 @@ fn raw_stays_raw_under_another_name() {
 
 #[test]
 fn replacing_in_place_keeps_the_block() {
-    let entry = OwnedEntry::new(b"key", NewValue::Inline(b"12345"), None, 0);
-    let pointer = entry.into_pointer();
-    // SAFETY: nobody else has the pointer.
-    let mut hold = unsafe { EntryMut::new(pointer) };
+    let mut entry = OwnedEntry::new(b"key", NewValue::Inline(b"12345"), None, 0);
+    let mut hold = entry.as_mut();
     assert!(hold.replace(NewValue::Inline(b"1234")).is_ok());
     assert!(hold.replace(NewValue::Inline(b"123456")).is_err());
     hold.string_mut(0).unwrap()[0] = b'9';
@@ -105,22 +103,16 @@ fn replacing_in_place_keeps_the_block() {
     assert_eq!(hold.as_ref().string().flat(), Some(&b"9234"[..]));
     assert_eq!(hold.string_mut(5).unwrap(), b"9234\0");
     assert!(hold.string_mut(6).is_none());
-    // SAFETY: as above.
-    let entry = unsafe { OwnedEntry::from_pointer(pointer) };
     assert_eq!(bytes(&entry), b"9234\0");
 }
 
 #[test]
 fn a_shared_value_outlives_its_entry_and_is_copied_before_a_change() {
     let shared = Arc::new(vec![1; 5000]);
-    let entry = OwnedEntry::new(b"key", NewValue::Shared(shared.clone()), None, 0);
-    let pointer = entry.into_pointer();
-    // SAFETY: nobody else has the pointer.
-    let mut hold = unsafe { EntryMut::new(pointer) };
+    let mut entry = OwnedEntry::new(b"key", NewValue::Shared(shared.clone()), None, 0);
+    let mut hold = entry.as_mut();
     hold.string_mut(5001).unwrap()[5000] = 2;
     assert_eq!(shared.len(), 5000);
-    // SAFETY: as above.
-    let entry = unsafe { OwnedEntry::from_pointer(pointer) };
     assert_eq!(bytes(&entry).len(), 5001);
     drop(entry);
     assert_eq!(Arc::strong_count(&shared), 1);
@@ -144,10 +136,8 @@ fn padding_keeps_the_string_and_bounds_the_room() {
 fn a_long_string_becomes_chunks_when_it_grows_or_changes_while_it_is_shared() {
     let shared = Arc::new(vec![1; CHUNKED_LEN_MIN]);
     let buffer = shared.as_ptr();
-    let entry = OwnedEntry::new(b"key", NewValue::Shared(shared), None, 0);
-    let pointer = entry.into_pointer();
-    // SAFETY: nobody else has the pointer.
-    let mut hold = unsafe { EntryMut::new(pointer) };
+    let mut entry = OwnedEntry::new(b"key", NewValue::Shared(shared), None, 0);
+    let mut hold = entry.as_mut();
     assert_eq!(hold.string_mut(5).unwrap().as_ptr(), buffer);
     assert!(hold.string_mut(CHUNKED_LEN_MIN + 1).is_none());
     let pinned = OwnedEntry::new(b"copy", hold.as_ref().to_new_value(), None, 0);
@@ -162,10 +152,20 @@ fn a_long_string_becomes_chunks_when_it_grows_or_changes_while_it_is_shared() {
     assert_eq!(hold.as_ref().encoding(), Encoding::Raw);
     let copy = OwnedEntry::new(b"again", hold.as_ref().to_new_value(), Some(1), 0);
     assert_eq!(hold.chunked_mut(CHUNKED_LEN_MIN + 9).unwrap().len(), CHUNKED_LEN_MIN + 9);
-    // SAFETY: nobody else has the pointer.
-    let entry = unsafe { OwnedEntry::from_pointer(pointer) };
     let entry = entry.renamed(b"a longer name than before", Some(7), 0);
     assert_eq!(entry.as_ref().string().len(), CHUNKED_LEN_MIN + 9);
     assert_eq!(copy.as_ref().string().len(), CHUNKED_LEN_MIN);
     assert!(copy.as_ref().string().get(5) == Some(b'x') && !copy.as_ref().is_light());
+}
+
+/// The value has one owner, also when no entry could be made for it.
+#[test]
+#[cfg_attr(miri, ignore = "a key of four gigabytes")]
+fn renaming_that_fails_drops_the_value_once() {
+    let shared = Arc::new(vec![1; 5000]);
+    let entry = OwnedEntry::new(b"key", NewValue::Shared(shared.clone()), None, 0);
+    // Nothing looks at its bytes, so they take no memory.
+    let key = vec![0; KEY_LEN_MAX + 1];
+    assert!(std::panic::catch_unwind(move || entry.renamed(&key, None, 0)).is_err());
+    assert_eq!(Arc::strong_count(&shared), 1);
 }

@@ -43,7 +43,7 @@ struct Cipher([__m128i; ROUNDS + 1]);
 impl Keys {
     /// `None`: the processor does not have the instructions.
     pub(super) fn new(key: &[u8; KEY_LEN]) -> Option<Self> {
-        // SAFETY: what follows the check needs what it checks for.
+        // SAFETY: the function needs the feature `aes`, and is called where the processor has it.
         std::is_x86_feature_detected!("aes").then(|| unsafe { Self::derive(key) })
     }
 
@@ -66,7 +66,8 @@ impl Keys {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        // SAFETY: there are no `Keys` where the processor lacks the instructions.
+        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only where the processor
+        // has it, and nothing else does.
         unsafe { self.hash_here(key) }
     }
 
@@ -115,7 +116,7 @@ fn short(key: &[u8]) -> __m128i {
 #[inline]
 #[target_feature(enable = "sse2")]
 fn load(block: &[u8; BLOCK]) -> __m128i {
-    // SAFETY: it reads the 16 bytes of the block, at any alignment.
+    // SAFETY: it reads sixteen bytes, which the block has, at any alignment.
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
 

@@ -9,6 +9,7 @@ use bobbin_sync::Mutex;
 
 use super::Database;
 use crate::entry::{EntryRef, OwnedEntry};
+use crate::hash::Hash;
 
 /// A key of the cut.
 pub struct Piece {
@@ -96,6 +97,12 @@ impl Part {
     /// From which position on the walk has still to come.
     pub(crate) fn from(&self) -> u32 {
         self.from
+    }
+
+    /// Whether the walk has still to come to where a key of this hash lies.
+    #[inline(always)]
+    pub(crate) fn is_ahead(&self, hash: Hash) -> bool {
+        hash.position() >= self.from
     }
 
     pub(crate) fn move_to(&mut self, position: u32) {

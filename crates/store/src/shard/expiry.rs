@@ -284,7 +284,7 @@ mod tests {
         let spans_ms = [10, 1000, HOUR_MS, 24 * HOUR_MS, 365 * 24 * HOUR_MS];
         let mut index = ExpiryIndex::default();
         let mut keys = std::collections::HashMap::new();
-        for _ in 0..500 {
+        for _ in 0..if cfg!(miri) { 20 } else { 500 } {
             let position = first((random() as u32) << 12);
             let span_ms = spans_ms[random() as usize % spans_ms.len()];
             let expire_ms = NOW_MS + random() as i64 % span_ms;

@@ -333,15 +333,13 @@ impl Database {
 
     #[inline(always)]
     pub fn entry(&self, place: Place) -> EntryRef<'_> {
-        // SAFETY: the table's entries are live while it is borrowed.
-        unsafe { EntryRef::new(self.table.pointer(place)) }
+        self.table.entry(place)
     }
 
     /// For its access bits; whatever changes the value takes `change`.
     #[inline(always)]
     pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
-        // SAFETY: as above, and the table is borrowed exclusively.
-        unsafe { EntryMut::new(self.table.pointer(place)) }
+        self.table.entry_mut(place)
     }
 
     /// The entry for changing its value in place.
@@ -364,9 +362,9 @@ impl Database {
     fn keep_for_cut(&mut self, place: Place, hasher: &Hasher) {
         let Some(part) = self.expiry.cut() else { return };
         let entry = self.entry(place);
-        if !entry.is_marked() && hasher.hash(entry.key()).position() >= part.from() {
+        if !entry.is_marked() && part.is_ahead(hasher.hash(entry.key())) {
             part.keep(entry);
-            self.entry_mut(place).mark();
+            self.entry_mut(place).set_marked(true);
         }
     }
 
@@ -374,7 +372,7 @@ impl Database {
     #[inline(always)]
     fn mark_new(&self, hash: Hash, entry: &mut OwnedEntry) {
         if let Some(part) = self.expiry.cut() {
-            entry.set_marked(hash.position() >= part.from());
+            entry.set_marked(part.is_ahead(hash));
         }
     }
 
@@ -391,10 +389,7 @@ impl Database {
     pub(crate) fn join_cut(&mut self, part: Part) {
         if let Some(former) = self.expiry.cut() {
             former.handle().abort();
-            for entry in self.table.iter() {
-                // SAFETY: we hold the table exclusively, and make no other use of the entry.
-                unsafe { entry.unmark() };
-            }
+            self.table.iter_mut().for_each(|mut entry| entry.set_marked(false));
         }
         self.expiry.set_cut(Some(part));
     }
@@ -412,12 +407,11 @@ impl Database {
         while let Some(position) = next
             && out.len() < limit
         {
-            next = self.table.scan(position, hasher, |entry| {
-                if entry.is_marked() {
-                    // SAFETY: we hold the table exclusively, and make no other use of the entry.
-                    unsafe { entry.unmark() };
+            next = self.table.scan_mut(position, hasher, |mut entry| {
+                if entry.as_ref().is_marked() {
+                    entry.set_marked(false);
                 } else {
-                    out.extend(part.piece(entry));
+                    out.extend(part.piece(entry.as_ref()));
                 }
             });
         }
@@ -557,11 +551,19 @@ impl Database {
                 self.rebuild_expiry(hasher);
             }
         } else if old_ms != expire_ms {
-            // Room for the time is made, or given back, by another block. SAFETY: the old entry's
-            // value is not looked at any more, and the block is freed as such.
-            unsafe {
-                let entry = self.entry_mut(place).successor(expire_ms);
-                self.replace(hash, place, entry, hasher).free_block();
+            match expire_ms {
+                Some(new_ms) => self.expiry.set(hash.position(), old_ms, new_ms),
+                None => self.expiry.unset(),
+            }
+            // Room for the time is made, or given back, by another block.
+            let is_ahead = self.expiry.cut().is_some_and(|part| part.is_ahead(hash));
+            self.table.remake(place, |entry| {
+                let mut entry = entry.with_expiry(expire_ms);
+                entry.set_marked(is_ahead);
+                entry
+            });
+            if self.expiry.wants_rebuild() {
+                self.rebuild_expiry(hasher);
             }
         }
     }

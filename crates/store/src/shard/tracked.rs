@@ -169,11 +169,12 @@ mod tests {
     #[test]
     fn readers_that_are_gone_do_not_pile_up() {
         let mut keys = TrackedKeys::default();
-        for reader in 0..10_000 {
+        let last = if cfg!(miri) { 99 } else { 9_999 };
+        for reader in 0..=last {
             keys.add(b"a", A, reader, |other| other + 5 > reader);
         }
         assert!(keys.items() <= 16, "{}", keys.items());
-        assert!(keys.take(b"a", A).is_some_and(|readers| readers.contains(&9_999)));
+        assert!(keys.take(b"a", A).is_some_and(|readers| readers.contains(&last)));
         assert_eq!(keys.items(), 0);
     }
 }

@@ -1,4 +1,7 @@
 //! Blocks of plain bytes whose length is written inside them, so that a thin pointer owns them.
+//!
+//! A block *was given* a number of bytes: by [`allocate`], or by the last [`resize`]. It has room
+//! for at least as many, and its layout is the one that [`layout`] gives for that number.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
@@ -7,11 +10,11 @@ use std::ptr::NonNull;
 pub(super) fn allocate(bytes: &[u8]) -> NonNull<u8> {
     assert!(!bytes.is_empty(), "a block of nothing");
     let layout = layout(bytes.len());
-    // SAFETY: the layout's size is not zero.
+    // SAFETY: there is at least one byte, so the layout's size is not zero.
     let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
         handle_alloc_error(layout);
     };
-    // SAFETY: the new block is at least as long as the bytes.
+    // SAFETY: the new block has room for the bytes. They are borrowed, so they lie elsewhere.
     unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     block
 }
@@ -19,24 +22,28 @@ pub(super) fn allocate(bytes: &[u8]) -> NonNull<u8> {
 /// Changes a block from what `old_len` bytes take to what `len` bytes take, and returns it anew.
 ///
 /// # Safety
-/// The block is the caller's own, was last given `old_len` bytes, and `len` is not zero.
+/// The block is the caller's own, was last given `old_len` bytes, and is not used afterwards; the
+/// result takes its place. `len` is not zero.
 #[inline]
 pub(super) unsafe fn resize(block: NonNull<u8>, old_len: usize, len: usize) -> NonNull<u8> {
     let (old, new) = (layout(old_len), layout(len));
     if old == new {
         return block;
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller owns the block and says what it was given, so `old` is its layout. The new
+    // size is not zero as `len` is not, and `layout` has checked that it is in range.
     match NonNull::new(unsafe { realloc(block.as_ptr(), old, new.size()) }) {
         Some(block) => block,
         None => handle_alloc_error(new),
     }
 }
 
+/// Frees a block.
+///
 /// # Safety
-/// The block is the caller's own and was last given `len` bytes.
+/// The block is the caller's own, was last given `len` bytes, and is not used afterwards.
 pub(super) unsafe fn free(block: NonNull<u8>, len: usize) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller owns the block and says what it was given, so this is its layout.
     unsafe { dealloc(block.as_ptr(), layout(len)) };
 }
 

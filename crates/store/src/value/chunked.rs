@@ -16,10 +16,10 @@ use super::directory::Directory;
 use crate::value::Shared;
 
 /// Bytes of a chunk: what a change of a shared string copies.
-pub const CHUNK_LEN: usize = 64 * 1024;
+pub const CHUNK_LEN: usize = if cfg!(miri) { 2 * 1024 } else { 64 * 1024 };
 /// From this length on a string is chunked when it grows, or changes while it is shared. To copy a
 /// shorter one costs other keys less than the time of a few commands.
-pub const CHUNKED_LEN_MIN: usize = 256 * 1024;
+pub const CHUNKED_LEN_MIN: usize = 4 * CHUNK_LEN;
 
 /// A buffer with more spare room than this part of its length gives it back: it never grows again.
 const SPARE_PART_MAX: usize = 8;
@@ -362,12 +362,13 @@ mod tests {
 
     #[test]
     fn zeros_that_nobody_wrote_take_no_memory() {
-        let mut string = Chunked::from_bytes(b"start", 512 << 20);
-        string.write((512 << 20) - 1, b"x");
+        const LEN: usize = 8192 * CHUNK_LEN;
+        let mut string = Chunked::from_bytes(b"start", LEN);
+        string.write(LEN - 1, b"x");
         assert_eq!(string.0.own, 2);
         assert!(string.memory() < 300_000, "{}", string.memory());
         assert_eq!(string.slice_at(100 * CHUNK_LEN), [0; CHUNK_LEN]);
-        let bytes = string.slice_at((512 << 20) - 2);
+        let bytes = string.slice_at(LEN - 2);
         assert_eq!(bytes, b"\0x");
     }
 
@@ -422,7 +423,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(150))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 150 }))]
         #[test]
         fn behaves_like_a_vec_while_what_is_pinned_stays_as_it_was(
             start in prop_oneof![0..2 * CHUNK_LEN, Just(4 * CHUNK_LEN), 4 * CHUNK_LEN..6 * CHUNK_LEN],

@@ -1,4 +1,10 @@
 //! A value that clones share until one of them changes.
+//!
+//! What the unsafe code here rests on, by name:
+//! - *Counted*: `owners` is the number of [`Cow`]s with this pointer, which came from a box. The
+//!   last of them frees it.
+//! - *Sole*: the value is changed only by the one owner, borrowed exclusively. Nobody can become
+//!   another owner meanwhile, as that takes a borrow of this one.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -15,9 +21,10 @@ struct Block<T> {
     value: T,
 }
 
-// SAFETY: like Arc: owners on several threads read the value, and the last one drops it.
+// SAFETY: owners on several threads read the value at a time, so it is `Sync`; the last one, on
+// whichever thread, changes or drops it, so it is `Send`. The count is atomic.
 unsafe impl<T: Send + Sync> Send for Cow<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference is enough to make another owner, so it allows what sending one does.
 unsafe impl<T: Send + Sync> Sync for Cow<T> {}
 
 impl<T> Cow<T> {
@@ -38,7 +45,8 @@ impl<T> Cow<T> {
 
     #[inline(always)]
     fn block(&self) -> &Block<T> {
-        // SAFETY: the block lives as long as any owner.
+        // SAFETY: *counted*: the block lives as long as we are an owner. *Sole*: but for the count,
+        // which is atomic, it does not change while we are borrowed.
         unsafe { self.block.as_ref() }
     }
 }
@@ -51,7 +59,8 @@ impl<T: Clone> Cow<T> {
         if self.block().owners.load(Ordering::Acquire) != 1 {
             self.copy();
         }
-        // SAFETY: we are the only owner, and borrowed exclusively.
+        // SAFETY: *sole*: the count was 1, or we have a copy of our own. We are borrowed
+        // exclusively for as long as the result is used.
         unsafe { &mut self.block.as_mut().value }
     }
 
@@ -74,7 +83,7 @@ impl<T> Drop for Cow<T> {
         // Release: what this owner read happened before another one changes or frees it.
         if self.block().owners.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
-            // SAFETY: we were the last owner; the block came from a Box.
+            // SAFETY: *counted*: we were the last owner, and the pointer came from a box.
             drop(unsafe { Box::from_raw(self.block.as_ptr()) });
         }
     }

@@ -4,6 +4,11 @@
 //! u32 bytes per integer: 2, 4 or 8 | u32 integers | the integers, ascending     all little-endian
 //! ```
 //! All integers take as many bytes as the widest that ever was among them.
+//!
+//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Intset`] alone,
+//! is aligned to 8, and begins with a header whose width is 2, 4 or 8. Behind that it has as many
+//! initialised integers of that width as the header says, and it was last given just these bytes
+//! (see `block`).
 
 use std::ptr::NonNull;
 
@@ -14,9 +19,10 @@ pub struct Intset {
     block: NonNull<u8>,
 }
 
-// SAFETY: it owns its block, which is plain bytes.
+// SAFETY: *whole*: nobody else has the block, so it goes with its owner; plain bytes belong to no
+// thread.
 unsafe impl Send for Intset {}
-// SAFETY: as above; shared references only read.
+// SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
 unsafe impl Sync for Intset {}
 
 impl Intset {
@@ -52,14 +58,16 @@ impl Intset {
                 let (width, count) = (self.width(), self.len());
                 assert!(count < Self::LEN_MAX, "a set of {count} integers");
                 self.resize(count + 1);
-                // SAFETY: the block now has room for one integer more; what follows the new one
-                // moves up by one.
+                let bytes = value.to_le_bytes();
+                // SAFETY: *whole*, and the block was just given room for one integer more. The
+                // `count - index` integers from the index on move up by one, within that room, and
+                // the value takes the first one's place with its low bytes, which come first.
                 unsafe {
                     let at = self.block.add(HEADER + index * width);
                     at.add(width).copy_from(at, (count - index) * width);
-                    self.set_count(count + 1);
+                    at.copy_from_nonoverlapping(NonNull::from(&bytes).cast(), width);
                 }
-                self.write(index, value);
+                self.set_count(count + 1);
                 true
             }
         }
@@ -80,7 +88,8 @@ impl Intset {
     pub fn remove_at(&mut self, index: usize) {
         let (width, count) = (self.width(), self.len());
         assert!(index < count, "integer {index} of {count}");
-        // SAFETY: within the block; what follows moves down by one.
+        // SAFETY: *whole*, and the index is below the count: the integers behind it move down by
+        // one, within the block.
         unsafe {
             let at = self.block.add(HEADER + index * width);
             at.copy_from(at.add(width), (count - index - 1) * width);
@@ -104,13 +113,14 @@ impl Intset {
 
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the block is at least as long as its header says, and lives as long as self.
+        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
+        // set, and do not change while it is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
     }
 
     #[inline]
     pub fn len(&self) -> usize {
-        // SAFETY: bytes 4 to 7 of the header.
+        // SAFETY: *whole*: the header's second word lies there, aligned.
         u32::from_le(unsafe { self.block.add(4).cast::<u32>().read() }) as usize
     }
 
@@ -154,12 +164,13 @@ impl Intset {
 
     fn resize(&mut self, count: usize) {
         let len = HEADER + count * self.width();
-        // SAFETY: the block was made for its length; the new one includes the header.
+        // SAFETY: *whole*: the block is ours alone and was given its length. The new length has the
+        // header in it, so it is not zero.
         self.block = unsafe { block::resize(self.block, self.byte_len(), len) };
     }
 
     fn set_count(&mut self, count: usize) {
-        // SAFETY: bytes 4 to 7 of the header.
+        // SAFETY: *whole*: the header's second word lies there, aligned, and is ours alone.
         unsafe { self.block.add(4).cast::<u32>().write((count as u32).to_le()) };
     }
 
@@ -169,17 +180,16 @@ impl Intset {
 
     #[inline(always)]
     fn width(&self) -> usize {
-        // SAFETY: the first four bytes of the header.
+        // SAFETY: *whole*: the header's first word lies there, aligned.
         u32::from_le(unsafe { self.block.cast::<u32>().read() }) as usize
     }
 
     #[inline(always)]
     fn read(&self, index: usize) -> i64 {
         let width = self.width();
-        debug_assert!(index < self.len(), "integer {index} of {}", self.len());
-        // SAFETY: the index is below the count, so the integer lies in the block; the block is
-        // aligned to eight, the header is eight bytes and the integers are as wide as their
-        // alignment.
+        assert!(index < self.len(), "integer {index} of {}", self.len());
+        // SAFETY: *whole*, and the index is below the count: an integer of this width lies there.
+        // It is aligned, since the block and the header's size are multiples of 8.
         unsafe {
             let at = self.block.add(HEADER + index * width);
             match width {
@@ -187,16 +197,6 @@ impl Intset {
                 4 => i64::from(i32::from_le(at.cast().read())),
                 _ => i64::from_le(at.cast().read()),
             }
-        }
-    }
-
-    fn write(&mut self, index: usize, value: i64) {
-        let width = self.width();
-        debug_assert!(index < self.len(), "integer {index} of {}", self.len());
-        // SAFETY: as in `read`; the low bytes come first.
-        unsafe {
-            let at = self.block.add(HEADER + index * width);
-            at.copy_from_nonoverlapping(NonNull::from(&value.to_le_bytes()).cast(), width);
         }
     }
 }
@@ -215,7 +215,7 @@ impl Clone for Intset {
 
 impl Drop for Intset {
     fn drop(&mut self) {
-        // SAFETY: the block was made for its length, and nobody else has it.
+        // SAFETY: *whole*: nobody else has the block, and it was given its length.
         unsafe { block::free(self.block, self.byte_len()) };
     }
 }

@@ -17,6 +17,11 @@
 //!
 //! A string that is an integer's text is kept as the integer. [`Listpack`] keeps every entry in its
 //! shortest form, so equal values have equal bytes.
+//!
+//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`]
+//! alone and has room for as many bytes as its header says, all of which are initialised. Only
+//! `splice` changes the header, and what it hands out to be written lies behind the header. Whether
+//! the bytes are entries matters to no unsafe code: reading them is safe code, which may panic.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -39,9 +44,10 @@ pub struct Listpack {
     block: NonNull<u8>,
 }
 
-// SAFETY: it owns its block, which is plain bytes.
+// SAFETY: *whole*: nobody else has the block, so it goes with its owner; plain bytes belong to no
+// thread.
 unsafe impl Send for Listpack {}
-// SAFETY: as above; shared references only read.
+// SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
 unsafe impl Sync for Listpack {}
 
 /// Where an entry begins, in bytes from the start. Good until the listpack changes at or before it.
@@ -74,7 +80,8 @@ impl Listpack {
         }
     }
 
-    /// Copies bytes that are a listpack in its shortest form.
+    /// Copies bytes that are a listpack in its shortest form, so that their first four tell how
+    /// many they are.
     fn from_trusted(bytes: &[u8]) -> Self {
         Self { block: block::allocate(bytes) }
     }
@@ -94,20 +101,16 @@ impl Listpack {
             count += 1;
             len += Encoded::new(value.into()).len_with_back();
         }
-        let gap = self.splice(self.byte_len() - 1, 0, len, count);
-        let mut written = 0;
-        for value in values {
-            written += Encoded::new(value.into()).write(&mut gap[written..]);
-        }
-        // All of the gap must be written, or garbage would lie in the block.
-        assert_eq!(written, len, "the values changed while they were appended");
+        let mut gap = self.splice(self.byte_len() - 1, 0, len, count);
+        values.for_each(|value| gap.write_entry(&Encoded::new(value.into())));
+        assert!(gap.rest.is_empty(), "the values changed while they were appended");
     }
 
     /// Puts all entries of another one behind its own.
     pub fn append(&mut self, other: &Self) {
         let entries = &other.as_bytes()[HEADER..other.byte_len() - 1];
         let count = other.len() as isize;
-        self.splice(self.byte_len() - 1, 0, entries.len(), count).write_copy_of_slice(entries);
+        self.splice(self.byte_len() - 1, 0, entries.len(), count).write(entries);
     }
 
     /// Takes the entries from a position on away into a listpack of their own.
@@ -117,7 +120,7 @@ impl Listpack {
         let removed = entries.len();
         let count = Iter { bytes: self.as_bytes(), front: at, back: self.byte_len() - 1 }.count();
         let mut tail = Self::new();
-        tail.splice(HEADER, 0, removed, count as isize).write_copy_of_slice(entries);
+        tail.splice(HEADER, 0, removed, count as isize).write(entries);
         self.splice(at, removed, 0, -(count as isize));
         tail
     }
@@ -141,7 +144,7 @@ impl Listpack {
         let encoded = Encoded::new(value.into());
         let at = at.0 as usize;
         let old_len = entry_len(self.as_bytes(), at);
-        encoded.write(self.splice(at, old_len, encoded.len_with_back(), 0));
+        self.splice(at, old_len, encoded.len_with_back(), 0).write_entry(&encoded);
     }
 
     /// Returns the position of the entry that followed, if there was one.
@@ -176,14 +179,15 @@ impl Listpack {
 
     #[inline(always)]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the block is at least as long as its header says, and lives as long as self.
+        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
+        // listpack, and do not change while it is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
     }
 
     /// Bytes in all, header and end included.
     #[inline(always)]
     pub fn byte_len(&self) -> usize {
-        // SAFETY: every block begins with the header.
+        // SAFETY: *whole*: the block begins with a header of six bytes. It is aligned to 8.
         u32::from_le(unsafe { self.block.cast::<u32>().read() }) as usize
     }
 
@@ -326,60 +330,93 @@ impl Listpack {
 
     fn insert_at(&mut self, at: usize, value: Item<'_>) {
         let encoded = Encoded::new(value);
-        encoded.write(self.splice(at, 0, encoded.len_with_back(), 1));
+        self.splice(at, 0, encoded.len_with_back(), 1).write_entry(&encoded);
     }
 
     fn header_count(&self) -> u16 {
-        // SAFETY: bytes 4 and 5 of the header.
+        // SAFETY: *whole*: these are the last two bytes of the header, at an even address.
         u16::from_le(unsafe { self.block.add(4).cast::<u16>().read() })
     }
 
-    /// Replaces `removed` bytes by room for `inserted` others, all of which the caller must write,
-    /// and brings the header up to date.
+    /// Replaces `removed` bytes by room for `inserted` others, and brings the header up to date.
     ///
     /// # Panics
-    /// When it would become longer than 1 GiB (see [`Self::has_room`]).
-    fn splice(
-        &mut self,
-        at: usize,
-        removed: usize,
-        inserted: usize,
-        count: isize,
-    ) -> &mut [MaybeUninit<u8>] {
+    /// When it would become longer than 1 GiB (see [`Self::has_room`]); and when the bytes reach
+    /// into the header or the end, as with the position of another listpack they may.
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Gap<'_> {
         let old_len = self.byte_len();
-        assert!(at + removed < old_len, "bytes {at} + {removed} of a listpack of {old_len}");
+        // Neither sum overflows: a position has 32 bits, and an entry is not much longer than 32
+        // bits can tell.
+        assert!(
+            at >= HEADER && at + removed < old_len,
+            "bytes {at} + {removed} of a listpack of {old_len}"
+        );
         let len = old_len - removed + inserted;
         assert!(len <= LEN_MAX, "a listpack of {len} bytes");
         if len > old_len {
             self.resize_block(old_len, len);
         }
         let tail = at + removed;
-        // SAFETY: what follows the removed bytes moves within the block, which is long enough for
-        // the longer of both lengths; then the header.
+        // SAFETY: the block has room for the longer of both lengths. From `tail` on it has
+        // `old_len - tail` bytes, whose new place ends at `len`.
+        unsafe { self.block.add(at + inserted).copy_from(self.block.add(tail), old_len - tail) };
+        let old_count = self.header_count();
+        // A count beyond 16 bits stays unknown, as in Redis.
+        let new_count = if old_count == COUNT_UNKNOWN {
+            COUNT_UNKNOWN
+        } else {
+            let new_count = usize::from(old_count).saturating_add_signed(count);
+            u16::try_from(new_count).unwrap_or(COUNT_UNKNOWN)
+        };
+        // SAFETY: the block begins with the header, which is aligned, and is ours alone.
         unsafe {
-            let start = self.block.as_ptr();
-            start.add(at + inserted).copy_from(start.add(tail), old_len - tail);
-            start.cast::<u32>().write((len as u32).to_le());
-            let old_count = self.header_count();
-            // A count beyond 16 bits stays unknown, as in Redis.
-            if old_count != COUNT_UNKNOWN {
-                let new_count = usize::from(old_count).saturating_add_signed(count);
-                let new_count = u16::try_from(new_count).unwrap_or(COUNT_UNKNOWN);
-                start.add(4).cast::<u16>().write(new_count.to_le());
-            }
+            self.block.cast::<u32>().write((len as u32).to_le());
+            self.block.add(4).cast::<u16>().write(new_count.to_le());
         }
         if len < old_len {
             self.resize_block(old_len, len);
         }
-        // SAFETY: inside the block; exclusive by `&mut self`.
-        unsafe { NonNull::slice_from_raw_parts(self.block.add(at).cast(), inserted).as_mut() }
+        // SAFETY: the bytes lie between the header and `len`, in a block that is borrowed
+        // exclusively with the listpack. They need not be initialised before the gap is written.
+        let rest =
+            unsafe { NonNull::slice_from_raw_parts(self.block.add(at).cast(), inserted).as_mut() };
+        Gap { rest }
     }
 
     /// Changes the block from what `old_len` bytes take to what `len` bytes take.
     #[inline]
     fn resize_block(&mut self, old_len: usize, len: usize) {
-        // SAFETY: the block was made for its old length, and no listpack is empty.
+        // SAFETY: the block is ours alone and was made for its old length, which the header said
+        // until now. No listpack is empty.
         self.block = unsafe { block::resize(self.block, old_len, len) };
+    }
+}
+
+/// Bytes of a listpack that have yet to be written. Those that never are, since something failed,
+/// are zeros afterwards: *whole* holds whatever happens.
+struct Gap<'a> {
+    rest: &'a mut [MaybeUninit<u8>],
+}
+
+impl Gap<'_> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (front, rest) = std::mem::take(&mut self.rest).split_at_mut(bytes.len());
+        front.write_copy_of_slice(bytes);
+        self.rest = rest;
+    }
+
+    #[inline]
+    fn write_entry(&mut self, entry: &Encoded<'_>) {
+        let written = entry.write(self.rest);
+        self.rest = &mut std::mem::take(&mut self.rest)[written..];
+    }
+}
+
+impl Drop for Gap<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.rest.fill(MaybeUninit::new(0));
     }
 }
 
@@ -397,7 +434,7 @@ impl Clone for Listpack {
 
 impl Drop for Listpack {
     fn drop(&mut self) {
-        // SAFETY: the block was made for its length, and nobody else has it.
+        // SAFETY: *whole*: nobody else has the block, and it was made for the length in its header.
         unsafe { block::free(self.block, self.byte_len()) };
     }
 }

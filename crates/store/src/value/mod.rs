@@ -36,11 +36,14 @@ macro_rules! collections {
                 }
             }
 
+            /// Puts the collection into its place.
+            ///
             /// # Safety
-            /// `at` is free memory of `SLOT` bytes, aligned to 8.
+            /// `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
             pub(crate) unsafe fn write(self, at: NonNull<u8>) {
                 match self {
-                    // SAFETY: by the caller; the assertion below says that it fits.
+                    // SAFETY: the assertion below says that the type takes no more than the room
+                    // that the caller has, and is aligned by 8.
                     $(Self::$kind(collection) => unsafe { at.cast::<$type>().write(collection) },)*
                 }
             }
@@ -51,7 +54,8 @@ macro_rules! collections {
             /// `at` holds a collection of this kind, which nobody uses afterwards.
             pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
-                    // SAFETY: by the caller.
+                    // SAFETY: the caller says that this kind's type lies there, and leaves it to
+                    // us.
                     $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }
@@ -59,11 +63,13 @@ macro_rules! collections {
         }
 
         impl<'a> CollectionRef<'a> {
+            /// A look at the collection in a place.
+            ///
             /// # Safety
             /// `at` holds a collection of this kind, which lives and does not change for 'a.
             pub(crate) unsafe fn new(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
-                    // SAFETY: by the caller.
+                    // SAFETY: the caller says that this kind's type lies there for 'a.
                     $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().as_ref() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }
@@ -110,7 +116,8 @@ macro_rules! collections {
         }
 
         $(
-            // SAFETY: the type has this kind and no other type has it; it fits the slot.
+            // SAFETY: the list gives each type a kind of its own, and an entry of that kind is made
+            // from the variant with this type.
             unsafe impl Collection for $type {
                 const KIND: Kind = Kind::$kind;
 
@@ -131,7 +138,7 @@ macro_rules! collections {
 /// A type of collection.
 ///
 /// # Safety
-/// `KIND` is this type's alone, and an entry of that kind holds this type.
+/// `KIND` is this type's alone: an entry of that kind holds this type, and no string has it.
 pub unsafe trait Collection: Clone + Send {
     const KIND: Kind;
 

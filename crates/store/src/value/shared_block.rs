@@ -6,6 +6,14 @@
 //! It is what leaves of trees, pages of indexes and chunks of lists are made of: one allocation
 //! behind one thin pointer. Slack lies at both ends, so that a list may grow at either end without
 //! moving what it holds.
+//!
+//! What the unsafe code here rests on, by name:
+//! - *Whole*: `pointer` is the beginning of a block of a header and `capacity` bytes, all of them
+//!   initialised, and `start + length <= capacity`.
+//! - *Counted*: `owners` is the number of [`SharedBlock`]s with this pointer. The block is freed by
+//!   the last of them.
+//! - *Sole*: header and bytes are changed only by a block that is the one owner and is borrowed
+//!   exclusively. Nobody can become another owner meanwhile: that takes a borrow of this one.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
@@ -36,10 +44,11 @@ pub(crate) enum Slack {
     FillBefore(usize),
 }
 
-// SAFETY: the bytes are plain, the count of owners is atomic, and bytes are changed by a sole owner
-// only.
+// SAFETY: *counted*: owners on other threads only read what this one reads, and the count is
+// atomic. *Sole*: a thread that changes the block has seen that the others have let go of it. Plain
+// bytes belong to no thread.
 unsafe impl Send for SharedBlock {}
-// SAFETY: as above; shared references only read.
+// SAFETY: a shared reference reads the block or makes another owner of it, which counts atomically.
 unsafe impl Sync for SharedBlock {}
 
 impl SharedBlock {
@@ -61,8 +70,8 @@ impl SharedBlock {
         self.make_unique();
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
-        // SAFETY: `start + len <= capacity` holds of every block; all of those bytes are
-        // initialised; we are the sole owner and hold the block mutably.
+        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: we are the one
+        // owner, and are borrowed exclusively for as long as the result is used.
         unsafe { NonNull::slice_from_raw_parts(self.base().add(start), len).as_mut() }
     }
 
@@ -79,24 +88,19 @@ impl SharedBlock {
         if !self.is_unique() || !enough && !self.slide(before, count) {
             self.reallocate(at, count, slack);
         } else if before {
-            // SAFETY: sole owner; the bytes before the gap move into the slack before them, which
-            // is long enough, by itself or since the bytes slid.
-            unsafe {
-                let start = self.header().start as usize;
-                let base = self.base().as_ptr();
-                std::ptr::copy(base.add(start), base.add(start - count), at);
-                let header = self.header_mut();
-                header.start -= count as u32;
-                header.len += count as u32;
-            }
+            // The bytes before the gap move into the slack before them, which is long enough, by
+            // itself or since the bytes slid.
+            let (header, room) = self.parts_mut();
+            let start = header.start as usize;
+            room.copy_within(start..start + at, start - count);
+            header.start -= count as u32;
+            header.len += count as u32;
         } else {
-            // SAFETY: as above, for the bytes behind the gap and the slack behind them.
-            unsafe {
-                let start = self.header().start as usize;
-                let base = self.base().as_ptr();
-                std::ptr::copy(base.add(start + at), base.add(start + at + count), len - at);
-                self.header_mut().len += count as u32;
-            }
+            // Those behind the gap move into the slack behind them.
+            let (header, room) = self.parts_mut();
+            let start = header.start as usize;
+            room.copy_within(start + at..start + len, start + at + count);
+            header.len += count as u32;
         }
         &mut self.bytes_mut()[at..at + count]
     }
@@ -110,24 +114,26 @@ impl SharedBlock {
     /// Removes `count` bytes at `at`; what is on the shorter side moves.
     pub(crate) fn close(&mut self, at: usize, count: usize) {
         let len = self.len();
-        assert!(at + count <= len, "{at} and {count} of {len} bytes");
+        assert!(at <= len && count <= len - at, "{at} and {count} of {len} bytes");
         self.make_unique();
-        if at < len - at - count {
-            self.bytes_mut().copy_within(0..at, count);
-            // SAFETY: sole owner since `make_unique`.
-            let header = unsafe { self.header_mut() };
-            header.start += count as u32;
-            header.len -= count as u32;
+        let before = at < len - at - count;
+        let bytes = self.bytes_mut();
+        if before {
+            bytes.copy_within(0..at, count);
         } else {
-            self.bytes_mut().copy_within(at + count.., at);
-            // SAFETY: as above.
-            unsafe { self.header_mut().len -= count as u32 };
+            bytes.copy_within(at + count.., at);
+        }
+        let (header, _) = self.parts_mut();
+        header.len -= count as u32;
+        if before {
+            header.start += count as u32;
         }
     }
 
     /// Cuts the bytes from `len` on off.
     pub(crate) fn truncate(&mut self, len: usize) {
         let old_len = self.len();
+        assert!(len <= old_len, "{len} of {old_len} bytes are to stay");
         self.close(len, old_len - len);
     }
 
@@ -171,19 +177,9 @@ impl SharedBlock {
 
     #[cold]
     fn copy_for_itself(&mut self) {
-        let header = self.header();
-        let mut copy = Self::with_capacity(header.capacity as usize);
-        // SAFETY: the copy is ours alone and has the same capacity, so the same start and length
-        // lie within it; the bytes there are written at once.
-        unsafe {
-            let base = copy.base();
-            let place = copy.header_mut();
-            place.start = header.start.min(place.capacity - header.len);
-            place.len = header.len;
-            let start = place.start as usize;
-            base.add(start).copy_from_nonoverlapping(NonNull::from(&**self).cast(), self.len());
-        }
-        *self = copy;
+        let (start, capacity) = (self.header().start as usize, self.header().capacity as usize);
+        // As much slack at both ends as before.
+        *self = Self::allocate(capacity, start, self);
     }
 
     /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to
@@ -198,12 +194,9 @@ impl SharedBlock {
         if room < count || slack < header.capacity as usize / 4 {
             return false;
         }
-        // SAFETY: sole owner, as the caller has checked; both places lie within the capacity.
-        unsafe {
-            let base = self.base().as_ptr();
-            std::ptr::copy(base.add(start), base.add(half), len);
-            self.header_mut().start = half as u32;
-        }
+        let (header, room) = self.parts_mut();
+        room.copy_within(start..start + len, half);
+        header.start = half as u32;
         true
     }
 
@@ -216,20 +209,12 @@ impl SharedBlock {
             Slack::FillBehind(capacity) | Slack::FillBefore(capacity) => capacity.max(total),
         };
         let mut new = Self::with_capacity(capacity);
-        // SAFETY: the new block is ours alone, and has room for `total` bytes from `start` on.
-        // Those before and behind the gap are copied, those of the gap zeroed, so all are
-        // initialised.
-        unsafe {
-            let base = new.base();
-            let header = new.header_mut();
-            header.start = if slack_before(slack) { header.capacity - total as u32 } else { 0 };
-            header.len = total as u32;
-            let to = base.add(header.start as usize);
-            let from = NonNull::from(&**self).cast::<u8>();
-            to.copy_from_nonoverlapping(from, at);
-            to.add(at).write_bytes(0, count);
-            to.add(at + count).copy_from_nonoverlapping(from.add(at), len - at);
-        }
+        let (header, room) = new.parts_mut();
+        let start = if slack_before(slack) { room.len() - total } else { 0 };
+        let (before, behind) = self.split_at(at);
+        room[start..start + at].copy_from_slice(before);
+        room[start + at + count..start + total].copy_from_slice(behind);
+        (header.start, header.len) = (start as u32, total as u32);
         *self = new;
     }
 
@@ -237,7 +222,7 @@ impl SharedBlock {
     fn allocate(capacity: usize, start: usize, bytes: &[u8]) -> Self {
         let capacity = capacity_for(capacity.max(start + bytes.len()));
         let layout = layout(capacity);
-        // SAFETY: the layout has the header's size at least.
+        // SAFETY: the layout has the header's size at least, which is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
             handle_alloc_error(layout);
         };
@@ -247,35 +232,43 @@ impl SharedBlock {
             start: start as u32,
             len: bytes.len() as u32,
         };
-        // SAFETY: the block is header and capacity long, and aligned for the header. The slack,
-        // too, is initialised, as moving bytes into it and cutting them off again makes it visible.
+        // SAFETY: the new block is ours alone, is header and capacity long, and is aligned for the
+        // header. The slack is initialised too, which makes it *whole*.
         unsafe {
             pointer.write(header);
-            let base = pointer.add(1).cast::<u8>();
-            base.write_bytes(0, capacity);
-            base.add(start).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            pointer.add(1).cast::<u8>().write_bytes(0, capacity);
         }
-        Self { pointer }
+        let mut block = Self { pointer };
+        block.parts_mut().1[start..start + bytes.len()].copy_from_slice(bytes);
+        block
     }
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: the block lives as long as any owner; the header is changed by a sole owner only.
+        // SAFETY: *whole* and *counted*: a header lies there as long as we are an owner. *Sole*:
+        // but for the count, which is atomic, it does not change while we are borrowed.
         unsafe { self.pointer.as_ref() }
     }
 
-    /// # Safety
-    /// We are the sole owner.
+    /// The header and all room for bytes, for changing them. Only for the one owner: after
+    /// `make_unique`, or of a new block.
     #[inline(always)]
-    unsafe fn header_mut(&mut self) -> &mut Header {
-        // SAFETY: by the caller.
-        unsafe { self.pointer.as_mut() }
+    fn parts_mut(&mut self) -> (&mut Header, &mut [u8]) {
+        debug_assert!(self.is_unique(), "changed by one of several owners");
+        let capacity = self.header().capacity as usize;
+        // SAFETY: *whole*: the header lies there, and behind it `capacity` initialised bytes; the
+        // two do not overlap. *Sole*: callers have seen to it that we are the one owner, and we are
+        // borrowed exclusively for as long as the results are used.
+        unsafe {
+            let room = NonNull::slice_from_raw_parts(self.base(), capacity).as_mut();
+            (self.pointer.as_mut(), room)
+        }
     }
 
     /// Where the room for bytes begins.
     #[inline(always)]
     const fn base(&self) -> NonNull<u8> {
-        // SAFETY: the header lies within the block.
+        // SAFETY: *whole*: the block goes on behind its header, or ends there.
         unsafe { self.pointer.add(1).cast() }
     }
 }
@@ -286,8 +279,8 @@ impl Deref for SharedBlock {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: `start + len <= capacity`, and the bytes are initialised; nobody changes them
-        // while there is this shared reference to an owner.
+        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: nobody changes them
+        // while this owner is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(
                 self.base().add(header.start as usize),
@@ -301,7 +294,7 @@ impl Deref for SharedBlock {
 impl Clone for SharedBlock {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: who has an owner may make another without anything else being ordered by it.
+        // Relaxed: one owner may make another without anything else being ordered by it.
         let before = self.header().owners.fetch_add(1, Ordering::Relaxed);
         assert!(before < OWNERS_MAX, "{before} owners of a block");
         Self { pointer: self.pointer }
@@ -317,7 +310,8 @@ impl Drop for SharedBlock {
         // What other owners did with the bytes happens before they are freed.
         fence(Ordering::Acquire);
         let layout = layout(self.header().capacity as usize);
-        // SAFETY: we were the last owner, and the layout is the one it was made with.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is the one that the
+        // block was made with.
         unsafe { dealloc(self.pointer.as_ptr().cast(), layout) };
     }
 }
@@ -356,6 +350,12 @@ mod tests {
         for (len, size) in [(0, 16), (1, 32), (48, 64), (113, 160), (1008, 1024), (1009, 1280)] {
             assert_eq!(SharedBlock::with_capacity(len).memory(), size, "{len}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "2 of 1 bytes are to stay")]
+    fn cutting_off_makes_nothing_longer() {
+        SharedBlock::from_bytes(b"x").truncate(2);
     }
 
     #[test]

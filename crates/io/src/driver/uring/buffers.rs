@@ -35,7 +35,8 @@ impl Buffers {
     /// Registers the buffers with `ring`, as group `GROUP`.
     ///
     /// # Safety
-    /// `ring` must be dropped before the result is.
+    /// `ring` is dropped before the result is: the kernel reads the entries and writes into the
+    /// buffers until then.
     pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
         let mut buffers = Self {
             memory: Pages::new(usize::from(COUNT_MAX) * BUFFER_LEN)?,
@@ -48,8 +49,9 @@ impl Buffers {
             received: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
-        // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by
-        // the caller's promise.
+        // SAFETY: the mapping has room for `COUNT_MAX` entries and begins a page. It lives as long
+        // as the result, which by the caller is longer than the ring. The kernel reads no entry
+        // before `publish`.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
         }
@@ -94,12 +96,14 @@ impl Buffers {
         self.fill();
     }
 
-    /// Gives all memory back, if much was used. Nothing of it may be used now, nor may the kernel
-    /// write into it before the next system call that receives.
+    /// Gives all memory back, if much was used. The kernel may not write into it before the next
+    /// system call that receives.
     pub(super) fn rest(&mut self) {
         if self.received >= REST_MIN && self.used.is_empty() {
             self.received = 0;
-            self.memory.release(0, usize::from(COUNT_MAX) * BUFFER_LEN);
+            // SAFETY: no buffer was handed out since the last `recycle`, so there is no slice of
+            // one.
+            unsafe { self.memory.release(0, usize::from(COUNT_MAX) * BUFFER_LEN) };
         }
     }
 
@@ -130,15 +134,18 @@ impl Buffers {
     }
 
     fn park(&mut self, buffer: u16) {
-        self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
+        // SAFETY: the buffer comes from `recycle`, in the beginning of a `wait`, which ends all
+        // slices; and the kernel has it no more: it was used.
+        unsafe { self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN) };
         self.parked.push(buffer);
     }
 
     fn offer(&mut self, buffer: u16) {
         let start = self.memory.at(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
         let mut entry = self.entry(self.tail % COUNT_MAX);
-        // SAFETY: the entry is in the mapping, and the kernel reads it only once the tail is past
-        // it. At most `COUNT_MAX` buffers exist, so it has read the entry's last content.
+        // SAFETY: `entry` has checked that it lies in the mapping, whose zeros are an entry too.
+        // The kernel does not read it now: at most `COUNT_MAX` buffers exist, so it is done with
+        // what the entry said before, and the tail is not past the new content until `publish`.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_LEN as u32);
@@ -147,8 +154,8 @@ impl Buffers {
     }
 
     fn publish(&self) {
-        // SAFETY: the first entry is in the mapping, its spare field is the tail, aligned to two
-        // bytes, and the kernel only reads it.
+        // SAFETY: the tail is a field of the first entry, so it lies in the mapping, aligned to two
+        // bytes. `offer` writes other fields of that entry, and the kernel only reads the tail.
         let tail =
             unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entry(0).as_ptr()).cast_mut()) };
         tail.store(self.tail, Ordering::Release);

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
-use std::ptr::NonNull;
 
 pub(super) struct Connections {
     slots: Slots<State>,
@@ -90,11 +89,11 @@ enum End {
 
 impl Connections {
     /// # Safety
-    /// `ring` must be dropped before the result is.
+    /// `ring` is dropped before the result is, whose buffers the kernel writes into.
     pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
         Ok(Self {
             slots: Slots::new(),
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the buffers are dropped with the result, so after the ring.
             buffers: unsafe { Buffers::new(ring)? },
             turn: 0,
             marked: VecDeque::new(),
@@ -235,7 +234,8 @@ impl Connections {
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
             if state.mode == Mode::Paused {
-                // SAFETY: the buffer was just taken, and is copied before it is recycled.
+                // SAFETY: the kernel has just filled the buffer and is done with it. It is copied
+                // here, within this `wait`, and nobody else was told of it.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
             } else {
@@ -263,12 +263,13 @@ impl Connections {
     fn hung_up(&mut self, token: Token, result: Result<usize, Errno>, events: &mut Vec<Event>) {
         let Some(entry) = self.slots.find(token) else { return };
         entry.state.watching_hangup = false;
-        let polled = PollFlags::from_bits_retain(result.unwrap_or(0) as u16);
+        let polled = PollFlags::from_bits_retain(result.unwrap_or(0) as _);
         let broken = polled.intersects(PollFlags::ERR | PollFlags::HUP);
         if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
             self.mark(token);
         } else if broken {
-            // SAFETY: the socket is open until `remove`, which empties the entry.
+            // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both
+            // empty the entry.
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
@@ -307,7 +308,7 @@ impl Connections {
         if state.mode != Mode::Paused {
             if let Some(mut held) = self.held.remove(&token) {
                 state.data_turn = self.turn;
-                events.push(Event::Data { token, bytes: bytes_of(&mut held) });
+                events.push(Event::Data { token, bytes: Bytes::lent(&mut held) });
                 self.lent.push(held);
             }
             if let End::Seen(error) = state.end {
@@ -401,11 +402,6 @@ impl Operation {
             kind => unreachable!("a completion of kind {kind}"),
         }
     }
-}
-
-fn bytes_of(held: &mut Vec<u8>) -> Bytes {
-    let len = held.len();
-    Bytes::new(NonNull::from(held.as_mut_slice()).cast(), len)
 }
 
 const KIND_SHIFT: u32 = 56;

@@ -61,7 +61,8 @@ impl Uring {
     /// Fails where the kernel lacks something or forbids io_uring, as containers often do.
     pub fn new() -> io::Result<Self> {
         let (ring, deferred) = build()?;
-        // SAFETY: `ring` is declared, and so dropped, before `connections`.
+        // SAFETY: both go into one value, whose fields are dropped in the order of their
+        // declaration: `ring` first. If this fails, `ring` is dropped with nothing registered.
         let connections = unsafe { Connections::new(&ring)? };
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         // A sleeping server is idle, and should not be counted as waiting for a disk.
@@ -82,9 +83,10 @@ impl Uring {
 
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
-            // SAFETY: every entry's memory (send buffers, headers, parts) stays in place until it
-            // was submitted, before the end of this `wait`; receives use the pool, which outlives
-            // the ring.
+            // SAFETY: what an entry points to stays in place until it was submitted, which `finish`
+            // sees to before this `wait` returns: the callers of `send` keep the bytes, and
+            // `headers` and `parts` do not grow meanwhile. Sends never wait, so the kernel is done
+            // with them then. Receives use the pool, which outlives the ring.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -170,7 +172,8 @@ impl Uring {
         }
         let queued = self.ring.submission().len() as u32;
         let submitter = self.ring.submitter();
-        // SAFETY: the argument is the structure that EXT_ARG announces; for the entries see `push`.
+        // SAFETY: the argument is of the type that EXT_ARG announces, and lives through the call,
+        // as `time` does that it points to. The entries were pushed by `push`.
         let entered = unsafe { submitter.enter(queued, want, flags.bits(), Some(&arguments)) };
         match entered {
             Ok(_) => Ok(()),
@@ -278,6 +281,7 @@ impl Driver for Uring {
         let sends = events.len();
         self.connections.settle(events);
         self.push_operations()?;
+        // The memory stays as it is: the kernel reads the parts when the entries are submitted.
         self.parts.clear();
         let sleepless = std::mem::take(&mut self.send_cut)
             || events.len() > sends

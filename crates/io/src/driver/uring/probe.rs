@@ -17,12 +17,12 @@ pub(crate) fn probe() -> io::Result<()> {
     let token = Token::new(0, 0);
     let mut driver = Uring::new()?;
     let mut events = Vec::new();
-    // SAFETY: `ours` was declared before the driver, and so is closed after it is gone.
+    // SAFETY: `ours` was declared before the driver, so it is closed after the driver is gone.
     unsafe { driver.add(token, ours.as_fd())? };
     for round in 0..2 {
         peer.write_all(b"ping")?;
         receive(&mut driver, &mut events)?;
-        // SAFETY: static bytes.
+        // SAFETY: the four bytes are static.
         unsafe { driver.send(token, ours.as_fd(), b"pong".as_ptr(), 4) };
         driver.wait(Some(Duration::ZERO), &mut events)?;
         if !matches!(events[..], [Event::Sent { result: Ok(4), .. }]) {
@@ -31,7 +31,8 @@ pub(crate) fn probe() -> io::Result<()> {
         peer.read_exact(&mut [0; 4])?;
     }
     let block = vec![0u8; BLOCK_LEN];
-    // SAFETY: `block` lives to the end of the function.
+    // SAFETY: `block` lives to the end of the function, beyond the one `wait` that follows; if that
+    // fails, the driver goes without another.
     unsafe { driver.send(token, ours.as_fd(), block.as_ptr(), block.len()) };
     driver.wait(Some(PATIENCE), &mut events)?;
     match events[..] {
@@ -44,7 +45,7 @@ fn receive(driver: &mut Uring, events: &mut Vec<Event>) -> io::Result<()> {
     for _ in 0..TURNS_MAX {
         driver.wait(Some(PATIENCE), events)?;
         if let [Event::Data { bytes, .. }] = &events[..] {
-            // SAFETY: before the next wait.
+            // SAFETY: the slice is used before the driver waits again.
             let right = unsafe { bytes.as_slice() } == b"ping";
             return if right { Ok(()) } else { unsupported("wrong bytes".to_owned()) };
         }

@@ -1,15 +1,15 @@
 //! JSON to tables.
 
 use super::{Raise, Stack, push_null};
+use crate::state::Core;
 use crate::state::json::JsonOptions;
-use crate::state::{Core, core_of};
 
 /// Pushes the value that a text describes.
 pub(super) fn push(stack: Stack, options: &JsonOptions, text: &[u8]) -> Result<(), Raise> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(stack.fail("JSON parser does not support UTF-16 or UTF-32"));
     }
-    let mut decoder = Decoder { stack, core: core_of(stack.0), options, text, at: 0 };
+    let mut decoder = Decoder { stack, core: stack.core(), options, text, at: 0 };
     let first = decoder.token()?;
     decoder.value(first, 0)?;
     match decoder.token()? {

@@ -2,7 +2,6 @@
 //! that scripts know.
 
 use crate::state::budget::Output;
-use crate::state::core_of;
 use crate::state::json::{Invalid, JsonOptions, PRECISION_MAX};
 use crate::state::raw::{
     LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise,
@@ -61,8 +60,8 @@ fn encode(stack: Stack) -> Returned {
     if stack.top() != 1 {
         return Err(stack.bad_argument(1, "encode", "expected 1 argument"));
     }
-    let options = core_of(stack.0).json.borrow().clone();
-    let mut text = Output::new(stack, core_of(stack.0));
+    let options = stack.core().json.borrow().clone();
+    let mut text = Output::new(stack, stack.core());
     encode::append(stack, &options, 0, &mut text)?;
     text.push()?;
     Ok(1)
@@ -73,18 +72,18 @@ fn decode(stack: Stack) -> Returned {
         return Err(stack.bad_argument(1, "decode", "expected 1 argument"));
     }
     let text = stack.check_bytes(1, "decode")?;
-    let options = core_of(stack.0).json.borrow().clone();
+    let options = stack.core().json.borrow().clone();
     decode::push(stack, &options, text)?;
     Ok(1)
 }
 
 fn set_sparse(stack: Stack) -> Returned {
     check_count(stack, 3, "encode_sparse_array")?;
-    let mut sparse = core_of(stack.0).json.borrow().sparse;
+    let mut sparse = stack.core().json.borrow().sparse;
     set_bool(stack, 1, "encode_sparse_array", &mut sparse.convert)?;
     set_integer(stack, 2, "encode_sparse_array", 0, i32::MAX as usize, &mut sparse.ratio)?;
     set_integer(stack, 3, "encode_sparse_array", 0, i32::MAX as usize, &mut sparse.safe)?;
-    core_of(stack.0).json.borrow_mut().sparse = sparse;
+    stack.core().json.borrow_mut().sparse = sparse;
     stack.push_bool(sparse.convert);
     stack.push_number(sparse.ratio as f64);
     stack.push_number(sparse.safe as f64);
@@ -92,38 +91,38 @@ fn set_sparse(stack: Stack) -> Returned {
 }
 
 fn set_encode_depth(stack: Stack) -> Returned {
-    let mut value = core_of(stack.0).json.borrow().encode_depth_max;
+    let mut value = stack.core().json.borrow().encode_depth_max;
     set_alone(stack, "encode_max_depth", i32::MAX as usize, &mut value)?;
-    core_of(stack.0).json.borrow_mut().encode_depth_max = value;
+    stack.core().json.borrow_mut().encode_depth_max = value;
     Ok(1)
 }
 
 fn set_decode_depth(stack: Stack) -> Returned {
-    let mut value = core_of(stack.0).json.borrow().decode_depth_max;
+    let mut value = stack.core().json.borrow().decode_depth_max;
     set_alone(stack, "decode_max_depth", i32::MAX as usize, &mut value)?;
-    core_of(stack.0).json.borrow_mut().decode_depth_max = value;
+    stack.core().json.borrow_mut().decode_depth_max = value;
     Ok(1)
 }
 
 fn set_precision(stack: Stack) -> Returned {
-    let mut value = core_of(stack.0).json.borrow().precision;
+    let mut value = stack.core().json.borrow().precision;
     set_alone(stack, "encode_number_precision", PRECISION_MAX, &mut value)?;
-    core_of(stack.0).json.borrow_mut().precision = value;
+    stack.core().json.borrow_mut().precision = value;
     Ok(1)
 }
 
 fn set_keep_buffer(stack: Stack) -> Returned {
     check_count(stack, 1, "encode_keep_buffer")?;
-    let mut value = core_of(stack.0).json.borrow().keep_buffer;
+    let mut value = stack.core().json.borrow().keep_buffer;
     set_bool(stack, 1, "encode_keep_buffer", &mut value)?;
-    core_of(stack.0).json.borrow_mut().keep_buffer = value;
+    stack.core().json.borrow_mut().keep_buffer = value;
     stack.push_bool(value);
     Ok(1)
 }
 
 fn set_encode_invalid(stack: Stack) -> Returned {
     check_count(stack, 1, "encode_invalid_numbers")?;
-    let mut value = core_of(stack.0).json.borrow().encode_invalid;
+    let mut value = stack.core().json.borrow().encode_invalid;
     if stack.kind(1) == LUA_TSTRING {
         value = match stack.bytes(1).unwrap_or_default() {
             b"on" => Invalid::AsText,
@@ -138,7 +137,7 @@ fn set_encode_invalid(stack: Stack) -> Returned {
             value = if on { Invalid::AsText } else { Invalid::Refused };
         }
     }
-    core_of(stack.0).json.borrow_mut().encode_invalid = value;
+    stack.core().json.borrow_mut().encode_invalid = value;
     match value {
         Invalid::AsNull => stack.push_bytes(b"null"),
         other => stack.push_bool(other == Invalid::AsText),
@@ -148,16 +147,16 @@ fn set_encode_invalid(stack: Stack) -> Returned {
 
 fn set_decode_invalid(stack: Stack) -> Returned {
     check_count(stack, 1, "decode_invalid_numbers")?;
-    let mut value = core_of(stack.0).json.borrow().decode_invalid;
+    let mut value = stack.core().json.borrow().decode_invalid;
     set_bool(stack, 1, "decode_invalid_numbers", &mut value)?;
-    core_of(stack.0).json.borrow_mut().decode_invalid = value;
+    stack.core().json.borrow_mut().decode_invalid = value;
     stack.push_bool(value);
     Ok(1)
 }
 
 /// `new`: the same functions, with options as they are at first.
 fn make_new(stack: Stack) -> Returned {
-    *core_of(stack.0).json.borrow_mut() = JsonOptions::default();
+    *stack.core().json.borrow_mut() = JsonOptions::default();
     push_table(stack);
     Ok(1)
 }

@@ -22,6 +22,39 @@ fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
     assert_eq!(pack.get(expected.len()), None);
 }
 
+/// The position behind it was another listpack's, and what seems to be an entry's length there
+/// leads into the header. To write there would make the block longer than it is.
+#[test]
+#[should_panic(expected = "bytes 2 + ")]
+fn a_position_in_the_header_is_refused() {
+    let mut pack = Listpack::from_iter([Item::Bytes(&[11; 20])]);
+    let other = Listpack::from_iter([Item::Bytes(b"abcdef"), Item::Bytes(b"x")]);
+    let at = other.position(1).expect("there are two");
+    let wrong = pack.previous(at).expect("something is before it");
+    pack.replace(wrong, &[0xff; 40][..]);
+}
+
+/// Nobody sees bytes that were never written: Miri would tell.
+#[test]
+fn values_that_change_while_they_are_appended_leave_no_garbage() {
+    #[derive(Clone)]
+    struct Fewer(std::rc::Rc<std::cell::Cell<usize>>);
+    impl Iterator for Fewer {
+        type Item = Item<'static>;
+        fn next(&mut self) -> Option<Self::Item> {
+            let left = self.0.get();
+            self.0.set(left.saturating_sub(1));
+            // Four values to be counted, one to be written.
+            (left > 0 && left != 2).then_some(Item::Bytes(b"value"))
+        }
+    }
+    let mut pack = Listpack::from_iter([Item::Bytes(b"first")]);
+    let values = Fewer(std::rc::Rc::new(std::cell::Cell::new(6)));
+    let append = std::panic::AssertUnwindSafe(|| pack.append_many(values));
+    assert!(std::panic::catch_unwind(append).is_err());
+    assert!(pack.as_bytes().iter().map(|&byte| u32::from(byte)).sum::<u32>() > 0);
+}
+
 // Bytes as valkey-server 9.1.2 dumps them for RPUSH of these values.
 #[test]
 fn bytes_are_those_of_redis() {

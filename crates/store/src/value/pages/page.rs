@@ -12,6 +12,19 @@
 //!
 //! Clones share the block until one changes (see `Cow`; this is the same for a block without a
 //! type).
+//!
+//! What the unsafe code here rests on, by name:
+//! - *Whole*: the block is `size` bytes long, has the layout that goes with that, and lies as the
+//!   picture says. All tags are initialised.
+//! - *Recorded*: each slot below `count` has the offset of a record, which `record` wrote or which
+//!   was copied from another page as it was. It lies within the `used` bytes of the heap, and has a
+//!   value if `values` says so.
+//! - *Owning*: of each string that one of the records keeps outside the page owns one reference,
+//!   however many clones of the page there are.
+//! - *Counted*: `owners` is the number of [`Page`]s with this pointer; the last of them frees the
+//!   block.
+//! - *Sole*: but for the count, the block is changed only by the one owner, borrowed exclusively.
+//!   Nobody can become another owner meanwhile: that takes a borrow of this one.
 
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -45,9 +58,12 @@ struct Header {
     gaps: u32,
 }
 
-// SAFETY: like Arc of plain bytes and of shared strings.
+// SAFETY: owners on several threads read the records at a time, and the last one, on whichever
+// thread, lets go of the strings outside. Bytes and `Shared` strings allow both. The count is
+// atomic.
 unsafe impl Send for Page {}
-// SAFETY: as above; shared references only read.
+// SAFETY: a shared reference reads the records or makes another owner, so it allows what sending
+// one does.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -68,13 +84,16 @@ impl Page {
         // bits. To find the keys would take 2^56 trials.
         let size = u32::try_from(layout.size()).expect("a page has a size of 32 bits");
         let groups = u16::try_from(groups).expect("a page has a million records at most");
-        // SAFETY: the size is not zero.
+        // SAFETY: there is room for a header at least, so the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
         let block = start.cast::<Header>();
-        // SAFETY: the block is long and aligned enough for the header and, behind it, the slots.
+        // Tags are compared by groups, and those of a group that are not used are compared too.
+        // SAFETY: the new block is ours alone. It is aligned to 8 and has room for the header and,
+        // behind it, the tags. That makes it *whole*, without records.
         unsafe {
+            start.add(HEADER).write_bytes(0, slots);
             block.write(Header {
                 owners: AtomicU32::new(1),
                 size,
@@ -86,8 +105,6 @@ impl Page {
                 used: 0,
                 gaps: 0,
             });
-            // Tags are compared by groups, and those of a group that are not used are compared too.
-            start.add(HEADER).write_bytes(0, slots);
         }
         Self { block }
     }
@@ -111,8 +128,9 @@ impl Page {
             self.grow(count + 1, len);
         }
         let offset = self.header().used;
-        // SAFETY: there is a free slot and room for the record behind the used bytes; the page is
-        // ours alone; the new record's strings lie elsewhere.
+        // SAFETY: *sole* since `make_unique`. There is a free slot, and room for the record's bytes
+        // behind the used ones, which are not among its strings: those are borrowed, and we are
+        // borrowed exclusively. Slot and record are *recorded* once `count` and `used` say so.
         unsafe {
             let at = self.heap().add(offset as usize);
             let end = new.write(at);
@@ -140,10 +158,10 @@ impl Page {
             && old_expires == new.expire_ms.is_some()
         {
             // The key's bytes are the same, and stay where they are: only what follows is written.
-            let at = self.at(index);
-            // SAFETY: the record has room for as many bytes. Its key may be the very bytes that
-            // `new` names, so it is not written again.
-            unsafe { new.write_tail(at.cast_mut()) };
+            // SAFETY: *sole* since `make_unique`. A record with the same key lies there, as callers
+            // say; it expires if the new one does, is not shorter, and neither keeps anything
+            // outside.
+            unsafe { new.write_tail(self.at(index)) };
             self.header_mut().gaps += (old_len - len) as u32;
         } else {
             let mut room = [0u8; record::INLINE_MAX];
@@ -178,13 +196,13 @@ impl Page {
         let old = self.record(index);
         let (len, outside) = (old.len, old.outside());
         if outside {
-            // SAFETY: the page is ours alone and forgets the record here.
+            // SAFETY: *owning*: the page has a reference to each. *Sole*: it is the only owner of
+            // the page, and forgets the record here.
             unsafe { record::count_outside(old, false) };
         }
-        // SAFETY: both indexes are used slots.
-        unsafe {
-            self.write_slot(index, self.tag(last), self.offset(last));
-        }
+        // SAFETY: *sole* since `make_unique`, and both are slots of records. The last record has
+        // two slots then, until `count` no longer has the last one.
+        unsafe { self.write_slot(index, self.tag(last), self.offset(last)) };
         let header = self.header_mut();
         header.count -= 1;
         header.gaps += len as u32;
@@ -246,15 +264,17 @@ impl Page {
     pub(super) fn find(&self, tag: u8, key: &[u8]) -> Option<usize> {
         let count = self.len();
         let mut group = 0;
-        while group < count {
-            // SAFETY: tags come in whole groups.
-            let mut matches = unsafe { matches(self.tags().add(group), tag) };
+        for tags in self.tags().as_chunks::<GROUP>().0 {
+            if group >= count {
+                break;
+            }
+            let mut matches = matches(tags, tag);
             if count - group < GROUP {
                 matches &= (1 << (count - group)) - 1;
             }
             while matches != 0 {
                 let index = group + matches.trailing_zeros() as usize;
-                // SAFETY: the index is that of a record.
+                // SAFETY: bits from `count` on were cleared, so a record lies there.
                 if unsafe { record::has_key(self.at(index), key) } {
                     return Some(index);
                 }
@@ -268,14 +288,16 @@ impl Page {
     #[inline]
     pub(super) fn record(&self, index: usize) -> Record<'_> {
         assert!(index < self.len(), "record {index} of {}", self.len());
-        // SAFETY: a record lies there, with a value if the page has such.
+        // SAFETY: *recorded*: a record lies there, with a value if the page has such. It lives and
+        // does not change while we are borrowed.
         unsafe { record::read(self.at(index), self.header().values) }
     }
 
     #[inline(always)]
     pub(super) fn key(&self, index: usize) -> &[u8] {
         assert!(index < self.len(), "record {index} of {}", self.len());
-        // SAFETY: a record lies there.
+        // SAFETY: *recorded*: a record lies there. It lives and does not change while we are
+        // borrowed.
         unsafe { record::key(self.at(index)).0.bytes() }
     }
 
@@ -366,7 +388,8 @@ impl Page {
         for index in 0..self.len() {
             page.take_record(self, index);
             if self.header().outside {
-                // SAFETY: the record now exists twice.
+                // SAFETY: our page is borrowed, and it is *owning*, so the strings live. The copy
+                // owns a reference of its own with this.
                 unsafe { record::count_outside(self.record(index), true) };
             }
         }
@@ -381,8 +404,10 @@ impl Page {
         let (len, outside, expire_ms) = (record.len, record.outside(), record.expire_ms);
         let (count, used) = (self.len(), self.header().used);
         assert!(count < self.slots() && len <= self.room(), "no room");
-        // SAFETY: there is a slot and room for the bytes; the pages are different blocks. Bytes are
-        // copied as such, so pointers among them stay pointers.
+        // SAFETY: a record of `from` lies there, of `len` bytes. We are a new page, so we are
+        // *sole*; a slot is free and there is room behind the used bytes, as was asserted, in a
+        // block other than that of `from`. Bytes are copied as such, so pointers among them stay
+        // pointers.
         unsafe {
             self.heap().add(used as usize).copy_from_nonoverlapping(from.at(index), len);
             self.write_slot(count, from.tag(index), used);
@@ -422,26 +447,34 @@ impl Page {
         is_wide(self.header().size as usize)
     }
 
+    /// Where a record begins.
+    ///
+    /// # Safety
+    /// The index is below the number of records.
     #[inline(always)]
-    fn at(&self, index: usize) -> *const u8 {
-        // SAFETY: callers give the index of a record, whose offset lies in the heap.
-        unsafe { self.heap().add(self.offset(index) as usize).cast_const() }
+    unsafe fn at(&self, index: usize) -> *mut u8 {
+        // SAFETY: the index is the caller's; *recorded*: the offset lies within the heap.
+        unsafe { self.heap().add(self.offset(index) as usize) }
     }
 
     #[inline(always)]
     fn tag(&self, index: usize) -> u8 {
-        // SAFETY: as above.
-        unsafe { self.tags().add(index).read() }
+        self.tags()[index]
     }
 
+    /// Where in the heap a record begins.
+    ///
+    /// # Safety
+    /// The index is below the number of records.
     #[inline(always)]
-    fn offset(&self, index: usize) -> u32 {
-        // SAFETY: as above; all offsets of records are written.
+    unsafe fn offset(&self, index: usize) -> u32 {
+        // SAFETY: *whole*: there are more offsets than records, aligned and of this width.
+        // *Recorded*: those of records are initialised.
         unsafe {
             if self.is_wide() {
-                self.offsets_mut().cast::<u32>().add(index).read()
+                self.offsets().cast::<u32>().add(index).read()
             } else {
-                self.offsets_mut().cast::<u16>().add(index).read().into()
+                self.offsets().cast::<u16>().add(index).read().into()
             }
         }
     }
@@ -449,43 +482,50 @@ impl Page {
     /// Says which record a slot has.
     ///
     /// # Safety
-    /// The page is ours alone, has such a slot, and its heap has this offset.
+    /// The page is *sole*, the index is below `slots()`, and a record begins at the offset when the
+    /// slot is counted among those of records.
     #[inline(always)]
     unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
-        // SAFETY: by the caller. Where offsets have 16 bits the whole block is not longer than
-        // those reach.
+        // SAFETY: *whole*: there is a tag and an offset of this width for each slot. Where offsets
+        // have 16 bits the whole block is not longer than those reach.
         unsafe {
-            self.tags_mut().add(index).write(tag);
+            self.part(HEADER).add(index).write(tag);
             if self.is_wide() {
-                self.offsets_mut().cast::<u32>().add(index).write(offset);
+                self.offsets().cast::<u32>().add(index).write(offset);
             } else {
-                self.offsets_mut().cast::<u16>().add(index).write(offset as u16);
+                self.offsets().cast::<u16>().add(index).write(offset as u16);
             }
         }
     }
 
     #[inline(always)]
-    fn tags(&self) -> *const u8 {
-        self.tags_mut().cast_const()
+    fn tags(&self) -> &[u8] {
+        // SAFETY: *whole*: that number of initialised tags lies behind the header. They do not
+        // change while we are borrowed.
+        unsafe { std::slice::from_raw_parts(self.part(HEADER), self.slots()) }
     }
 
+    /// Of `u16` or `u32`; aligned, as the tags before them are a multiple of 16 bytes.
     #[inline(always)]
-    fn tags_mut(&self) -> *mut u8 {
-        // SAFETY: behind the header.
-        unsafe { self.block.as_ptr().cast::<u8>().add(HEADER) }
-    }
-
-    /// Of `u16` or `u32`.
-    #[inline(always)]
-    fn offsets_mut(&self) -> *mut u8 {
-        // SAFETY: behind the tags; a multiple of 16 bytes from an aligned block.
-        unsafe { self.tags_mut().add(self.slots()) }
+    fn offsets(&self) -> *mut u8 {
+        // SAFETY: *whole*: they lie behind the tags.
+        unsafe { self.part(HEADER + self.slots()) }
     }
 
     #[inline(always)]
     fn heap(&self) -> *mut u8 {
-        // SAFETY: behind the offsets.
-        unsafe { self.block.as_ptr().cast::<u8>().add(self.heap_start()) }
+        // SAFETY: *whole*: it lies behind the offsets.
+        unsafe { self.part(self.heap_start()) }
+    }
+
+    /// A place in the block.
+    ///
+    /// # Safety
+    /// The block is at least as long.
+    #[inline(always)]
+    const unsafe fn part(&self, offset: usize) -> *mut u8 {
+        // SAFETY: the place is within the block, by the caller.
+        unsafe { self.block.as_ptr().cast::<u8>().add(offset) }
     }
 
     #[inline(always)]
@@ -495,7 +535,8 @@ impl Page {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: the block lives as long as any owner.
+        // SAFETY: *counted*: the block lives as long as we are an owner. *Sole*: but for the count,
+        // which is atomic, the header does not change while we are borrowed.
         unsafe { self.block.as_ref() }
     }
 
@@ -503,7 +544,8 @@ impl Page {
     #[inline(always)]
     fn header_mut(&mut self) -> &mut Header {
         debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
-        // SAFETY: we are the only owner, and borrowed exclusively.
+        // SAFETY: *sole*: callers have made us the one owner, and we are borrowed exclusively for
+        // as long as the result is used.
         unsafe { self.block.as_mut() }
     }
 }
@@ -525,36 +567,34 @@ impl Drop for Page {
         fence(Ordering::Acquire);
         if self.header().outside {
             for index in 0..self.len() {
-                // SAFETY: we were the last owner, and the records end with the page.
+                // SAFETY: *owning*: the page has a reference to each, and the record ends with it.
                 unsafe { record::count_outside(self.record(index), false) };
             }
         }
-        // SAFETY: as above; a block of this size was made with this layout.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the size is that of the layout that
+        // the block was made with.
         unsafe { dealloc(self.block.as_ptr().cast(), block::layout(self.memory())) };
     }
 }
 
-/// Which of the sixteen tags from `tags` on equal `tag`, as bits.
-///
-/// # Safety
-/// There are sixteen bytes.
+/// Which of the tags equal `tag`, as bits.
 #[inline(always)]
-unsafe fn matches(tags: *const u8, tag: u8) -> u32 {
+fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: by the caller; every x86-64 has SSE2.
-    unsafe {
+    {
         use std::arch::x86_64::{
             _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
         };
-        let equal = _mm_cmpeq_epi8(_mm_loadu_si128(tags.cast()), _mm_set1_epi8(tag as i8));
-        _mm_movemask_epi8(equal) as u32
+        // SAFETY: the load reads the sixteen bytes of the group, at any alignment. All of these
+        // need SSE2, which every x86-64 has.
+        unsafe {
+            let equal =
+                _mm_cmpeq_epi8(_mm_loadu_si128(tags.as_ptr().cast()), _mm_set1_epi8(tag as i8));
+            _mm_movemask_epi8(equal) as u32
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: by the caller.
-    unsafe {
-        let tags = tags.cast::<[u8; GROUP]>().read();
-        (0..GROUP).fold(0, |bits, index| bits | u32::from(tags[index] == tag) << index)
-    }
+    (0..GROUP).fold(0, |bits, index| bits | u32::from(tags[index] == tag) << index)
 }
 
 /// That no record expires.

@@ -10,6 +10,13 @@
 //! ```
 //! What is longer than [`INLINE_MAX`] lies outside, behind a shared pointer, so that pages stay
 //! small and a reply can refer to it.
+//!
+//! What the unsafe code here rests on, by name:
+//! - *Written*: where a record is read, `NewRecord::write` has written one, or one was copied
+//!   whole. So its heads say how its bytes go on, and all of them are initialised. Nothing in it is
+//!   aligned.
+//! - *Owned*: a pointer in a record came from `Arc::into_raw`, and its page owns a reference with
+//!   it for as long as it has the record.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -78,13 +85,15 @@ impl<'a> Text<'a> {
 
 impl<'a> Outside<'a> {
     pub fn bytes(self) -> &'a [u8] {
-        // SAFETY: the page owns a reference to it, and lives for 'a.
+        // SAFETY: *owned*: the string lives as long as the page has the record, which is borrowed
+        // for 'a. Nobody changes a string that is shared.
         unsafe { &*self.pointer }
     }
 
     /// An owner of its own for whoever needs the string longer than the page.
     pub fn to_shared(self) -> Shared {
-        // SAFETY: the pointer came from `Arc::into_raw`, and the page owns a reference for 'a.
+        // SAFETY: *owned*: the pointer is that of an `Arc`, whose count is at least the page's one.
+        // It is one more now, which the result owns.
         unsafe {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
@@ -173,7 +182,8 @@ impl NewRecord<'_> {
     #[inline]
     pub(super) unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         let mark = if self.expire_ms.is_some() { EXPIRES } else { 0 };
-        // SAFETY: by the caller; `len` has counted all that is written here.
+        // SAFETY: the caller has room for `len()` bytes, which has counted all that is written
+        // here, and they overlap none of the strings.
         unsafe {
             let mut at = write_text(at, self.key, KEY_SHORT_MAX, mark, |at| at);
             if let Some(value) = self.value {
@@ -192,9 +202,12 @@ impl NewRecord<'_> {
     /// Writes what follows the key of a record that is there already.
     ///
     /// # Safety
-    /// As for `write`, and the record at `at` has the same key, and an expiry if this one has.
+    /// At `at` is a record that the caller may write, of `len()` bytes or more. It has the same
+    /// key, and an expiry if this one has. The strings but the key lie elsewhere.
     pub(super) unsafe fn write_tail(&self, at: *mut u8) {
-        // SAFETY: by the caller.
+        // SAFETY: *written*: a record lies there, so the tail is where its key ends. What is
+        // written there ends within the record: it takes `len()` bytes with the key, which is as
+        // long as ours.
         unsafe {
             let (_, tail) = key(at);
             let tail = tail.cast_mut();
@@ -215,10 +228,11 @@ impl NewRecord<'_> {
 /// The key of the record at `at`.
 ///
 /// # Safety
-/// A record begins there, and lives for 'a.
+/// A record begins there, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
-    // SAFETY: by the caller.
+    // SAFETY: *written*: a record begins with the head of its key, behind which `read_text` goes
+    // on.
     unsafe {
         let len = at.read() & !EXPIRES;
         read_text(at.add(1), usize::from(len), KEY_SHORT_MAX)
@@ -228,10 +242,11 @@ pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
 /// Whether the record at `at` has this key.
 ///
 /// # Safety
-/// A record begins there.
+/// A record begins there, which lives and does not change meanwhile.
 #[inline(always)]
 pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
-    // SAFETY: by the caller.
+    // SAFETY: *written*: a record begins with the head of its key. A head up to `KEY_SHORT_MAX` is
+    // the number of bytes that follow.
     unsafe {
         let len = usize::from(at.read() & !EXPIRES);
         if wanted.len() <= KEY_SHORT_MAX {
@@ -245,10 +260,11 @@ pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
 /// The record at `at`.
 ///
 /// # Safety
-/// A record begins there, with a value if `values`, and lives for 'a.
+/// A record begins there, with a value if `values`, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
-    // SAFETY: by the caller.
+    // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so what is
+    // read here is what was written there.
     unsafe {
         let expires = at.read() & EXPIRES != 0;
         let (key, mut end) = key(at);
@@ -289,11 +305,14 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
 /// Lets go of what a record keeps outside, or takes another hold of it.
 ///
 /// # Safety
-/// The record is one of a page, which is about to forget it, or is a copy of another page's.
+/// The record is one of a page, which owns the references that are counted down and forgets it; or
+/// which is copied, so that the copy owns the references that are counted up.
 pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
     for text in [Some(record.key), record.value].into_iter().flatten() {
         if let Text::Outside(outside) = text {
-            // SAFETY: by the caller; the pointer came from `Arc::into_raw`.
+            // SAFETY: *owned*: the pointer is that of an `Arc` with a reference of the page's,
+            // which is the one that is counted down. The caller says that it is not used
+            // afterwards.
             unsafe {
                 if taken {
                     Arc::increment_strong_count(outside.pointer);
@@ -329,7 +348,8 @@ pub(super) const fn outside_memory(len: usize) -> usize {
 /// Writes a head, what comes between (`between`), and the string.
 ///
 /// # Safety
-/// As for `NewRecord::write`.
+/// At `at` is room that the caller may write: for the head, for what `between` writes, and for the
+/// string or a pointer to it. It overlaps the string nowhere.
 #[inline(always)]
 unsafe fn write_text(
     at: *mut u8,
@@ -339,7 +359,8 @@ unsafe fn write_text(
     between: impl FnOnce(*mut u8) -> *mut u8,
 ) -> *mut u8 {
     let bytes = text.bytes();
-    // SAFETY: by the caller.
+    // SAFETY: the caller has room for each of these, one behind the other. A string that goes
+    // outside leaves its reference with the pointer (*owned*).
     unsafe {
         if text.is_outside() {
             at.write((short_max + 2) as u8 | mark);
@@ -361,12 +382,14 @@ unsafe fn write_text(
     }
 }
 
+/// Writes a time, if there is one; returns where it ends.
+///
 /// # Safety
-/// As for `NewRecord::write`.
+/// At `at` is room for it that the caller may write.
 #[inline(always)]
 unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
     match expire_ms {
-        // SAFETY: by the caller.
+        // SAFETY: the caller has room for eight bytes.
         Some(expire_ms) => unsafe {
             at.cast::<i64>().write_unaligned(expire_ms);
             at.add(8)
@@ -375,11 +398,15 @@ unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
     }
 }
 
+/// The string behind a head, and where it ends.
+///
 /// # Safety
-/// `at` is behind a head that said `len`.
+/// `at` is behind the head of a string, which said `len`. The record lives and does not change for
+/// 'a.
 #[inline(always)]
 unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a>, *const u8) {
-    // SAFETY: by the caller.
+    // SAFETY: *written*: by what the head says there follow the bytes, or two with their number and
+    // then these, or a pointer.
     unsafe {
         if len <= short_max {
             (Text::Inline(std::slice::from_raw_parts(at, len)), at.add(len))
@@ -392,10 +419,12 @@ unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a
     }
 }
 
+/// A string that lies outside.
+///
 /// # Safety
-/// A pointer written by `write_text` lies at `at`.
+/// At `at` is a pointer that `write_text` wrote, of a record that its page has for 'a.
 unsafe fn outside<'a>(at: *const u8) -> Text<'a> {
-    // SAFETY: by the caller.
+    // SAFETY: *written*: a pointer lies there, at any alignment.
     let pointer = unsafe { at.cast::<*const Vec<u8>>().read_unaligned() };
     Text::Outside(Outside { pointer, page: PhantomData })
 }

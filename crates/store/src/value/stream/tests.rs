@@ -273,11 +273,11 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
 
 /// To look for a free number among all of them would take minutes here.
 #[test]
-#[cfg_attr(miri, ignore = "many consumers")]
 fn consumers_get_numbers_that_are_free_without_a_search() {
     let mut group = Group::new(StreamId::ZERO, None);
     let name = |number: u32| number.to_le_bytes();
-    for number in 0..600_000 {
+    let many = if cfg!(miri) { 100 } else { 600_000 };
+    for number in 0..many {
         group.add_consumer(&name(number), 5);
     }
     assert_eq!(group.remove_consumer(&name(7)), Some(0));
@@ -288,7 +288,7 @@ fn consumers_get_numbers_that_are_free_without_a_search() {
         assert_eq!(group.consumer(number).map(Consumer::name), Some(&name[..]));
         assert_eq!(group.consumer_number(name), Some(number));
     }
-    assert_eq!(group.consumer_count(), 600_000);
+    assert_eq!(group.consumer_count(), many as usize);
 }
 
 /// What is too long for a listpack could not be written to a snapshot.
