@@ -44,7 +44,7 @@ impl Data {
             for notice in &notices {
                 match notice {
                     Notice::Event(event) => {
-                        notify::publish(subscribers, event, self.audience.event_classes)
+                        notify::publish(subscribers, event, self.audience.event_classes);
                     }
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
