@@ -199,7 +199,7 @@ fn colliding_key(shared: u8, number: u32, len: usize) -> Vec<u8> {
 #[test]
 fn hashes_that_begin_alike_make_a_long_page() {
     let hasher = colliding();
-    let many = if cfg!(miri) { 150 } else { 700 };
+    let many = if cfg!(miri) { 40 } else { 700 };
     for shared in [18, 36, 64] {
         for len in [9, 500] {
             let mut table = Table::new(true);
