@@ -24,8 +24,8 @@ Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
        bobbin-server --version | --help
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
-file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all. `--check-config` starts nothing, and shows
-all that is wrong.
+file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
+`--check-config` starts nothing, and shows all that is wrong.
 
 Examples:
        bobbin-server
@@ -77,7 +77,6 @@ fn main() -> ExitCode {
 
 /// Shows what is wrong with a configuration.
 fn check_config(arguments: &[Vec<u8>]) -> ExitCode {
-    logging::install();
     let line = CommandLine::parse(arguments);
     let faults = Config::check(&line, &mut stdin().lock(), VERSION, &mut Named::default());
     faults.iter().for_each(|fault| println!("{fault}"));

@@ -95,13 +95,13 @@ impl Place {
 impl Slot {
     const EMPTY: Self = Self(0);
 
-    /// The same entry under a tag and a distance.
+    /// Writes a tag and a distance above the pointer, which stays.
     #[inline(always)]
     const fn labelled(self, tag: u16, distance: usize) -> Self {
         Self(self.0 & POINTER_MASK | Self::label(tag, distance) << POINTER_BITS)
     }
 
-    /// The same entry and tag with another distance.
+    /// Writes another distance. Pointer and tag stay.
     #[inline(always)]
     const fn with_distance(self, distance: usize) -> Self {
         self.labelled(self.tag(), distance)
@@ -136,7 +136,7 @@ impl Slot {
         NonNull::new(std::ptr::with_exposed_provenance_mut((self.0 & POINTER_MASK) as usize))
     }
 
-    /// The same tag and distance with another entry.
+    /// Points to another entry. Tag and distance stay.
     #[inline(always)]
     fn with_entry(self, entry: OwnedEntry) -> Self {
         let address = entry.into_pointer().as_ptr().expose_provenance() as u64;

@@ -140,7 +140,8 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
     let server = start();
     let mut connection = server.connect();
     let code = "redis.call('set', KEYS[1], 'v') redis.call('incr', 'n') redis.set_repl(redis.REPL_NONE) \
-                redis.call('set', 'unlogged', 1) redis.set_repl(redis.REPL_ALL) return redis.call('spop', 's')";
+                redis.call('set', 'unlogged', 1) redis.set_repl(redis.REPL_REPLICA) redis.call('set', 'one', 1) \
+                redis.set_repl(redis.REPL_ALL) return redis.call('spop', 's')";
     connection.say("SADD s a b c d e f");
     for _ in 0..3 {
         connection.call(&["EVAL", code, "1", "k"]).expect("it answers");
@@ -160,6 +161,7 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
     assert_eq!(connection.say("GET k").text(), "v");
     assert_eq!(connection.say("GET n").text(), "3");
     assert!(connection.say("GET unlogged").is_null());
+    assert_eq!(connection.say("GET one").text(), "1", "replicas and the log have one stream");
     assert_eq!(digest(&mut connection), members);
     assert_eq!(connection.say("FCALL f 0").text(), "hello");
     connection.say("BGREWRITEAOF");

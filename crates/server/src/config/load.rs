@@ -154,7 +154,7 @@ impl Config {
         let outcome = loader.read(line, stdin);
         let mut faults = loader.faults.take().unwrap_or_default();
         if let Err(LoadError::Fatal(text) | LoadError::Unreadable(text)) = outcome {
-            faults.push(text.trim().to_owned());
+            faults.push(text);
         }
         if let Err(error) = see_log_file(&config, false) {
             faults.push(format!("logfile: Can't open the log file: {error}"));
@@ -296,7 +296,7 @@ impl<'l> Loader<'l> {
         let known = |list: &[&str]| list.iter().any(|word| word.as_bytes() == name);
         match (&name[..], values) {
             (_, [_]) if known(OBSOLETE) => Ok(()),
-            (b"include", [pattern]) => self.include(pattern).map_err(LineError::Reported),
+            (b"include", [pattern]) => self.include(pattern),
             (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
             (b"user", [_, ..]) => Ok(self.directives.user(values)?),
             (b"loadmodule", [_, ..]) => Err(unsupported(&String::from_utf8_lossy(&name)).into()),
@@ -354,7 +354,7 @@ impl<'l> Loader<'l> {
         }
     }
 
-    fn include(&mut self, pattern: &[u8]) -> Result<(), LoadError> {
+    fn include(&mut self, pattern: &[u8]) -> Result<(), LineError> {
         let path = Path::new(std::ffi::OsStr::from_bytes(pattern));
         let paths = match glob::is_pattern(pattern) {
             true => glob::paths(path),
@@ -369,20 +369,16 @@ impl<'l> Loader<'l> {
             if is_open || depth >= INCLUDE_DEPTH_MAX {
                 let why =
                     if is_open { "it is being read already" } else { "files include too deeply" };
-                return Err(LoadError::Fatal(format!(
-                    "{}Can't include '{}': {why}\n",
-                    self.heading(),
-                    path.display()
-                )));
+                return Err(format!("Can't include '{}': {why}", path.display()).into());
             }
-            let text = read_file(&path)?;
+            let text = read_file(&path).map_err(LineError::Reported)?;
             self.open.push(identity);
             files.push((path, text));
         }
         let read =
             files.iter().try_for_each(|(path, text)| self.read_text(&Source::Included(path), text));
         self.open.truncate(depth);
-        read
+        read.map_err(LineError::Reported)
     }
 }
 

@@ -280,7 +280,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             b"ack" => {
                 // No reply to this one.
                 if is_replica {
-                    acknowledged(server, replica, args, now_ms);
+                    acknowledged(server, replica, value, args, now_ms);
                 }
                 return Ok(());
             }
@@ -307,15 +307,21 @@ fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
     Ok((!value.is_empty()).then(|| String::from_utf8_lossy(value).into()))
 }
 
-/// REPLCONF ACK offset [FACK offset]: a replica says how far it has the stream, and how far on
-/// disk.
-fn acknowledged(server: &'static Server, replica: &Replica, args: &[&[u8]], now_ms: i64) {
+/// REPLCONF ACK `acked` [FACK offset]: a replica says how far it has the stream, and how far on
+/// disk. `args` are all words of the command.
+fn acknowledged(
+    server: &'static Server,
+    replica: &Replica,
+    acked: &[u8],
+    args: &[&[u8]],
+    now_ms: i64,
+) {
     let offset = |text| bobbin_resp::parse_i64(text).map(|offset| offset.max(0) as u64);
     let on_disk = match args {
         [_, _, _, fack, on_disk] if fack.eq_ignore_ascii_case(b"fack") => offset(on_disk),
         _ => None,
     };
-    replica.ack(offset(args[2]).unwrap_or(0), on_disk, now_ms);
+    replica.ack(offset(acked).unwrap_or(0), on_disk, now_ms);
     let replication = Replication::of(server);
     replication.answer_waits(server);
     if replication.failover_phase() == FailoverPhase::WaitingForSync {

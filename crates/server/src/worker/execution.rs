@@ -106,7 +106,7 @@ impl Executor<'_> {
                     reply_bytes: self.arena.len_since(reply_start),
                 };
                 if client.blocked.is_some() || client.job.is_some() {
-                    self.left_over(client, command, request.args, measured);
+                    self.note_unfinished(client, command, request.args, measured);
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -137,7 +137,7 @@ impl Executor<'_> {
 
     /// A command blocks its client, or goes on as a job: it counts when that is over.
     #[cold]
-    fn left_over(
+    fn note_unfinished(
         &mut self,
         client: &mut Client,
         command: &'static Registered,

@@ -399,7 +399,7 @@ impl OwnedEntry {
         Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 
-    /// The same key and value with another expiry.
+    /// Gives the entry another expiry, or none. Key and value stay.
     pub(crate) fn with_expiry(self, expire_ms: Option<i64>) -> Self {
         let emptied = Emptied(self.into_pointer());
         let (key, access) = (emptied.as_ref().key(), emptied.as_ref().access());

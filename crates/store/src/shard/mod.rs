@@ -456,11 +456,7 @@ impl Database {
         self.before_change(place, hasher);
         self.mark_new(hash, &mut entry);
         let old_ms = self.entry(place).expire_ms();
-        match (old_ms, entry.as_ref().expire_ms()) {
-            (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
-            (Some(_), None) => self.expiry.unset(),
-            (None, None) => {}
-        }
+        self.note_expiry(hash, old_ms, entry.as_ref().expire_ms());
         if let Some(ms) = fields_ms(entry.as_ref()) {
             self.expiry.note_field(hash.position(), ms);
         }
@@ -544,17 +540,10 @@ impl Database {
     ) {
         self.before_change(place, hasher);
         let old_ms = self.entry(place).expire_ms();
+        self.note_expiry(hash, old_ms, expire_ms);
         if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
-            self.expiry.set(hash.position(), old_ms, new_ms);
             self.entry_mut(place).set_expire_in_place(new_ms);
-            if self.expiry.wants_rebuild() {
-                self.rebuild_expiry(hasher);
-            }
         } else if old_ms != expire_ms {
-            match expire_ms {
-                Some(new_ms) => self.expiry.set(hash.position(), old_ms, new_ms),
-                None => self.expiry.unset(),
-            }
             // Room for the time is made, or given back, by another block.
             let is_ahead = self.expiry.cut().is_some_and(|part| part.is_ahead(hash));
             self.table.remake(place, |entry| {
@@ -562,9 +551,19 @@ impl Database {
                 entry.set_marked(is_ahead);
                 entry
             });
-            if self.expiry.wants_rebuild() {
-                self.rebuild_expiry(hasher);
-            }
+        }
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+    }
+
+    /// Brings the index up to date with a key's expiry, before and after a change.
+    #[inline(always)]
+    fn note_expiry(&mut self, hash: Hash, old_ms: Option<i64>, new_ms: Option<i64>) {
+        match (old_ms, new_ms) {
+            (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
+            (Some(_), None) => self.expiry.unset(),
+            (None, None) => {}
         }
     }
 

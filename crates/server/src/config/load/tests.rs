@@ -266,6 +266,11 @@ fn includes_end() {
     let error = load_arguments(&[file.to_str().unwrap()]).map(|_| ()).unwrap_err();
     let LoadError::Fatal(text) = error else { panic!("{error:?}") };
     assert!(text.ends_with("a.conf': it is being read already\n"), "{text}");
+    let check =
+        |file| Config::check(&line(&[file]), &mut &b""[..], "9.1.2", &mut Renames(Vec::new()));
+    let faults = check(file.to_str().unwrap());
+    let [fault] = &faults[..] else { panic!("{faults:?}") };
+    assert!(fault.contains("b.conf:1: 'include ") && fault.ends_with("read already"), "{fault}");
 
     let names: Vec<String> = (0..=20).map(|number| format!("{number}.conf")).collect();
     let texts: Vec<String> = (1..=21).map(|number| format!("include HERE/{number}.conf")).collect();

@@ -114,13 +114,8 @@ impl<'a> Call<'a> {
 
     /// After publishing: puts the client off if a worker has more messages waiting than it may.
     pub fn wait_for_listeners(&mut self) {
-        if self
-            .data
-            .audience
-            .subscribers
-            .as_mut()
-            .is_some_and(|subscribers| subscribers.is_overrun())
-        {
+        let subscribers = self.data.audience.subscribers.as_mut();
+        if subscribers.is_some_and(|subscribers| subscribers.is_overrun()) {
             self.client.postpone(true);
         }
     }
