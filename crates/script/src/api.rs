@@ -118,28 +118,25 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
     core.charge(stack, CALL_STEPS)?;
     let mut buffers = core.take_buffers();
     let outcome = match take_arguments(stack, &mut buffers) {
-        Ok(()) => match core.host() {
-            Some(host) => {
-                let (args, reply) = (&buffers.args[..], &mut buffers.reply);
-                let called = host.call(args, core.resp3.get(), core.room(), reply);
-                if called == Called::Late {
-                    core.end_steps();
-                }
-                match called {
-                    Called::Replied | Called::Late => {
-                        // As many arguments as there can be leave no room for the reply.
-                        stack.set_top(0);
-                        convert::push_reply(stack, reply).map(|()| reply.first() == Some(&b'-'))
-                    }
-                    Called::TooLong => {
-                        stack.set_top(0);
-                        Err(stack.fail(NO_MEMORY))
-                    }
-                    Called::Stop => Err(core.stop(stack, "")),
-                }
+        Ok(()) => {
+            let called = carry_out(stack, &mut buffers);
+            if called == Called::Late {
+                core.end_steps();
             }
-            None => Err(core.stop(stack, "")),
-        },
+            match called {
+                Called::Replied | Called::Late => {
+                    // As many arguments as there can be leave no room for the reply.
+                    stack.set_top(0);
+                    let reply = &buffers.reply;
+                    convert::push_reply(stack, reply).map(|()| reply.first() == Some(&b'-'))
+                }
+                Called::TooLong => {
+                    stack.set_top(0);
+                    Err(stack.fail(NO_MEMORY))
+                }
+                Called::Stop | Called::Unfinished => Err(core.stop(stack, "")),
+            }
+        }
         Err(text) => {
             stack.set_top(0);
             push_error(stack, text);
@@ -151,6 +148,24 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
         true if raising => Err(Raise),
         _ => Ok(1),
     }
+}
+
+/// Has the host execute the command. The script pauses in the midst of one that takes long.
+#[inline(always)]
+fn carry_out(stack: Stack, buffers: &mut Buffers) -> Called {
+    let core = stack.core();
+    let Some(host) = core.host() else { return Called::Stop };
+    let (args, reply) = (&buffers.args[..], &mut buffers.reply);
+    let mut called = host.call(args, core.resp3.get(), core.room(), reply);
+    while called == Called::Unfinished {
+        if !core.look(stack) {
+            return Called::Stop;
+        }
+        // After a pause it may be another.
+        let Some(host) = core.host() else { return Called::Stop };
+        called = host.go_on(core.room(), reply);
+    }
+    called
 }
 
 /// Steps that each command counts for, unless its host says that it is late.

@@ -5,6 +5,11 @@ pub trait Host {
     /// Executes a command, whose name is the first argument, and appends its reply to `reply`:
     /// errors too, in RESP2 or RESP3. There is memory for a reply of `room` bytes.
     fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called;
+    /// Goes on with the command that is `Called::Unfinished`; appends its reply once it is over.
+    /// Hosts whose commands are over at once need not have it.
+    fn go_on(&mut self, _room: usize, _reply: &mut Vec<u8>) -> Called {
+        Called::Stop
+    }
     /// `redis.log`.
     fn log(&mut self, level: Level, message: &[u8]);
     /// `redis.set_repl`: bit 0: the log, bit 1: replicas.
@@ -31,6 +36,8 @@ pub enum Called {
     Replied,
     /// It replied, and it is time to ask `Host::watch`.
     Late,
+    /// It takes long: ask `Host::watch`, and then `Host::go_on`.
+    Unfinished,
     /// There is no memory for what it would reply.
     TooLong,
     /// The script is to end: no reply.

@@ -303,7 +303,7 @@ fn resume_upvalue(frame: Frame) -> c_int {
 }
 
 /// Steps that resuming is charged with: it may execute many instructions.
-const RESUMED_STEPS: usize = 4096;
+const RESUMED_STEPS: usize = 1024;
 
 /// A value's metatable; of what is protected a view, if Redis has one there.
 fn look_at_metatable(stack: Stack) -> Returned {

@@ -21,7 +21,7 @@ fn chains(arguments: &[String], code: &str) -> Chains {
     let code = format!("{code} while true do end");
     let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
     let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
-    let mut host = Echo { looks: 1, verdict: Verdict::Pause };
+    let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
     // SAFETY: the host lives until the script was abandoned.
     let mut progress =
         unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &arguments, Protocol::Resp2) };

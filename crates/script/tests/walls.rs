@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress, Verdict};
 
-use common::{Echo, failure, failure_for, new_vm, run};
+use common::{Echo, SLOW_CALLS, failure, failure_for, new_vm, run};
 
 #[test]
 fn what_never_ends_is_ended_whatever_it_catches() {
@@ -127,7 +127,7 @@ fn what_takes_long_pauses_in_one_call() {
     ] {
         for gives_up in [true, false] {
             let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
-            let mut host = Echo { looks: 1, verdict: Verdict::Pause };
+            let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
             let mut out = Vec::new();
             let mut pauses = 0;
             // SAFETY: the host lives until the script is over.
@@ -197,7 +197,7 @@ fn any_calls_are_survived() {
             .collect();
         let mut vm = new_vm(MEMORY);
         let chunk = vm.compile(code.as_bytes(), c"@calls").expect("it compiles");
-        let mut host = Echo { looks: 300, verdict: Verdict::Stop("Script killed.") };
+        let mut host = Echo { looks: 300, verdict: Verdict::Stop("Script killed."), left: 0 };
         let mut out = Vec::new();
         // SAFETY: the host lives until the script is over, which never pauses.
         unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[&choices], Protocol::Resp2) };
@@ -282,7 +282,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
     let code = "local n = 0 pcall(function() string.gsub('x', 'x', function() for i = 1, 1e6 do n = n + 1 end end) \
                 end) return n";
     let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
-    let mut host = Echo { looks: 1, verdict: Verdict::Pause };
+    let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
     let mut out = Vec::new();
     // SAFETY: the host lives until the script is over.
     let mut progress =
@@ -303,6 +303,38 @@ fn a_script_pauses_anywhere_and_goes_on() {
         run(&mut vm, "return redis.call('a', 1.5, KEYS[1])").1,
         "*3\r\n$1\r\na\r\n$3\r\n1.5\r\n$1\r\nk\r\n"
     );
+}
+
+#[test]
+fn a_script_pauses_in_a_slow_command() {
+    let mut vm = new_vm(512 << 20);
+    let code = "return {redis.call('slow', KEYS[1]), redis.call('echo', KEYS[1])}";
+    let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
+    let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
+    let keys: &[&[u8]] = &[b"k"];
+    // SAFETY: the host lives until the script is over.
+    let mut progress =
+        unsafe { vm.start(NonNull::from(&mut host), chunk, keys, &[], Protocol::Resp2) };
+    for _ in 0..SLOW_CALLS {
+        assert_eq!(progress, Progress::Paused);
+        progress = vm.resume();
+    }
+    let mut out = Vec::new();
+    assert_eq!(vm.finish(&mut Reply::new(&mut out, Protocol::Resp2)), Ended::Replied);
+    assert_eq!(out, b"*2\r\n+done\r\n*2\r\n$4\r\necho\r\n$1\r\nk\r\n");
+    // It may be killed there, and no `pcall` keeps it.
+    for code in ["redis.pcall('slow')", "pcall(redis.call, 'slow')"] {
+        let code = format!("for i = 1, 9 do {code} end return 1");
+        let failure = failure_for(&mut vm, &code, 2);
+        assert!(failure.contains("Script killed."), "{code}: {failure}");
+    }
+    // Its host may be gone when it is abandoned there.
+    let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
+    // SAFETY: the host lives until the script was abandoned.
+    let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, keys, &[], Protocol::Resp2) };
+    assert_eq!(progress, Progress::Paused);
+    vm.abandon();
+    assert_eq!(run(&mut vm, "return redis.call('slow')").1, "+done\r\n");
 }
 
 #[test]

@@ -394,6 +394,51 @@ fn check_beside(server: &Server) {
     }
 }
 
+/// Commands of a script that take long each.
+const LONG_COMMANDS: &[&str] = &[
+    "'SINTERCARD', 2, 'set', 'other'",
+    "'SORT_RO', 'set', 'ALPHA', 'LIMIT', 0, 1",
+    "'ZUNION', 1, 'sorted'",
+    "'SMEMBERS', 'set'",
+];
+
+/// A script pauses in the midst of its commands: its worker serves many others while one goes on.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_long_command_of_a_script_holds_up_nobody() {
+    let server = Server::bobbin(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
+    let mut other = server.connect();
+    for start in (0..100_000).step_by(1000) {
+        let members: Vec<String> = (start..start + 1000).map(|at| format!("member:{at}")).collect();
+        for key in ["set", "other"] {
+            let words = ["SADD", key].into_iter().chain(members.iter().map(String::as_str));
+            other.call(&words.collect::<Vec<_>>()).expect("it answers");
+        }
+    }
+    other.say("ZUNIONSTORE sorted 1 set");
+    for command in LONG_COMMANDS {
+        other.say("CONFIG RESETSTAT");
+        let mut script = server.connect();
+        let source = format!("redis.call('GET', 'k') while true do redis.call({command}) end");
+        script.send(&["EVAL", &source, "0"]).expect("is sent");
+        bobbin_testkit::until(|| other.say("INFO commandstats").text().contains("cmdstat_get:"));
+        for _ in 0..PINGS {
+            assert_eq!(other.say("PING").text(), "PONG");
+        }
+        let name = command.split('\'').nth(1).expect("it has a name").to_lowercase();
+        let all = other.say("INFO commandstats").text();
+        let calls = all.split(&format!("cmdstat_{name}:calls=")).nth(1).map_or(0, |rest| {
+            let digits = rest.split(',').next().unwrap_or_default();
+            digits.parse::<usize>().expect("a number")
+        });
+        assert!(calls * 5 < PINGS, "{calls} times {command} while others had {PINGS} replies");
+        assert_eq!(other.say("SCRIPT KILL").text(), "OK");
+        assert!(script.receive().expect("it answers").text().contains("SCRIPT KILL"));
+    }
+}
+
+const PINGS: usize = 200;
+
 /// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends.
 /// Writing waits for that, and no worker looks for keys for ever.
 #[test]

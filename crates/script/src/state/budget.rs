@@ -33,7 +33,9 @@ pub(crate) struct Budget {
 }
 
 /// Steps between two looks at the host: each some ten nanoseconds.
-const STEPS: usize = 1 << 14;
+const STEPS: usize = 1 << 11;
+/// Steps that a string takes but for its bytes, and a place in a table: each is allocated.
+const ALLOCATED_STEPS: usize = 4;
 /// Bytes that are copied in a step, or so.
 const STEP_BYTES: usize = 64;
 /// Blocks of this size and more are charged for, in bytes. Smaller ones are as quick as an
@@ -44,7 +46,7 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// What an entry of a table takes at most, in bytes.
 const ENTRY_BYTES: usize = 40;
 /// How many instructions pass between two looks at the host while no value is large.
-const INTERVAL: i32 = 20_000;
+const INTERVAL: i32 = 5_000;
 /// Bytes that the instructions between two looks can read at most, each of them the largest block.
 const INTERVAL_BYTES: usize = 256 << 20;
 
@@ -141,7 +143,7 @@ impl Core {
     /// Charges a script for a string that it makes, and checks that there is memory for it.
     #[inline(always)]
     pub(crate) fn charge_string(&self, stack: Stack, len: usize) -> Result<(), Raise> {
-        self.charge_bytes(stack, len)?;
+        self.charge(stack, ALLOCATED_STEPS + len / STEP_BYTES)?;
         if len >= CHARGED_BYTES { self.check_room(stack, len) } else { Ok(()) }
     }
 
@@ -149,7 +151,7 @@ impl Core {
     /// double their size.
     #[inline(always)]
     pub(crate) fn charge_element(&self, stack: Stack, count: usize) -> Result<(), Raise> {
-        self.charge(stack, 1)?;
+        self.charge(stack, ALLOCATED_STEPS)?;
         if count >= CHARGED_BYTES && count.is_power_of_two() {
             return self.check_room(stack, 2 * count * ENTRY_BYTES);
         }

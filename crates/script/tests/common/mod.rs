@@ -8,11 +8,13 @@ use std::sync::Arc;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
 
-/// Answers each command with its own words. Lets scripts go on until it has been asked `looks`
-/// times, then returns `verdict`.
+/// Answers each command with its own words, `slow` only after some more calls. Lets scripts go on
+/// until it has been asked `looks` times, then returns `verdict`.
 pub struct Echo {
     pub looks: u32,
     pub verdict: Verdict,
+    /// How many more calls the last command takes.
+    pub left: u32,
 }
 
 impl Host for Echo {
@@ -23,11 +25,23 @@ impl Host for Echo {
             b"fail" => reply.error("ERR failed"),
             b"stop" => return Called::Stop,
             b"null" => reply.null(),
+            b"slow" => {
+                self.left = SLOW_CALLS;
+                return Called::Unfinished;
+            }
             _ => {
                 reply.array(args.len());
                 args.iter().for_each(|arg| reply.bulk(arg));
             }
         }
+        Called::Replied
+    }
+    fn go_on(&mut self, _: usize, reply: &mut Vec<u8>) -> Called {
+        self.left -= 1;
+        if self.left > 0 {
+            return Called::Unfinished;
+        }
+        Reply::new(reply, Protocol::Resp2).simple("done");
         Called::Replied
     }
     fn log(&mut self, _: Level, _: &[u8]) {}
@@ -41,19 +55,22 @@ impl Host for Echo {
     }
 }
 
+/// How often a command that is slow is gone on with.
+pub const SLOW_CALLS: u32 = 3;
+
 /// A state that may take `memory` bytes.
 pub fn new_vm(memory: usize) -> Vm {
     Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(memory)))
 }
 
 pub fn run(vm: &mut Vm, code: &str) -> (Ended, String) {
-    run_for(vm, code, 200)
+    run_for(vm, code, 2000)
 }
 
 /// Runs a script that is killed when its host has been asked `looks` times.
 pub fn run_for(vm: &mut Vm, code: &str, looks: u32) -> (Ended, String) {
     let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
-    let mut host = Echo { looks, verdict: Verdict::Stop("Script killed.") };
+    let mut host = Echo { looks, verdict: Verdict::Stop("Script killed."), left: 0 };
     let mut out = Vec::new();
     // SAFETY: the host lives until the script is over, which never pauses.
     let progress = unsafe {

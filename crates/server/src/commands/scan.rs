@@ -26,7 +26,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 
 /// Searches at once if it is short or must be atomic, else in slices.
 fn run(call: &mut Call<'_>, mut search: KeySearch) {
-    if call.in_transaction || search.looks <= LOOKS_AT_ONCE_MAX {
+    if !call.may_leave_job || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
         search.pieces().iter().for_each(|piece| call.reply.raw(piece));
         search.reply(&mut call.reply);

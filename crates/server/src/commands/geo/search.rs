@@ -73,7 +73,7 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
     };
     let effort = query.shape.as_ref().map_or(0, Shape::effort);
     if looks.left().saturating_mul(effort) > EFFORT_AT_ONCE_MAX
-        && !call.in_transaction
+        && call.may_leave_job
         && let Some(set) = set
     {
         let keys = [source_at].into_iter().chain(query.store);

@@ -51,7 +51,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         let hash = hash.clone();
         return repeated(call, hash, shape, wanted, random);
     }
-    if wanted > SLICED_MIN && hash.len() > SLICED_MIN && !call.in_transaction {
+    if wanted > SLICED_MIN && hash.len() > SLICED_MIN && call.may_leave_job {
         let pinned = hash.clone();
         in_slices(call, pinned, shape, wanted, random);
         return Ok(());

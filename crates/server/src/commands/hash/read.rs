@@ -95,7 +95,7 @@ fn all(call: &mut Call<'_>, part: FieldPart) -> Outcome {
         call.reply.aggregate(kind, 0);
         return Ok(());
     };
-    if hash.len() > SLICED_MIN && !call.in_transaction {
+    if hash.len() > SLICED_MIN && call.may_leave_job {
         let pinned = hash.clone();
         all_in_slices(call, pinned, part, kind);
         return Ok(());
@@ -172,7 +172,7 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
         bulk(reply, field.value.item());
         2
     };
-    if options.count > SLICED_MIN && hash.len() > SLICED_MIN && !call.in_transaction {
+    if options.count > SLICED_MIN && hash.len() > SLICED_MIN && call.may_leave_job {
         let pinned = hash.clone();
         scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
             let mut shown = 0;

@@ -58,7 +58,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let end = if count < 0 { End::Back } else { End::Front };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
-        Some(list) if list.len() > SLICED_MIN && !call.in_transaction => {
+        Some(list) if list.len() > SLICED_MIN && call.may_leave_job => {
             let draft = Draft::new(key.bytes, list, List::is_same);
             let (value, passed, removed) = (value.into(), 0, 0);
             let removing = ElementRemoval { draft, value, most, end, limits, passed, removed };
@@ -121,7 +121,7 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     if let Some(list) = call.data.write_as::<List>(key)? {
         let len = list.len();
         let removed = len - elements::range(start, stop, len).len();
-        if removed > SLICED_MIN && !call.in_transaction {
+        if removed > SLICED_MIN && call.may_leave_job {
             let draft = Draft::new(key.bytes, list, List::is_same);
             let trimming = ListTrimming::new(draft, start, stop, limits);
             return change_in_slices(call, [1].into_iter(), trimming);

@@ -32,7 +32,7 @@ pub(super) fn lrange(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let range = elements::range(start, stop, list.len());
-    if range.len() < SLICED_MIN || call.in_transaction {
+    if range.len() < SLICED_MIN || !call.may_leave_job {
         call.reply.array(range.len());
         list.range(range).for_each(|item| bulk(&mut call.reply, item));
         return Ok(());

@@ -43,7 +43,7 @@ pub(super) fn sdiffstore(call: &mut Call<'_>) -> Outcome {
 
 fn answer(call: &mut Call<'_>, operation: SetOperation) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 1..call.args.len())?;
-    if combined.is_long() && !call.in_transaction {
+    if combined.is_long() && call.may_leave_job {
         elements_in_slices(call, Aggregate::Set, move |reply, count| {
             combined.step(&mut |member| {
                 bulk(reply, member);
@@ -67,7 +67,7 @@ fn answer(call: &mut Call<'_>, operation: SetOperation) -> Outcome {
 fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    if combined.is_long() && !call.in_transaction {
+    if combined.is_long() && call.may_leave_job {
         let sources = distinct(operation, call.args, 2..call.args.len());
         let sources: Vec<_> = sources.map(|at| call.args[at].into()).collect();
         let storing = SetStoring {
@@ -179,7 +179,7 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     }
     let mut combined = Combined::of_keys(call, SetOperation::Inter, 2..end)?;
     let mut found = 0;
-    if combined.is_long() && !call.in_transaction {
+    if combined.is_long() && call.may_leave_job {
         reply_in_slices(call, move |reply| {
             let more = combined.step(&mut |_| {
                 found += 1;

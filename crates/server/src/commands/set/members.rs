@@ -115,7 +115,7 @@ pub(super) fn smembers(call: &mut Call<'_>) -> Outcome {
         call.reply.set(0);
         return Ok(());
     };
-    if set.len() > SLICED_MIN && !call.in_transaction {
+    if set.len() > SLICED_MIN && call.may_leave_job {
         let pinned = set.clone();
         let mut walk = None;
         reply_in_slices(call, move |reply| {
@@ -154,7 +154,7 @@ pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
         }
         usize::from(matches)
     };
-    if options.count > SLICED_MIN && set.len() > SLICED_MIN && !call.in_transaction {
+    if options.count > SLICED_MIN && set.len() > SLICED_MIN && call.may_leave_job {
         let pinned = set.clone();
         scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
             let mut shown = 0;

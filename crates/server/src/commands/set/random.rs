@@ -39,7 +39,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
-    if popped > SLICED_MIN && !call.in_transaction {
+    if popped > SLICED_MIN && call.may_leave_job {
         let draft = Draft::new(key.bytes, set, Set::is_same);
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
@@ -227,7 +227,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
             move |reply| reply_member(reply, &set, below(&mut random, set.len())),
         );
     }
-    if wanted > SLICED_MIN && set.len() > SLICED_MIN && !call.in_transaction {
+    if wanted > SLICED_MIN && set.len() > SLICED_MIN && call.may_leave_job {
         let pinned = set.clone();
         in_slices(call, pinned, wanted, random);
         return Ok(());

@@ -50,7 +50,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         options.by = None;
     }
     let answered = options.range(source.len()).len().saturating_mul(options.get.len());
-    if source.len().max(answered) > SLICED_MIN && !call.in_transaction {
+    if source.len().max(answered) > SLICED_MIN && call.may_leave_job {
         let keys = [1].into_iter().chain(options.store);
         let sliced = SlicedSort::new(call, key, source, &options);
         return change_in_slices(call, keys, sliced);

@@ -90,7 +90,7 @@ impl SlicedChange for SlicedSort {
         }
         let more = self.sort(data);
         data.turn.now_ms = now_ms;
-        if !data.holds_all() {
+        if self.lookups.is_some() && !data.holds_all() {
             data.release();
         }
         match more {

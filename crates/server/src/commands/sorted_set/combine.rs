@@ -57,7 +57,7 @@ fn answer(call: &mut Call<'_>, operation: SortedSetOperation) -> Outcome {
     let request = CombineRequest::read(call, 1, operation, false)?;
     let with_scores = request.with_scores;
     let mut combination = request.begin(call)?;
-    if combination.work() < SLICED_MIN || call.in_transaction {
+    if combination.work() < SLICED_MIN || !call.may_leave_job {
         combination.finish();
         let elements = combination.result.iter();
         header(&mut call.reply, combination.result.len(), with_scores);
@@ -129,7 +129,7 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
     let mut count = Counting { inputs, place: SetPlace::default(), count: 0, limit, hasher };
     count.inputs.sort_by_key(|input| input.len());
     let work = count.inputs[0].len().saturating_mul(count.inputs.len());
-    if work < SLICED_MIN || call.in_transaction {
+    if work < SLICED_MIN || !call.may_leave_job {
         while count.step() {}
         call.reply.integer(count.count as i64);
         return Ok(());

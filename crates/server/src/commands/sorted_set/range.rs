@@ -65,7 +65,7 @@ fn range(call: &mut Call<'_>, by: Option<By>, reverse: Option<bool>) -> Outcome 
         return Ok(());
     };
     let ranks = options.cut(set, bounds.find(set, reverse));
-    if ranks.len() < SLICED_MIN || call.in_transaction {
+    if ranks.len() < SLICED_MIN || !call.may_leave_job {
         header(&mut call.reply, ranks.len(), with_scores);
         answer(&mut call.reply, set, ranks, reverse, with_scores);
         return Ok(());

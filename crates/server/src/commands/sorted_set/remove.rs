@@ -48,7 +48,7 @@ fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
         let ranks = bounds.find(set, false);
         removed = ranks.len();
-        if removed > SLICED_MIN && !call.in_transaction {
+        if removed > SLICED_MIN && call.may_leave_job {
             let draft = Draft::new(key.bytes, set, SortedSet::is_same);
             let ends = [call.args[2].into(), call.args[3].into()];
             let removing = MemberRemoval { draft, parse, ends, ranks, removed, event, hasher };

@@ -38,7 +38,7 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
         }
         2
     };
-    if options.count > SLICED_MIN && set.len() > SLICED_MIN && !call.in_transaction {
+    if options.count > SLICED_MIN && set.len() > SLICED_MIN && call.may_leave_job {
         let pinned = set.clone();
         scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
             let mut shown = 0;

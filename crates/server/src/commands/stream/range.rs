@@ -46,9 +46,9 @@ fn range(call: &mut Call<'_>, back: bool) -> Outcome {
     let count = count.unwrap_or(usize::MAX);
     let (start, end) = range.into_inner();
     let header = call.reply.defer();
-    let some = if call.in_transaction { count } else { count.min(SLICED_MIN) };
+    let some = if call.may_leave_job { count.min(SLICED_MIN) } else { count };
     let (written, _) = append(&mut call.reply, stream, start, end, back, some);
-    if written < SLICED_MIN || written == count || call.in_transaction {
+    if written < SLICED_MIN || written == count || !call.may_leave_job {
         call.reply.finish_array(header, written);
         return Ok(());
     }

@@ -34,12 +34,14 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
     let from = options.from(call, group.as_ref())?;
     let read = StreamReading { count: options.count, noack: options.noack, group, from };
     let keys = call.keys(options.keys.clone())?;
-    if !call.in_transaction {
+    if call.may_leave_job {
         if let Some(member) = &read.group {
             let protocol = call.client.protocol;
             if let Some(mut drafts) = deliver::Drafts::of(&read, member, call.data, &keys, protocol)
             {
-                if let Some(deadline_ms) = options.block {
+                if let Some(deadline_ms) = options.block
+                    && !call.in_transaction
+                {
                     drafts = drafts.or_wait(read, deadline_ms);
                 }
                 return change_in_slices(call, options.keys, drafts);

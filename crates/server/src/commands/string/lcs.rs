@@ -34,7 +34,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     call.end_reading();
     let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
     let mut work = LcsWork { wanted, rows, a, b };
-    if cells <= AT_ONCE_MAX || call.in_transaction {
+    if cells <= AT_ONCE_MAX || !call.may_leave_job {
         while work.step() {}
         work.answer(&mut call.reply);
         return Ok(());

@@ -27,8 +27,10 @@ pub struct Call<'a> {
     pub reply: Reply<'a>,
     /// The plan: of the keys, by argument. `Hash::default`, or nothing, where there is none.
     pub hashes: &'a [Hash],
-    /// Whether EXEC runs it.
+    /// Whether EXEC or a script runs it: what it holds stays held.
     pub in_transaction: bool,
+    /// Whether long work may be left to `Client::job`. EXEC does all of it at once.
+    pub may_leave_job: bool,
 }
 
 /// A request as the batch holds it.
@@ -177,9 +179,7 @@ pub fn run(call: &mut Call<'_>) -> bool {
             return false;
         }
         call.reply.error(failure.text().as_bytes());
-        call.stats.commands[call.command.id].failed.add(1);
-        call.stats.totals.error_replies.add(1);
-        call.server.errors.count(failure.code());
+        count_failure(call.server, call.stats, call.command, &failure);
     }
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
@@ -191,6 +191,19 @@ pub fn run(call: &mut Call<'_>) -> bool {
         call.end_unit();
     }
     true
+}
+
+/// Counts that a command ran and failed.
+#[cold]
+pub fn count_failure(
+    server: &Server,
+    stats: &WorkerStats,
+    command: &Registered,
+    failure: &Failure,
+) {
+    stats.commands[command.id].failed.add(1);
+    stats.totals.error_replies.add(1);
+    server.errors.count(failure.code());
 }
 
 /// Shows the command to those who look at all commands, and remembers what it read.

@@ -185,6 +185,7 @@ fn run_held(
         client,
         hashes,
         in_transaction: false,
+        may_leave_job: true,
     };
     let has_run = run(&mut call);
     context.data.end_prepared();

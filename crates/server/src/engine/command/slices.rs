@@ -2,8 +2,9 @@
 //!
 //! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
 //! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
-//! others are served; who changes the key meanwhile copies the chunks that it changes. Inside a
-//! transaction everything is done at once.
+//! others are served; a client that changes the key meanwhile copies the chunks that it changes. A
+//! script does such work in slices too, with all that it holds reserved for it. EXEC does
+//! everything at once.
 //!
 //! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is
 //! worked out like this, and made with its keys' shards held, if their values are still those that
@@ -14,11 +15,13 @@ use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::is_put_off;
+use super::call::count_failure;
 use super::plan::ShardSet;
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::server::Server;
+use crate::engine::telemetry::stats::WorkerStats;
 
 /// Replies of more elements than this are made in slices.
 pub const SLICED_MIN: usize = 4096;
@@ -31,7 +34,7 @@ pub fn reply_in_slices(
     call: &mut Call<'_>,
     mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
 ) {
-    if call.in_transaction {
+    if !call.may_leave_job {
         while step(&mut call.reply) {}
         return;
     }
@@ -65,7 +68,7 @@ pub fn repeat_in_slices(
         done < count
     };
     let mut begun = Vec::new();
-    if call.in_transaction || count <= SLICED_MIN {
+    if !call.may_leave_job || count <= SLICED_MIN {
         let start = call.reply.output().len();
         while step(&mut call.reply) {
             let bytes = call.reply.len_since(start);
@@ -78,7 +81,7 @@ pub fn repeat_in_slices(
                 }
                 return Err(Failure::new(TOO_LONG));
             }
-            if bytes > PIECE && !call.in_transaction {
+            if bytes > PIECE && call.may_leave_job {
                 // A few long elements: the rest of them comes in slices.
                 let (bytes, parts) = call.reply.take_since(start);
                 Reply::new(&mut begun, call.client.protocol).append(&bytes, &parts);
@@ -104,7 +107,7 @@ pub fn elements_in_slices(
     kind: Aggregate,
     mut step: impl FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static,
 ) {
-    if call.in_transaction {
+    if !call.may_leave_job {
         let (header, mut count) = (call.reply.defer(), 0);
         while step(&mut call.reply, &mut count) {}
         call.reply.finish(header, kind, count);
@@ -160,7 +163,7 @@ pub fn change_in_slices(
     keys: impl Iterator<Item = usize>,
     mut change: impl SlicedChange,
 ) -> Outcome {
-    if call.in_transaction {
+    if !call.may_leave_job {
         while change.step(call.data) {}
         change.finish(call.data, &mut call.reply)?;
         if let Some(mut rest) = change.rest() {
@@ -175,6 +178,7 @@ pub fn change_in_slices(
         keys,
         command: call.command,
         args: call.args.iter().map(|&arg| arg.into()).collect(),
+        in_script: call.in_transaction,
         attempts: 0,
         bytes: Vec::new(),
         protocol: call.client.protocol,
@@ -230,6 +234,8 @@ struct Changing<C> {
     command: &'static Registered,
     /// Its words, for the log.
     args: Vec<Box<[u8]>>,
+    /// A script runs the command.
+    in_script: bool,
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
@@ -245,28 +251,10 @@ struct Changing<C> {
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: SlicedChange> Changing<C> {
-    /// Makes the change, with everything held; `false`: it begins anew.
-    fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        if !self.change.is_current(data)? {
-            self.attempts += 1;
-            if self.attempts < ATTEMPTS_MAX {
-                return Ok(false);
-            }
-            while self.change.step(data) {}
-        }
-        let mut reply = Reply::new(&mut self.bytes, self.protocol);
-        self.change.finish(data, &mut reply)?;
-        Ok(true)
-    }
-}
-
-impl<C: SlicedChange> Job for Changing<C> {
-    fn step(&mut self, Slice { server, data, client, more, .. }: &mut Slice<'_>) -> bool {
-        while self.change.step(data) {
-            if !more() {
-                return false;
-            }
-        }
+    /// Holds what the change needs, checks again whether it may be made, and makes it; whether it
+    /// is done. What it did is a unit.
+    fn make_alone(&mut self, slice: &mut Slice<'_>) -> bool {
+        let Slice { server, data, client, .. } = slice;
         data.turn.waited = false;
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
@@ -286,18 +274,7 @@ impl<C: SlicedChange> Job for Changing<C> {
             data.release();
             return false;
         }
-        let dirty = data.counters.dirty;
-        data.unit.begin_command();
-        let done = self.finish(data).unwrap_or_else(|failure| {
-            self.failed = true;
-            self.bytes.clear();
-            Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
-            true
-        });
-        if data.is_logged() {
-            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-            data.log_command(&args, &[], data.counters.dirty != dirty, true);
-        }
+        let done = self.make(server, data, slice.stats);
         if data.unit.has_done_something() {
             data.end_unit(server, None);
         }
@@ -313,6 +290,52 @@ impl<C: SlicedChange> Job for Changing<C> {
         }
         data.release();
         done
+    }
+
+    /// Makes the change, and logs it. Its shards are held. `false`: it begins anew.
+    fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
+        let dirty = data.counters.dirty;
+        data.unit.begin_command();
+        let done = self.try_to_make(data).unwrap_or_else(|failure| {
+            self.failed = true;
+            self.bytes.clear();
+            Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
+            count_failure(server, stats, self.command, &failure);
+            true
+        });
+        if data.is_logged() {
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_script);
+        }
+        done
+    }
+
+    fn try_to_make(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        if !self.change.is_current(data)? {
+            self.attempts += 1;
+            if self.attempts < ATTEMPTS_MAX {
+                return Ok(false);
+            }
+            while self.change.step(data) {}
+        }
+        let mut reply = Reply::new(&mut self.bytes, self.protocol);
+        self.change.finish(data, &mut reply)?;
+        Ok(true)
+    }
+}
+
+impl<C: SlicedChange> Job for Changing<C> {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        while self.change.step(slice.data) {
+            if !(slice.more)() {
+                return false;
+            }
+        }
+        match self.in_script {
+            // The script holds what it needs, and ends the unit.
+            true => self.make(slice.server, slice.data, slice.stats),
+            false => self.make_alone(slice),
+        }
     }
 
     fn reply_bytes(&self) -> usize {

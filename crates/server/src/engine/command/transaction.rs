@@ -327,6 +327,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) ->
         reply: call.reply.reborrow(),
         hashes,
         in_transaction: true,
+        may_leave_job: false,
     };
     let started = crate::base::clock::ticks();
     call::run(&mut inner);

@@ -352,6 +352,7 @@ impl PausedScript {
             reply: Reply::new(&mut self.reply, self.protocol),
             hashes: &[],
             in_transaction: false,
+            may_leave_job: true,
         };
         let outcome = (self.command.row.handler)(&mut call);
         call.client.postpone(false);
@@ -384,6 +385,7 @@ impl PausedScript {
             reply: Reply::with_parts(&mut self.reply, &mut self.parts, self.protocol),
             hashes: &[],
             in_transaction: false,
+            may_leave_job: true,
         };
         if running.go_on(&mut call, 0) {
             running.end(&mut call);

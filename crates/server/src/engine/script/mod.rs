@@ -14,6 +14,7 @@
 mod busy;
 mod cache;
 mod functions;
+mod long_command;
 mod lua;
 mod run;
 mod session;

@@ -7,11 +7,13 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
+use super::long_command::LongCommand;
 use super::{Busy, Habits};
 use crate::base::clock::ticks;
 use crate::engine::acl;
 use crate::engine::client::Client;
 use crate::engine::command::call::{self, Call};
+use crate::engine::command::job::{Account, Slice};
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Data, Failure, Flags, Registered};
@@ -52,6 +54,8 @@ pub(super) struct ScriptSession {
     slow_at: u64,
     /// What others know of it, once it has paused.
     pub busy: Option<Arc<Busy>>,
+    /// Its command that goes on in slices.
+    long: Option<LongCommand>,
 }
 
 /// Which keys the run has used.
@@ -105,6 +109,7 @@ impl ScriptSession {
             pause_at: slow_at.min(leave_at),
             slow_at,
             busy: None,
+            long: None,
         }
     }
 
@@ -320,14 +325,14 @@ impl ScriptSession {
         Err(Unreached::BeginAnew)
     }
 
-    /// Returns when it ended, in ticks.
+    /// Returns when it ended, in ticks; `None`: it goes on in slices (`self.long`).
     fn run(
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
         hashes: &[Hash],
         reply: Reply<'_>,
-    ) -> u64 {
+    ) -> Option<u64> {
         let started = ticks();
         // SAFETY: as in `data`. The three are different things, and nothing else uses them
         // meanwhile.
@@ -345,6 +350,7 @@ impl ScriptSession {
             reply,
             hashes,
             in_transaction: true,
+            may_leave_job: true,
         };
         call::run(&mut call);
         call.client.postpone(false);
@@ -354,12 +360,53 @@ impl ScriptSession {
             request_bytes: args.iter().map(|arg| arg.len()).sum(),
             reply_bytes: call.reply.len_since(0),
         };
-        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
         stats.totals.commands.add(1);
+        if let Some(job) = call.client.job.take() {
+            self.long = Some(LongCommand::new(job, Account::new(command, args, measured)));
+            return None;
+        }
+        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
         if server.services.command_log.limits().exceeded_by(&measured) {
             slowlog::note(server, call.client, command, args, &measured);
         }
-        ended
+        Some(ended)
+    }
+
+    /// Works on the command that takes long until it is time to ask `watch`. `None`: there is more
+    /// to do.
+    fn work(&mut self, room: usize, reply: &mut Vec<u8>) -> Option<Called> {
+        // SAFETY: as in `run`.
+        let (data, stats, client) =
+            unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
+        data.database = client.database;
+        let slice = Slice { server: self.server, data, stats, client, more: &mut || false };
+        self.long
+            .as_mut()
+            .map_or(Some(Called::Stop), |long| long.step(slice, self.pause_at, room, reply))
+    }
+
+    /// Keeps what is done from the log, if the script asked for that; whether it did.
+    fn begin_muted(&mut self) -> bool {
+        let is_muted = self.replication == 0;
+        if is_muted {
+            self.data().recorder.mute();
+        }
+        is_muted
+    }
+
+    fn end_muted(&mut self, is_muted: bool) {
+        if is_muted {
+            self.data().recorder.refresh();
+        }
+    }
+
+    /// Forgets the command that takes long, if there is one.
+    #[cold]
+    fn abandon(&mut self) {
+        if let Some(long) = self.long.take() {
+            let server = self.server;
+            long.abandon(server, self.data());
+        }
     }
 
     /// Answers a command that did not run.
@@ -431,10 +478,7 @@ impl Host for ScriptSession {
         if client.protocol != protocol {
             client.set_protocol(protocol);
         }
-        let is_muted = self.replication == 0;
-        if is_muted {
-            self.data().recorder.mute();
-        }
+        let is_muted = self.begin_muted();
         let plan = if command.shape == KeyShape::First { &lone[..] } else { &hashes };
         client.reply_bytes_max = room;
         let mut parts = Vec::new();
@@ -442,9 +486,8 @@ impl Host for ScriptSession {
         if command.shape == KeyShape::Specified {
             self.data().shard_set.give_back(hashes);
         }
-        if is_muted {
-            self.data().recorder.refresh();
-        }
+        self.end_muted(is_muted);
+        let Some(ended) = ended else { return Called::Unfinished };
         if !parts.is_empty() {
             // Values are copied only if there is memory for that: one may be there a thousand
             // times.
@@ -457,6 +500,16 @@ impl Host for ScriptSession {
             *reply = joined;
         }
         if ended >= self.pause_at { Called::Late } else { Called::Replied }
+    }
+
+    fn go_on(&mut self, room: usize, reply: &mut Vec<u8>) -> Called {
+        let is_muted = self.begin_muted();
+        let called = self.work(room, reply);
+        self.end_muted(is_muted);
+        if called.is_some() {
+            self.abandon();
+        }
+        called.unwrap_or(Called::Unfinished)
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
@@ -481,6 +534,7 @@ impl Host for ScriptSession {
         if let Some(busy) = &self.busy
             && let Some(text) = busy.killed()
         {
+            self.abandon();
             return Verdict::Stop(text);
         }
         if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
