@@ -1,6 +1,7 @@
 //! The `redis` table (and `server`, the same by another name): what scripts call the server by.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 use mlua_sys as lua;
 use sha1::{Digest, Sha1};
@@ -62,15 +63,15 @@ pub(crate) fn push_table(stack: Stack, audience: Audience) {
         ("REPL_REPLICA", 2),
         ("REPL_SLAVE", 2),
         ("REPL_ALL", 3),
-        ("REDIS_VERSION_NUM", version_number(REDIS_VERSION)),
+        ("REDIS_VERSION_NUM", version_number(redis_version())),
         ("VALKEY_VERSION_NUM", version_number(VALKEY_VERSION)),
     ] {
         stack.push_number(f64::from(value));
         stack.set_field(table, name.as_bytes());
     }
-    let text = |[major, minor, patch]: [u32; 3]| format!("{major}.{minor}.{patch}");
+    let text = |[major, minor, patch]: [u8; 3]| format!("{major}.{minor}.{patch}");
     for (name, value) in [
-        ("REDIS_VERSION", text(REDIS_VERSION)),
+        ("REDIS_VERSION", text(redis_version())),
         ("VALKEY_VERSION", text(VALKEY_VERSION)),
         ("SERVER_NAME", "valkey".to_owned()),
     ] {
@@ -79,12 +80,22 @@ pub(crate) fn push_table(stack: Stack, audience: Audience) {
     }
 }
 
-/// Whose scripts run here unchanged.
-const REDIS_VERSION: [u32; 3] = [7, 2, 4];
-const VALKEY_VERSION: [u32; 3] = [9, 1, 2];
+/// Says which version of Redis scripts are told, of all states that are made afterwards; the first
+/// call counts.
+pub fn choose_redis_version(version: [u8; 3]) {
+    REDIS_VERSION.get_or_init(|| version);
+}
 
-const fn version_number([major, minor, patch]: [u32; 3]) -> u32 {
-    major << 16 | minor << 8 | patch
+fn redis_version() -> [u8; 3] {
+    *REDIS_VERSION.get_or_init(|| [7, 4, 0])
+}
+
+static REDIS_VERSION: OnceLock<[u8; 3]> = OnceLock::new();
+/// Whose scripts run here unchanged.
+const VALKEY_VERSION: [u8; 3] = [9, 1, 2];
+
+fn version_number([major, minor, patch]: [u8; 3]) -> u32 {
+    u32::from_be_bytes([0, major, minor, patch])
 }
 
 lua_function!(call, call_raising);

@@ -16,6 +16,7 @@ mod state;
 mod vm;
 mod walls;
 
+pub use self::api::choose_redis_version;
 pub use self::host::{Called, Host, Level, Verdict};
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
 pub use self::state::hash::{Chains, HashKey, choose_hash_key};

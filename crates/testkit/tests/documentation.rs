@@ -1,7 +1,7 @@
 //! What COMMAND DOCS and COMMAND INFO say of the commands that are there: the same as the
 //! reference, but for the sentences, which are our own. Hints of shells are made from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bobbin_testkit::{Connection, Reply, Server};
 
@@ -33,6 +33,116 @@ fn documentation_is_that_of_the_reference() {
         assert!(found.len() > 300, "{command}: only {} commands", found.len());
         assert!(wrong.is_empty(), "{command}: {}\n{}", wrong.len(), wrong.join("\n"));
     }
+}
+
+/// What is listed in valkey-server's INFO, CLIENT LIST, CONFIG GET and HELP is here, by the same
+/// name and in the same order, with the same value where that is a default; and COMPAT.md tells
+/// what else there is.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn names_are_those_of_the_reference() {
+    let (valkey, bobbin) = (Server::valkey(&[]), Server::bobbin(&[]));
+    for (question, read, missing, own) in NAMED {
+        let read = |server: &Server| read(&ask(&mut server.connect(), question).text());
+        let (theirs, ours) = (read(&valkey), read(&bobbin));
+        let without = |names: &[String], others: &[String]| -> Vec<String> {
+            names.iter().filter(|name| !others.contains(name)).cloned().collect()
+        };
+        assert_eq!(without(&theirs, &ours), missing, "{question}");
+        assert_eq!(without(&ours, &theirs), own, "{question}");
+        let shared: Vec<_> = ours.iter().filter(|name| theirs.contains(name)).collect();
+        assert!(theirs.iter().filter(|name| ours.contains(name)).eq(shared), "{question}: order");
+    }
+    let options = |server: &Server| {
+        let reply = ask(&mut server.connect(), "CONFIG GET *");
+        let pairs = reply.items().chunks(2).map(|pair| (pair[0].text(), pair[1].text()));
+        pairs.collect::<BTreeMap<_, _>>()
+    };
+    let (theirs, ours) = (options(&valkey), options(&bobbin));
+    let differs = |name: &&String| ours.get(*name) != theirs.get(*name);
+    let different: Vec<_> = theirs.keys().filter(differs).collect();
+    let known = ["dir", "hash-seed", "io-threads", "logfile", "port", "syslog-ident"];
+    assert!(different.iter().all(|name| known.contains(&name.as_str())), "{different:?}");
+    assert!(ours["io-threads"].parse::<usize>().is_ok_and(|threads| threads > 0));
+    for container in CONTAINERS {
+        let lines = |server: &Server| {
+            let reply = ask(&mut server.connect(), &format!("{container} HELP"));
+            let lines: Vec<_> = reply.items().iter().map(Reply::text).collect();
+            // What is indented explains the line before.
+            let names = lines.iter().skip(1).filter(|line| !line.starts_with(' '));
+            let name = |line: &String| line.split([' ', '(']).next().map(str::to_owned);
+            names.filter_map(name).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(lines(&valkey), lines(&bobbin), "{container} HELP");
+    }
+}
+
+/// Commands with HELP; CLUSTER's is refused without a cluster, and DEBUG's is our own.
+const CONTAINERS: [&str; 15] = [
+    "ACL",
+    "CLIENT",
+    "COMMAND",
+    "COMMANDLOG",
+    "CONFIG",
+    "FUNCTION",
+    "LATENCY",
+    "MEMORY",
+    "MODULE",
+    "OBJECT",
+    "PUBSUB",
+    "SCRIPT",
+    "SLOWLOG",
+    "XGROUP",
+    "XINFO",
+];
+
+/// A question, how names are taken from the answer, those that only Valkey has, and those that only
+/// Bobbin has.
+type Named =
+    (&'static str, fn(&str) -> Vec<String>, &'static [&'static str], &'static [&'static str]);
+
+const NAMED: [Named; 2] = [
+    (
+        "INFO everything",
+        info_names,
+        &["valkey_release_stage", "redis_build_id", "gcc_version", "used_active_time_main_thread"],
+        &[
+            "bobbin_version",
+            "redis_mode",
+            "io_driver",
+            "tls_handshakes",
+            "tls_handshakes_resumed",
+            "tls_handshakes_failed",
+            "rdb_current_kept_bytes",
+            "# Threads",
+            "worker_threads",
+            "worker_threads_wanted",
+            "worker",
+        ],
+    ),
+    ("CLIENT LIST", client_names, &[], &["io-thread"]),
+];
+
+/// Sections, and fields without numbers at the end of their names; not those of commands.
+fn info_names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for line in text.lines() {
+        let name = line.split(':').next().unwrap_or_default();
+        let name = name.trim_end_matches(|end: char| end.is_ascii_digit()).trim_end_matches('_');
+        let of_commands = ["cmdstat", "errorstat", "latency_percentiles"];
+        if !name.is_empty()
+            && !of_commands.iter().any(|start| name.starts_with(start))
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn client_names(text: &str) -> Vec<String> {
+    let line = text.lines().next().unwrap_or_default();
+    line.split(' ').filter_map(|word| Some(word.split_once('=')?.0.to_owned())).collect()
 }
 
 /// Commands, subcommands among them, and what is said of each: a value for each path.

@@ -205,7 +205,7 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     match mode {
         "flush-before-load" => {
             until(|| replica.info("loading") == "1");
-            let loading = Reply::error("LOADING Valkey is loading the dataset in memory");
+            let loading = Reply::error("LOADING Bobbin is loading the dataset in memory");
             assert_eq!(client.say("GET key"), loading);
         }
         "swapdb" => {

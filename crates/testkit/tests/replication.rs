@@ -81,6 +81,34 @@ fn a_link_that_broke_goes_on_where_it_was() {
     same(&[&primary, &replica]);
 }
 
+/// The replica lists its connection to the primary among its clients, and ends it as one of them.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_lists_its_primary() {
+    let primary = start(&[]);
+    for replica in [start(&[]), Server::valkey(&ARGUMENTS)] {
+        follow(&replica, &primary);
+        primary.settle(&[&replica]);
+        let mut client = replica.connect();
+        let lines = client.say("CLIENT LIST TYPE primary").text();
+        let address = format!(" addr=127.0.0.1:{} ", primary.address().port());
+        assert!(lines.contains(&address) && lines.contains(" user=(superuser) "), "{lines}");
+        assert!(lines.contains(" flags=M ") && lines.lines().count() == 1, "{lines}");
+        assert_eq!(client.say("CLIENT LIST FLAGS M").text().lines().count(), 1);
+        let others = client.say("CLIENT LIST NOT-TYPE primary USER default").text();
+        assert!(!others.contains(" flags=M "), "{others}");
+        assert!(client.say("CLIENT LIST").text().contains(" flags=M "));
+        let id = lines.strip_prefix("id=").and_then(|rest| rest.split(' ').next());
+        let id = id.unwrap_or_else(|| panic!("{lines}"));
+        assert_eq!(client.say(&format!("CLIENT KILL ID {id}")), Reply::integer(1));
+        assert_eq!(client.say("CLIENT KILL ID 1234567"), Reply::integer(0));
+        primary.connect().say("SET after 1");
+        primary.settle(&[&replica]);
+        assert_eq!(client.say("CLIENT LIST TYPE primary").text().lines().count(), 1);
+        assert_eq!(client.say("CLIENT KILL TYPE primary"), Reply::integer(1));
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_old_primary_follows_the_new_one_without_a_copy() {

@@ -58,7 +58,7 @@ fn start_with(file: &Path) -> Server {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn options_that_wait_until_all_is_loaded() {
-    const LOADING: &str = "LOADING Valkey is loading the dataset in memory";
+    const LOADING: &str = "LOADING Bobbin is loading the dataset in memory";
     const UNKNOWN: &str =
         "ERR Unknown option or number of arguments for CONFIG SET - 'no-such-option'";
     let folder = Folder::new();

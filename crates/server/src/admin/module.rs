@@ -1,10 +1,12 @@
-//! MODULE: there are none, and none can be loaded: modules are made for another server's insides.
+//! MODULE: none can be loaded, since modules are made for another server's insides. Lua is listed
+//! as one, as in Valkey.
 
+use crate::commands::list_modules;
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 
 fn list(call: &mut Call<'_>) -> Outcome {
-    call.reply.empty_array();
+    list_modules(&mut call.reply);
     Ok(())
 }
 
@@ -16,7 +18,7 @@ fn help_module(call: &mut Call<'_>) -> Outcome {
     help(
         call,
         &[
-            ("LIST", "The modules that are loaded: none."),
+            ("LIST", "The modules that are loaded: Lua."),
             ("LOAD <path> [<arg> ...]", "Refused: modules are not supported."),
             (
                 "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",

@@ -61,7 +61,7 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     };
     if let Some(busy) = call.server.scripts.busy().filter(|_| save != Some(false)) {
         // What is half done must not be saved.
-        return Err(busy.failure());
+        return Err(busy.failure(&call.server.config));
     }
     // No reply: the connection ends with the process, unless that cannot end.
     log::warn!("User requested shutdown...");

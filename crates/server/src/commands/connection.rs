@@ -13,7 +13,7 @@ use crate::engine::client::{ClientFlag, Replies};
 use crate::engine::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
-use crate::engine::server::{HELLO_SERVER, REDIS_VERSION, Switch};
+use crate::engine::server::Switch;
 use crate::engine::telemetry::monitor;
 use crate::engine::tracking;
 
@@ -149,11 +149,12 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     let output = call.reply.output();
     let mut reply = bobbin_resp::Reply::new(output, call.client.protocol);
     let zone = call.server.config.availability_zone();
+    let (name, version) = call.server.config.hello();
     reply.map(7 + usize::from(!zone.is_empty()));
     reply.bulk(b"server");
-    reply.bulk(HELLO_SERVER.as_bytes());
+    reply.bulk(name.as_bytes());
     reply.bulk(b"version");
-    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(&version);
     reply.bulk(b"proto");
     reply.integer(i64::from(call.client.protocol.number()));
     reply.bulk(b"id");
@@ -163,12 +164,26 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     reply.bulk(b"role");
     reply.bulk(if is_replica { b"replica" } else { b"master" });
     reply.bulk(b"modules");
-    reply.empty_array();
+    list_modules(&mut reply);
     if !zone.is_empty() {
         reply.bulk(b"availability_zone");
         reply.bulk(&zone);
     }
     Ok(())
+}
+
+/// The modules that are loaded: Lua is one, as in Valkey.
+pub fn list_modules(reply: &mut bobbin_resp::Reply<'_>) {
+    reply.array(1);
+    reply.map(4);
+    reply.bulk(b"name");
+    reply.bulk(b"lua");
+    reply.bulk(b"ver");
+    reply.integer(1);
+    reply.bulk(b"path");
+    reply.bulk(b"lua");
+    reply.bulk(b"args");
+    reply.empty_array();
 }
 
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {

@@ -103,7 +103,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
 fn stats(call: &mut Call<'_>) -> Outcome {
     let busy = call.server.scripts.running();
     if let Some(busy) = busy.as_ref().filter(|busy| busy.function.is_none() && busy.is_slow()) {
-        return Err(busy.failure());
+        return Err(busy.failure(&call.server.config));
     }
     let (libraries, functions) = call.server.functions.counts();
     let now_ms = call.server.clock.advance();

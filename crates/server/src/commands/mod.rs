@@ -29,6 +29,7 @@ mod stream;
 mod string;
 mod transaction;
 
+pub(crate) use connection::list_modules;
 pub(crate) use dump::{PinnedValue, target, version_check};
 
 /// Every family's rows.

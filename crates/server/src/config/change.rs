@@ -425,7 +425,6 @@ mod tests {
             ("oom-score-adj", "relative", "yes"),
             ("bind", "", ""),
             ("save", "", ""),
-            ("io-threads", "auto", "auto"),
             ("io-threads", "4", "4"),
         ] {
             set(&config, &[(name, value)]).unwrap();
@@ -438,7 +437,7 @@ mod tests {
     #[test]
     fn refuses_what_is_not_there_and_accepts_what_cannot_matter() {
         let config = Config::new();
-        for (name, value) in [("extended-redis-compatibility", "yes"), ("activedefrag", "yes")] {
+        for (name, value) in [("tls-cluster", "yes"), ("activedefrag", "yes")] {
             let expected = format!(
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - \
                  '{name} {value}' is not supported by this version of Bobbin"

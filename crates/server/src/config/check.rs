@@ -42,6 +42,16 @@ pub(super) fn shutdown_flags(bits: i64) -> Result<(), String> {
     Ok(())
 }
 
+/// Three numbers that a script's REDIS_VERSION_NUM has room for.
+pub(super) fn redis_version(text: &[u8]) -> Result<(), String> {
+    let numbers = std::str::from_utf8(text).unwrap_or_default().split('.');
+    let valid = numbers.clone().count() == 3
+        && numbers
+            .into_iter()
+            .all(|number| number.parse::<u8>().is_ok_and(|parsed| parsed.to_string() == number));
+    if valid { Ok(()) } else { Err("argument must be a version such as 7.4.0".into()) }
+}
+
 /// Whether a shutdown so described would have to hand over.
 pub(super) fn needs_cluster(shown: &[u8]) -> bool {
     shown.split(|byte| *byte == b' ').any(|word| word == b"failover")

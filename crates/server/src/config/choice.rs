@@ -75,6 +75,8 @@ choices! {
     OomScoreAdj { No = "no", Relative = "yes" | "relative", Absolute = "absolute", }
     /// `io-driver`: what the workers wait with.
     IoDriver { Auto = "auto", Epoll = "epoll", IoUring = "io_uring", }
+    /// `hello-server`: who HELLO says that the server is.
+    HelloServer { Redis = "redis", Valkey = "valkey", }
     /// `appendfsync`.
     AppendFsync { Everysec = "everysec", Always = "always", No = "no", }
     /// `rdb-version-check`.

@@ -38,6 +38,9 @@ pub use special::OutputLimit;
 pub use table::{Effect, Flags, OptionRow, Support};
 pub use words::{quote, split, word};
 
+/// The version of Valkey whose commands, options and formats there are.
+pub const VALKEY_VERSION: &str = "9.1.2";
+
 /// The values of all options. Shared by all threads; readers never wait for a number.
 pub struct Config {
     /// By `OptionId`, and inline: reading one is one load, without a bound to check.
@@ -148,7 +151,34 @@ impl Config {
 
     /// The value of an option as CONFIG GET shows it.
     pub fn shown(&self, row: &OptionRow) -> Vec<u8> {
-        row.kind.format(&self.value(row))
+        match row.id {
+            // Clients and tools read a number.
+            OptionId::io_threads => self.worker_count().to_string().into(),
+            _ => row.kind.format(&self.value(row)),
+        }
+    }
+
+    /// The server that errors and other messages name.
+    pub fn name(&self) -> &'static str {
+        if self.extended_redis_compatibility() { "Redis" } else { "Bobbin" }
+    }
+
+    /// The numbers of `redis-version`.
+    pub fn redis_version_numbers(&self) -> [u8; 3] {
+        let text = self.redis_version();
+        let text = String::from_utf8_lossy(&text);
+        let mut numbers = text.split('.').map(|number| number.parse().unwrap_or(0));
+        std::array::from_fn(|_| numbers.next().unwrap_or(0))
+    }
+
+    /// The server and the version that HELLO names.
+    pub fn hello(&self) -> (&'static str, Arc<[u8]>) {
+        match self.hello_server() {
+            HelloServer::Valkey if !self.extended_redis_compatibility() => {
+                ("valkey", VALKEY_VERSION.as_bytes().into())
+            }
+            _ => ("redis", self.redis_version()),
+        }
     }
 
     #[inline]

@@ -94,6 +94,9 @@ options! {
             Neutral("large values are sent without a copy with any number of threads"), flags HIDDEN;
         /// Bytes from which a string is sent without a copy; 0 for never.
         min_string_size_avoid_copy_reply = integer(0, INT_MAX, 16384) => Full, flags HIDDEN;
+        /// Bytes from which a string is sent without a copy by several threads.
+        min_string_size_avoid_copy_reply_threaded = integer(0, INT_MAX, 65536) =>
+            Neutral("min-string-size-avoid-copy-reply holds with any number of threads"), flags HIDDEN;
         /// Keys whose memory is fetched together.
         prefetch_batch_max_size = integer(0, 128, 16) => Neutral("a batch is what one turn of a thread received");
         /// Cores the server's threads may run on, as numbers and ranges: 0-3,8-14:2. Empty for all.
@@ -150,8 +153,14 @@ options! {
         availability_zone = text("") => Full;
         /// Warnings of the start that are known and wanted to be quiet.
         ignore_warnings = text("") => Neutral("no check at start stops the server");
-        /// Answer HELLO and INFO as Redis would.
-        extended_redis_compatibility = yes_no(false) => NotYet("posing as Redis");
+        /// Name Redis in errors and HELLO, for programs that look for that name.
+        extended_redis_compatibility = yes_no(false) => Full;
+        /// Version of Redis that HELLO, INFO and scripts report: clients choose commands and
+        /// features by it. COMPAT.md says which. Bobbin's own.
+        redis_version = text("7.4.0", redis_version) => Full, flags IMMUTABLE;
+        /// Server that HELLO names: redis (with redis-version), or valkey (with the version of
+        /// Valkey whose commands there are). Bobbin's own.
+        hello_server = choice(HelloServer, Redis) => Full;
         /// Calls of background work in a second.
         hz = integer(0, INT_MAX, 10) => NO_CYCLE;
         /// Adapt `hz` to the number of clients.
@@ -340,7 +349,8 @@ options! {
         /// is busy.
         busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
         /// Let scripts use calls that could leave their sandbox.
-        lua_enable_insecure_api = yes_no(false) => NotYet(INSECURE_API), flags PROTECTED HIDDEN;
+        lua_enable_insecure_api = yes_no(false) => NotYet(INSECURE_API),
+            aliases "lua-enable-deprecated-api", flags PROTECTED HIDDEN;
     }
 
     section "persistence" {
@@ -465,6 +475,8 @@ options! {
         cluster_node_timeout = integer(0, LONG_MAX, 15_000) => Dormant(CLUSTER);
         /// Milliseconds between pings.
         cluster_ping_interval = integer(0, LONG_MAX, 0) => Dormant(CLUSTER), flags HIDDEN;
+        /// Percentage of the nodes that a node tells others of at once.
+        cluster_message_gossip_perc = integer(0, 100, 10) => Dormant(CLUSTER), flags HIDDEN;
         /// Port of the cluster bus; 0 for the port plus 10000.
         cluster_port = integer(0, 65535, 0) => Dormant(CLUSTER), flags IMMUTABLE;
         /// Lag, in units of the timeout, beyond which a replica does not take over.

@@ -177,7 +177,7 @@ fn hold_gate_to_save(server: &Server, data: &mut Data) -> bool {
         data.leave();
         for function in [false, true] {
             // One that cannot be ended may end by itself.
-            drop(server.scripts.kill(function));
+            drop(server.scripts.kill(function, &server.config));
         }
         std::thread::sleep(SCRIPT_POLL);
         data.enter();

@@ -46,6 +46,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
     let key = hash_key(&hash_seed, b"scripts");
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| key[8 * at + byte]));
     bobbin_script::choose_hash_key([word(0), word(1)]);
+    bobbin_script::choose_redis_version(config.redis_version_numbers());
     Ok(Box::leak(Box::new(Server {
         acl,
         registry,

@@ -34,6 +34,8 @@
 //! nested aggregates are indented. The text is exact: two replies with the same text had the same
 //! bytes. `<closed>` means that the server closed, `<nothing>` that it stayed silent.
 //!
+//! Where a peer was asked, Bobbin's name in errors counts as Valkey's.
+//!
 //! A reply line that starts with `@match ` is compared with masks: `<any>`, `<int>`, `<int 5..10>`
 //! within a line, and `<rest>` alone for all further lines. Recording keeps such lines.
 

@@ -181,6 +181,11 @@ impl Player {
             Mode::Check => receive_expected(client, expected, step.unordered),
             Mode::Record => receive_all(client, step.unordered),
         };
+        let is_peers = section.oracle != Oracle::Bobbin;
+        let lines = lines.map(|lines| match self.runs {
+            Oracle::Bobbin if is_peers => lines.into_iter().map(with_peers_name).collect(),
+            _ => lines,
+        });
         lines.map(Some).map_err(|error| error.to_string())
     }
 
@@ -250,6 +255,11 @@ fn receive_one(
             Ok(false)
         }
     }
+}
+
+/// An error that names Bobbin as Valkey's names Valkey.
+fn with_peers_name(line: String) -> String {
+    if line.trim_start().starts_with('-') { line.replace("Bobbin", "Valkey") } else { line }
 }
 
 fn agrees(expected: &[String], actual: &[String]) -> bool {

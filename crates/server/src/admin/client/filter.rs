@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::config::ClientClass;
-use crate::engine::client::{ClientInfo, describe};
+use crate::engine::client::{ClientFlag, ClientInfo, describe};
 use crate::engine::command::{Call, Failure};
 
 /// Conditions that a client has to fulfil, all of them.
@@ -26,7 +26,7 @@ enum FilterField {
     /// Ascending: there may be as many as a command has words, and each client is looked for among
     /// them.
     Id(Vec<u64>),
-    /// None: no client of ours is of that type (primaries).
+    /// None: the connection to the primary.
     Type(Option<ClientClass>),
     Address(Box<[u8]>),
     LocalAddress(Box<[u8]>),
@@ -78,14 +78,6 @@ impl Filter {
         self.conditions.push(condition);
     }
 
-    /// Whether a connection to a primary is meant, and nothing else is asked of it.
-    pub(super) fn is_for_primary(&self) -> bool {
-        matches!(
-            &self.conditions[..],
-            [FilterCondition { field: FilterField::Type(None), negated: false }]
-        )
-    }
-
     pub(super) fn matches(&self, call: &Call<'_>, info: &ClientInfo) -> bool {
         if self.skip_me && info.id == call.client.info.id {
             return false;
@@ -124,7 +116,10 @@ impl FilterField {
         let is = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
         match self {
             Self::Id(ids) => ids.binary_search(&info.id).is_ok(),
-            Self::Type(wanted) => *wanted == Some(describe::class(info)),
+            Self::Type(wanted) => {
+                let is_primary = info.has(ClientFlag::PRIMARY);
+                *wanted == (!is_primary).then(|| describe::class(info))
+            }
             Self::Address(wanted) => info.peer.as_bytes() == &**wanted,
             Self::LocalAddress(wanted) => info.local.as_bytes() == &**wanted,
             Self::User(wanted) => info.user().is_some_and(|user| *user.name == **wanted),

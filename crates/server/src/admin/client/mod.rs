@@ -98,7 +98,7 @@ fn switch(call: &Call<'_>) -> Result<bool, Failure> {
 fn list(call: &mut Call<'_>) -> Outcome {
     let filter = Filter::parse(call, 2, false)?;
     let mut lines = String::new();
-    for info in call.server.clients.all() {
+    for info in all(call) {
         let gone = info.kill.load(Ordering::Relaxed);
         if !gone && filter.matches(call, &info) {
             lines.push_str(&line(call, &info));
@@ -106,6 +106,16 @@ fn list(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.verbatim("txt", lines.as_bytes());
     Ok(())
+}
+
+/// All clients, and the connection to the primary, in the order of their ids.
+fn all(call: &Call<'_>) -> Vec<Arc<ClientInfo>> {
+    let mut clients = call.server.clients.all();
+    if let Some(primary) = Replication::of(call.server).link().and_then(|link| link.client()) {
+        let at = clients.partition_point(|info| info.id < primary.id);
+        clients.insert(at, primary);
+    }
+    clients
 }
 
 fn line(call: &Call<'_>, info: &ClientInfo) -> String {
@@ -116,7 +126,7 @@ fn line(call: &Call<'_>, info: &ClientInfo) -> String {
 
 /// `CLIENT KILL addr`, or a filter: then the answer is how many there were.
 fn kill(call: &mut Call<'_>) -> Outcome {
-    let clients = call.server.clients.all();
+    let clients = all(call);
     if let [_, _, address] = call.args {
         let Some(info) = clients.iter().find(|info| info.peer.as_bytes() == *address) else {
             return Err("ERR No such client".into());
@@ -126,8 +136,7 @@ fn kill(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let filter = Filter::parse(call, 2, true)?;
-    let link = Replication::of(call.server).link().filter(|_| filter.is_for_primary());
-    let mut count = i64::from(link.is_some_and(|link| link.cut()));
+    let mut count = 0;
     for info in &clients {
         if !info.kill.load(Ordering::Relaxed) && filter.matches(call, info) {
             end(call, info);
@@ -142,6 +151,10 @@ fn kill(call: &mut Call<'_>) -> Outcome {
 fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
     if info.id == call.client.info.id {
         call.client.close();
+    } else if info.has(ClientFlag::PRIMARY) {
+        if let Some(link) = Replication::of(call.server).link() {
+            link.cut();
+        }
     } else {
         client::kill(call.server, info);
     }

@@ -1,6 +1,7 @@
 //! The section of databases.
 
-use bobbin_store::SHARDS;
+use bobbin_store::value::Hash;
+use bobbin_store::{Database, EntryRef, SHARDS};
 
 use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
@@ -27,6 +28,8 @@ pub struct DatabaseFigures {
     pub keys: usize,
     /// Those that expire.
     pub volatile: usize,
+    /// Hashes with fields that expire; above `HASH_SAMPLES_MAX` keys of a shard by a sample.
+    pub with_volatile_items: usize,
     /// Buckets of its tables.
     pub table_bytes: usize,
     pub expiry_bytes: usize,
@@ -67,6 +70,9 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 let sum = &mut figures.databases[number as usize];
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
+                if database.may_have_expiring_fields() {
+                    sum.with_volatile_items += with_volatile_items(database);
+                }
                 sum.table_bytes += database.table().memory();
                 sum.expiry_bytes += database.overhead() - database.table().memory();
                 if database.volatile() > 0 && sum.ttl_count < TTL_SAMPLES_MAX {
@@ -81,15 +87,34 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
     figures
 }
 
+/// How many keys of a shard's database are hashes with fields that expire. Keys lie in the order of
+/// their hashes, so the first are as good as any.
+fn with_volatile_items(database: &Database) -> usize {
+    let entries = database.table().iter().take(HASH_SAMPLES_MAX);
+    let has_fields =
+        |entry: &EntryRef<'_>| entry.collection::<Hash>().is_some_and(|hash| hash.expiring() > 0);
+    let found = entries.filter(has_fields).count();
+    found * database.len() / database.len().clamp(1, HASH_SAMPLES_MAX)
+}
+
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
     for (number, database) in snapshot.keyspace().databases.iter().enumerate() {
         if database.keys > 0 {
             let (keys, volatile) = (database.keys, database.volatile);
             let ttl_ms = database.average_ttl_ms();
-            line(text, format_args!("db{number}:keys={keys},expires={volatile},avg_ttl={ttl_ms}"));
+            let hashes = database.with_volatile_items;
+            line(
+                text,
+                format_args!(
+                    "db{number}:keys={keys},expires={volatile},avg_ttl={ttl_ms},\
+                     keys_with_volatile_items={hashes}"
+                ),
+            );
         }
     }
 }
 
 /// Keys whose expiry is looked at, about, for each database.
 const TTL_SAMPLES_MAX: i64 = 1000;
+/// Keys of a shard's database that are looked at to find hashes with fields that expire.
+const HASH_SAMPLES_MAX: usize = 64;

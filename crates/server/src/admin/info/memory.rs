@@ -165,7 +165,7 @@ pub(super) const MEMORY: Section = Section {
 };
 
 /// Bytes of all Lua states.
-fn state_memory(server: &Server) -> u64 {
+pub(super) fn state_memory(server: &Server) -> u64 {
     (server.scripts.state_memory() + server.functions.state_memory()) as u64
 }
 

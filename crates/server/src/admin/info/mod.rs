@@ -112,8 +112,10 @@ pub static SECTIONS: &[Section] = &[
     commands::ERRORSTATS,
     commands::LATENCYSTATS,
     process::CLUSTER,
+    process::CLUSTER_INFO,
     threads::THREADS,
     stats::DEBUG,
+    process::SCRIPTING_ENGINES,
     keyspace::KEYSPACE,
 ];
 

@@ -7,8 +7,8 @@ use super::InfoUnit::{Bytes, Number, Seconds};
 use super::{
     InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, line, zero,
 };
-use crate::config::OptionId;
-use crate::engine::server::{REDIS_VERSION, VERSION};
+use crate::config::{OptionId, VALKEY_VERSION};
+use crate::engine::server::VERSION;
 use crate::persistence::Persistence;
 use crate::persistence::aof::{Aof, rewrite};
 
@@ -18,8 +18,11 @@ pub(super) const SERVER: Section = Section {
     shown: SectionShown::Default,
     lines: Lines::Both(
         &[
-            label("redis_version", |_| REDIS_VERSION.into()),
+            label("redis_version", |s| {
+                String::from_utf8_lossy(&s.server.config.redis_version()).as_ref().into()
+            }),
             label("server_name", |_| "bobbin".into()),
+            label("valkey_version", |_| VALKEY_VERSION.into()),
             label("bobbin_version", |_| VERSION.into()),
             label("redis_git_sha1", |_| "00000000".into()),
             label("redis_git_dirty", |_| 0u64.into()),
@@ -204,7 +207,22 @@ pub(super) const MODULES: Section = Section {
     name: "modules",
     title: "Modules",
     shown: SectionShown::NotAll,
+    lines: Lines::Written(write_modules),
+};
+
+/// What Valkey tells of its cluster, which is nothing without one.
+pub(super) const CLUSTER_INFO: Section = Section {
+    name: "cluster_info",
+    title: "Cluster Info",
+    shown: SectionShown::All,
     lines: Lines::Fields(&[]),
+};
+
+pub(super) const SCRIPTING_ENGINES: Section = Section {
+    name: "scriptingengines",
+    title: "Scripting Engines",
+    shown: SectionShown::Default,
+    lines: Lines::Written(write_engines),
 };
 
 pub(super) const CLUSTER: Section = Section {
@@ -213,6 +231,30 @@ pub(super) const CLUSTER: Section = Section {
     shown: SectionShown::Default,
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
+
+/// Lua is a module, as in Valkey.
+fn write_modules(_: &Snapshot<'_>, text: &mut String) {
+    line(
+        text,
+        format_args!(
+            "module:name=lua,ver=1,api=1,filters=0,usedby=[],using=[],\
+             options=[handle-repl-async-load|handle-atomic-slot-migration]"
+        ),
+    );
+}
+
+fn write_engines(snapshot: &Snapshot<'_>, text: &mut String) {
+    let used = super::memory::state_memory(snapshot.server);
+    line(text, format_args!("engines_count:1"));
+    line(text, format_args!("engines_total_used_memory:{used}"));
+    line(text, format_args!("engines_total_memory_overhead:0"));
+    line(
+        text,
+        format_args!(
+            "engine_0:name=LUA,module=lua,abi_version=4,used_memory={used},memory_overhead=0"
+        ),
+    );
+}
 
 fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
     log_fields(snapshot, text);

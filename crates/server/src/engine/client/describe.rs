@@ -14,7 +14,8 @@ use crate::engine::server::Server;
 ///
 /// The fields are in valkey-server's order. Figures of memory are what the connection holds. It has
 /// no reply buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they
-/// are sent.
+/// are sent. Behind valkey-server's fields stands the worker that serves the client, by the number
+/// that INFO threads calls its `id`, and -1 for the connection to a primary.
 pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
     let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);
@@ -26,6 +27,10 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
     let total_bytes = info.memory() + argument_bytes;
     let names = info.names().clone();
     let command = server.registry.all().get(info.command.load(Relaxed));
+    let is_primary = info.has(ClientFlag::PRIMARY);
+    let nobody = if is_primary { b"(superuser)" } else { DEFAULT_USER };
+    let user = names.user.as_ref().map_or(nobody, |user| &user.name);
+    let worker = if is_primary { -1 } else { info.worker.load(Relaxed) as i64 };
     let mut line = String::with_capacity(LINE_LEN);
     // Writing to a string does not fail.
     writeln!(
@@ -34,7 +39,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
          psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
          multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
          tot-mem={total_bytes} events={} cmd={} user={} redir={} resp={} lib-name={} \
-         lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+         lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} io-thread={}",
         info.id,
         info.peer,
         info.local,
@@ -53,7 +58,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
-        String::from_utf8_lossy(names.user.as_ref().map_or(DEFAULT_USER, |user| &user.name)),
+        String::from_utf8_lossy(user),
         info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
@@ -61,6 +66,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         info.net_input_bytes.get(),
         info.net_output_bytes.get(),
         info.commands.get(),
+        worker,
     ).ok();
     line
 }
@@ -96,9 +102,10 @@ pub fn class(info: &ClientInfo) -> ClientClass {
 }
 
 /// In the order in which they are shown.
-const FLAGS: [(u32, char); 14] = [
+const FLAGS: [(u32, char); 15] = [
     (ClientFlag::REPLICA, 'S'),
     (ClientFlag::MONITOR, 'O'),
+    (ClientFlag::PRIMARY, 'M'),
     (ClientFlag::PUBSUB, 'P'),
     (ClientFlag::MULTI, 'x'),
     (ClientFlag::BLOCKED, 'b'),

@@ -175,6 +175,8 @@ impl ClientFlag {
     pub const IMPORT_SOURCE: u32 = 1 << 14;
     /// READONLY: it knows that it reads from a replica.
     pub const READONLY: u32 = 1 << 13;
+    /// It is no client, but the connection to the primary.
+    pub const PRIMARY: u32 = 1 << 15;
 }
 
 impl ClientInfo {

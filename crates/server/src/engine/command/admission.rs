@@ -92,13 +92,13 @@ pub(super) fn may_run(
         return Ok(false);
     }
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
-        return Err(Failure::LOADING);
+        return Err(Failure::loading(&server.config));
     }
     if switches & Switch::LOADING_ASIDE != 0 && command.has(Flags::NO_ASYNC_LOADING) {
-        return Err(Failure::LOADING);
+        return Err(Failure::loading(&server.config));
     }
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
-        return Err(server.scripts.busy_failure());
+        return Err(server.scripts.busy_failure(&server.config));
     }
     Ok(!has_to_wait(server, data, client, command))
 }
@@ -233,7 +233,7 @@ pub(super) fn wait_for_script(
 ) -> Failure {
     // What a primary has done is done here too, however long that takes.
     if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
-        return server.scripts.busy_failure();
+        return server.scripts.busy_failure(&server.config);
     }
     client.ran(command);
     client.wait_for_script();

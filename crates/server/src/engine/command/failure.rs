@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Registered;
-use crate::config::OptionId;
+use crate::config::{Config, OptionId};
 use crate::engine::server::Server;
 
 /// Why a command has done nothing, or not all of it.
@@ -36,19 +36,11 @@ impl Failure {
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
 
-    pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
     pub const NOREPLICAS: Self = Self::new("NOREPLICAS Not enough good replicas to write.");
     pub const READONLY: Self = Self::new("READONLY You can't write against a read only replica.");
     pub const MASTERDOWN: Self = Self::new(
         "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
     );
-    pub const SNAPSHOT_FAILED: Self = Self::new(
-        "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
-         Commands that may modify the data set are disabled, because this instance is configured to report errors \
-         during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs \
-         for details about the RDB error.",
-    );
-
     pub const fn new(text: &'static str) -> Self {
         Self::Reply(Cow::Borrowed(text))
     }
@@ -57,6 +49,25 @@ impl Failure {
     #[cold]
     pub fn format(text: impl Into<String>) -> Self {
         Self::Reply(Cow::Owned(text.into()))
+    }
+
+    /// What is answered while a file is loaded.
+    #[cold]
+    pub fn loading(config: &Config) -> Self {
+        Self::format(format!("LOADING {} is loading the dataset in memory", config.name()))
+    }
+
+    /// What writes are answered after a snapshot failed.
+    #[cold]
+    pub fn snapshot_failed(config: &Config) -> Self {
+        let name = config.name();
+        Self::format(format!(
+            "MISCONF {name} is configured to save RDB snapshots, but it's currently unable to persist \
+             to disk. Commands that may modify the data set are disabled, because this instance is \
+             configured to report errors during writes if RDB snapshotting fails \
+             (stop-writes-on-bgsave-error option). Please check the {name} logs for details about the \
+             RDB error."
+        ))
     }
 
     /// Sends a client that understands it (CLIENT CAPA REDIRECT) to the primary.

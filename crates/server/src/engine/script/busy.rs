@@ -25,6 +25,7 @@ use super::functions::Library;
 use super::lua::STATES_KEPT;
 use super::session::{ScriptSession, Way, count_failure};
 use super::{Lua, LuaState};
+use crate::config::Config;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::transaction::RunningTransaction;
@@ -55,14 +56,14 @@ const KILLED: u8 = 2;
 
 impl Busy {
     /// The reply to a client that asks for something else.
-    pub fn failure(&self) -> Failure {
-        Self::failure_of(self.function.is_some())
+    pub fn failure(&self, config: &Config) -> Failure {
+        Self::failure_of(self.function.is_some(), config)
     }
 
-    pub(super) fn failure_of(function: bool) -> Failure {
-        let kind = if function { "FUNCTION" } else { "SCRIPT" };
+    pub(super) fn failure_of(function: bool, config: &Config) -> Failure {
+        let (name, kind) = (config.name(), if function { "FUNCTION" } else { "SCRIPT" });
         Failure::format(format!(
-            "BUSY Valkey is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
+            "BUSY {name} is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
         ))
     }
 

@@ -9,6 +9,7 @@ use bobbin_sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
+use crate::config::Config;
 use crate::engine::command::Failure;
 use crate::engine::server::{Server, Switch, Switches};
 
@@ -195,16 +196,17 @@ impl Scripts {
     }
 
     /// What clients are told that want something else.
-    pub fn busy_failure(&self) -> Failure {
-        self.busy().map_or_else(|| Busy::failure_of(false), |busy| busy.failure())
+    pub fn busy_failure(&self, config: &Config) -> Failure {
+        let function = self.busy().is_some_and(|busy| busy.function.is_some());
+        Busy::failure_of(function, config)
     }
 
     /// SCRIPT KILL and FUNCTION KILL.
-    pub fn kill(&self, function: bool) -> Result<(), Failure> {
+    pub fn kill(&self, function: bool, config: &Config) -> Result<(), Failure> {
         let all = self.busy.lock();
         let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
         // That it cannot be ended is told first, whichever kind was meant.
-        let mut outcome = first.check_killable().and_then(|()| Err(first.failure()));
+        let mut outcome = first.check_killable().and_then(|()| Err(first.failure(config)));
         for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
             let killed = busy.kill();
             if outcome.is_err() {

@@ -294,7 +294,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
             return Ok(state);
         }
         if call.server.switches.load() & Switch::BUSY != 0 {
-            return Err(call.server.scripts.busy_failure());
+            return Err(call.server.scripts.busy_failure(&call.server.config));
         }
         if ticks() >= until && !call.data.holds_all() {
             // Before the last look, so that who gives it back after that sees it.

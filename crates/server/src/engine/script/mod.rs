@@ -29,7 +29,7 @@ pub(crate) use self::run::{ScriptSource, evaluate};
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {
-    call.server.scripts.kill(function)?;
+    call.server.scripts.kill(function, &call.server.config)?;
     call.reply.ok();
     Ok(())
 }

@@ -583,7 +583,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
 const STALE: Failure = Failure::new("ERR Can not execute the command on a stale replica");
 const NOT_FROM_SCRIPTS: Failure =
-    Failure::new("ERR This Valkey command is not allowed from script");
+    Failure::new("ERR This Bobbin command is not allowed from script");
 const READ_ONLY: Failure =
     Failure::new("ERR Write commands are not allowed from read-only scripts.");
 const CONTENDED: Failure = Failure::new(

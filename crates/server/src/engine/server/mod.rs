@@ -43,10 +43,6 @@ pub use self::workers::{WorkerHandle, Workers};
 
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
-pub const REDIS_VERSION: &str = "7.2.4";
-/// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
-pub const HELLO_SERVER: &str = "redis";
 
 /// What all threads share. Lives as long as the process.
 ///

@@ -120,7 +120,7 @@ impl Server {
             && self.config.stop_writes_on_bgsave_error()
             && self.has_save_points()
         {
-            return Some(Failure::SNAPSHOT_FAILED);
+            return Some(Failure::snapshot_failed(&self.config));
         }
         (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
     }

@@ -60,9 +60,11 @@ fn carry_out_entered(
     let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
     let mut window = Vec::with_capacity(WINDOW);
     let mut rest = commands.iter().peekable();
+    let (mut count, mut last) = (0, None);
     while rest.peek().is_some() {
         prepare(server, replay, &mut rest, &mut window);
         for prepared in window.drain(..) {
+            (count, last) = (count + 1, prepared.command);
             run(server, link, replay, &prepared, &mut units)?;
         }
     }
@@ -70,6 +72,7 @@ fn carry_out_entered(
         units.good = commands.len();
     }
     replay.count();
+    link.carried_out(count, last, replay.database());
     units.give(replay.database());
     remark_place(server, replay, remarked);
     Ok(units.good)

@@ -12,7 +12,9 @@ mod receive;
 mod session;
 mod wire;
 
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -26,6 +28,8 @@ use self::session::{Session, lost};
 use self::wire::Wire;
 use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
+use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::command::Registered;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof;
 use crate::persistence::aof::replay::Replay;
@@ -40,6 +44,8 @@ pub struct Link {
     is_over: Arc<AtomicBool>,
     /// What is connected at the moment: so that the thread need not be waited for.
     socket: Mutex<Option<TcpStream>>,
+    /// As what CLIENT LIST shows the connection, once the stream goes on.
+    client: Mutex<Option<Arc<ClientInfo>>>,
     /// When something came last (Unix ms).
     pub heard_ms: AtomicI64,
     /// Since when the link is down (Unix ms).
@@ -123,6 +129,7 @@ impl Link {
             state: AtomicU8::new(LinkState::Connect as u8),
             is_over: Arc::default(),
             socket: Mutex::new(None),
+            client: Mutex::new(None),
             heard_ms: AtomicI64::new(0),
             down_since_ms: AtomicI64::new(server.clock.now_ms()),
             sync: SyncProgress::default(),
@@ -145,7 +152,47 @@ impl Link {
         }
     }
 
+    /// What CLIENT LIST shows of the connection; `None`: there is none, or it is not that far.
+    pub fn client(&self) -> Option<Arc<ClientInfo>> {
+        self.client.lock().clone()
+    }
+
+    /// Bytes came from the primary.
+    fn heard(&self, now_ms: i64, len: usize) {
+        self.heard_ms.store(now_ms, Ordering::Relaxed);
+        if let Some(client) = self.client() {
+            client.last_ms.store(now_ms, Ordering::Relaxed);
+            client.net_input_bytes.add(len as u64);
+        }
+    }
+
+    /// Commands were carried out, the last of them this one; the stream is about that database now.
+    fn carried_out(&self, commands: u64, last: Option<&Registered>, database: u32) {
+        if let Some(client) = self.client() {
+            client.commands.add(commands);
+            client.command.store(last.map_or(usize::MAX, |last| last.id), Ordering::Relaxed);
+            client.database.store(database, Ordering::Relaxed);
+        }
+    }
+
+    /// The connection as a client, which is made when the stream goes on.
+    fn make_client(&self, server: &Server) -> Option<Arc<ClientInfo>> {
+        let socket = self.socket.lock();
+        let socket = socket.as_ref()?;
+        let address = |address: io::Result<SocketAddr>| address.ok().map(|it| it.to_string());
+        let (peer, local) = (address(socket.peer_addr())?, address(socket.local_addr())?);
+        let (id, now_ms) = (server.clients.next_id(), server.clock.now_ms());
+        let info = ClientInfo::new(id, socket.as_raw_fd(), peer, local, false, now_ms);
+        info.flag(ClientFlag::PRIMARY, true);
+        Some(Arc::new(info))
+    }
+
     fn set_state(&self, server: &Server, state: LinkState) {
+        let client = match state {
+            LinkState::Connected => self.make_client(server),
+            _ => None,
+        };
+        *self.client.lock() = client;
         self.state.store(state as u8, Ordering::SeqCst);
         if !self.is_over() {
             server.switches.set(Switch::LINK_DOWN, state != LinkState::Connected);

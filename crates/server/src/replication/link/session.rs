@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
             Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
                 self.machine.received(len, self.now_ms());
-                self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
+                self.link.heard(self.server.clock.advance(), len);
                 Ok(true)
             }
             Err(error) if is_pause(&error) => Ok(false),
@@ -243,7 +243,13 @@ impl<'a> Session<'a> {
 
     /// Sends what the machine has to say.
     pub fn send(&mut self) -> Result<(), GiveUp> {
-        say(&mut self.wire, self.machine.output())?;
+        let output = self.machine.output();
+        if !output.is_empty()
+            && let Some(client) = self.link.client()
+        {
+            client.net_output_bytes.add(output.len() as u64);
+        }
+        say(&mut self.wire, output)?;
         if let (Some(wire), Some(channel)) = (&mut self.copy_wire, self.machine.copy_channel()) {
             say(wire, channel.output())?;
         }
