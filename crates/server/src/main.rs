@@ -21,11 +21,13 @@ Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
        bobbin-server --check-config [CONFIGURATION FILE | -] [--OPTION VALUE ...]
        bobbin-server --check-rdb FILE
        bobbin-server --check-aof [--fix | --truncate-to-timestamp SECONDS] FILE
+       bobbin-server --check-system
        bobbin-server --version | --help
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
 file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
-`--check-config` starts nothing, and shows all that is wrong.
+`--check-config` starts nothing, and shows all that is wrong. `--check-system` shows what should be
+changed on this machine.
 
 Examples:
        bobbin-server
@@ -46,6 +48,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         [first, rest @ ..] if first == b"--check-config" => return check_config(rest),
+        [only] if only == b"--check-system" => return check_system(),
+        [first, ..] if first == b"--test-memory" => {
+            eprintln!(
+                "bobbin-server does not test memory: use memtester while the system runs, or \
+                 memtest86+ at boot."
+            );
+            return ExitCode::FAILURE;
+        }
         [first, rest @ ..] if first == b"--check-rdb" => return check_rdb::main(rest),
         _ if is_named("check-rdb") => return check_rdb::main(&arguments),
         [first, rest @ ..] if first == b"--check-aof" => {
@@ -88,6 +98,17 @@ fn check_config(arguments: &[Vec<u8>]) -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Shows what should be changed on this machine.
+fn check_system() -> ExitCode {
+    let warnings = host::HostFiles::default().warnings(&Config::new(), false);
+    warnings.iter().for_each(|warning| println!("{warning}"));
+    if warnings.is_empty() {
+        println!("Nothing should be changed on this machine.");
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
+}
+
 /// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.
 fn is_named(end: &str) -> bool {
     let name = std::env::args_os().next().map(PathBuf::from);
@@ -118,6 +139,9 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
         );
     } else {
         log::info!("Configuration loaded");
+    }
+    for line in config.passed_over() {
+        log::warn!("{line}");
     }
     for warning in start::prepare_host(&config)? {
         log::warn!("{warning}");

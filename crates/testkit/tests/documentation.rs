@@ -69,9 +69,10 @@ fn names_are_those_of_the_reference() {
             let reply = ask(&mut server.connect(), &format!("{container} HELP"));
             let lines: Vec<_> = reply.items().iter().map(Reply::text).collect();
             // What is indented explains the line before.
-            let names = lines.iter().skip(1).filter(|line| !line.starts_with(' '));
+            let names =
+                lines.iter().skip(1).filter(|line| !line.starts_with(' ') && !line.is_empty());
             let name = |line: &String| line.split([' ', '(']).next().map(str::to_owned);
-            names.filter_map(name).collect::<BTreeSet<_>>()
+            names.filter_map(name).filter(|name| !name.is_empty()).collect::<BTreeSet<_>>()
         };
         assert_eq!(lines(&valkey), lines(&bobbin), "{container} HELP");
     }

@@ -58,11 +58,12 @@ fn start_with(file: &Path) -> Server {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn options_that_wait_until_all_is_loaded() {
-    const LOADING: &str = "LOADING Bobbin is loading the dataset in memory";
     const UNKNOWN: &str =
         "ERR Unknown option or number of arguments for CONFIG SET - 'no-such-option'";
     let folder = Folder::new();
-    for program in [peers::peer("valkey-server"), peers::bobbin()] {
+    for (name, program) in [("Valkey", peers::peer("valkey-server")), ("Bobbin", peers::bobbin())] {
+        let loading_text = format!("LOADING {name} is loading the dataset in memory");
+        let loading_text = loading_text.as_str();
         let dir = ["--dir", folder.text()];
         let source =
             Server::start(&program, &[&DEBUG[..], &dir, &["--rdbcompression", "no"]].concat())
@@ -98,16 +99,16 @@ fn options_that_wait_until_all_is_loaded() {
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        assert_eq!(ask(&mut client, &["GET", "key:1"]), LOADING);
+        assert_eq!(ask(&mut client, &["GET", "key:1"]), loading_text);
         for (words, expected) in [
-            (&["dir", "."][..], LOADING),
-            (&["appendonly", "yes"], LOADING),
-            (&["appendonly", "no"], LOADING),
-            (&["repl-diskless-load", "disabled"], LOADING),
-            (&["maxmemory", "0", "dir", "."], LOADING),
-            (&["maxmemory", "x", "dir", "."], LOADING),
-            (&["dir", ".", "dir", "."], LOADING),
-            (&["dir", ".", "no-such-option", "1"], LOADING),
+            (&["dir", "."][..], loading_text),
+            (&["appendonly", "yes"], loading_text),
+            (&["appendonly", "no"], loading_text),
+            (&["repl-diskless-load", "disabled"], loading_text),
+            (&["maxmemory", "0", "dir", "."], loading_text),
+            (&["maxmemory", "x", "dir", "."], loading_text),
+            (&["dir", ".", "dir", "."], loading_text),
+            (&["dir", ".", "no-such-option", "1"], loading_text),
             (&["no-such-option", "1", "dir", "."], UNKNOWN),
             (&["maxmemory", "0"], "OK"),
         ] {
@@ -220,7 +221,10 @@ fn damaged_files_are_refused_with_a_reason() {
             .expect("it starts");
         let log = String::from_utf8_lossy(&started.stdout).into_owned();
         assert_eq!(started.status.code(), Some(1), "{log}");
-        assert!(log.contains(reason) && log.contains("Fatal error loading the DB"), "{log}");
+        assert!(
+            log.contains(reason) && log.contains("Fatal error loading the DB from the RDB file /"),
+            "{log}"
+        );
         let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
     }

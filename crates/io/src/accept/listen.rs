@@ -4,7 +4,9 @@
 use crate::address::Address;
 use crate::error::error_text;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt,
+};
 use std::ffi::CString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,6 +22,14 @@ pub struct Listener {
     is_tls: bool,
 }
 
+/// What all listening sockets of TCP have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions {
+    pub backlog: u32,
+    /// MultiPath TCP, for clients that ask for it.
+    pub multipath: bool,
+}
+
 /// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp),
 /// aborting.`
 #[derive(Debug)]
@@ -33,7 +43,7 @@ impl Listener {
     pub fn tcp(
         addresses: &[impl AsRef<str>],
         port: u16,
-        backlog: u32,
+        options: TcpOptions,
     ) -> Result<Vec<Self>, ListenError> {
         if port == 0 {
             return Ok(Vec::new());
@@ -45,7 +55,7 @@ impl Listener {
                 Some(rest) => (true, rest),
                 None => (false, address),
             };
-            match Self::tcp_one(address, port, backlog) {
+            match Self::tcp_one(address, port, options) {
                 Ok(listener) => listeners.push(listener),
                 Err(Failure { text, errno }) => {
                     log::warn!(
@@ -92,7 +102,7 @@ impl Listener {
         matches!(self.address, Address::Tcp(_))
     }
 
-    fn tcp_one(host: &str, port: u16, backlog: u32) -> Result<Self, Failure> {
+    fn tcp_one(host: &str, port: u16, options: TcpOptions) -> Result<Self, Failure> {
         let six = host.contains(':');
         let host = match host {
             "*" => "0.0.0.0",
@@ -109,8 +119,8 @@ impl Listener {
         for address in resolved.filter(|address| address.is_ipv6() == six) {
             // The first that there is a socket for decides, as in valkey-server.
             let family = if six { AddressFamily::INET6 } else { AddressFamily::INET };
-            match socket_with(family, SocketType::STREAM, FLAGS, None) {
-                Ok(socket) => return Self::tcp_bound(socket, address, backlog),
+            match tcp_socket(family, options.multipath) {
+                Ok(socket) => return Self::tcp_bound(socket, address, options.backlog),
                 Err(error) => failure = Failure::of("socket", error),
             }
         }
@@ -182,6 +192,19 @@ impl Failure {
     fn of(step: &str, error: Errno) -> Self {
         Self { text: format!("{step}: {}", error_text(&error.into())), errno: Some(error) }
     }
+}
+
+/// A socket of MultiPath TCP where that is wanted and the system has it.
+fn tcp_socket(family: AddressFamily, multipath: bool) -> Result<OwnedFd, Errno> {
+    if multipath {
+        match socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::MPTCP)) {
+            Err(Errno::PROTONOSUPPORT | Errno::NOPROTOOPT | Errno::INVAL) => {
+                log::warn!("Warning: The system has no MultiPath TCP; listening without it");
+            }
+            outcome => return outcome,
+        }
+    }
+    socket_with(family, SocketType::STREAM, FLAGS, None)
 }
 
 fn listen_with(socket: &OwnedFd, backlog: u32) -> Result<(), Failure> {

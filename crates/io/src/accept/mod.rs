@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use listen::{ListenError, Listener};
+pub use listen::{ListenError, Listener, TcpOptions};
 
 mod listen;
 

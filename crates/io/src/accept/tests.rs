@@ -11,9 +11,13 @@ use std::sync::mpsc::{Receiver, channel};
 /// Ports that nobody listened on a moment ago. They can be lost to another process, hence the
 /// attempts.
 fn listen_somewhere(bind: &[&str]) -> (Vec<Listener>, u16) {
+    listen_with(bind, OPTIONS)
+}
+
+fn listen_with(bind: &[&str], options: TcpOptions) -> (Vec<Listener>, u16) {
     for _ in 0..20 {
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        if let Ok(listeners) = Listener::tcp(bind, port, 511) {
+        if let Ok(listeners) = Listener::tcp(bind, port, options) {
             return (listeners, port);
         }
     }
@@ -38,6 +42,16 @@ fn has_ipv6() -> bool {
 
 fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("bobbin-{}-{name}", std::process::id()))
+}
+
+const OPTIONS: TcpOptions = TcpOptions { backlog: 511, multipath: false };
+
+/// Where the system has MultiPath TCP both kinds of clients connect; where not, those of plain TCP.
+#[test]
+fn multipath_tcp_takes_plain_connections_too() {
+    let (listeners, port) = listen_with(&["127.0.0.1"], TcpOptions { multipath: true, ..OPTIONS });
+    assert_eq!(listeners.len(), 1);
+    TcpStream::connect(("127.0.0.1", port)).unwrap();
 }
 
 #[test]
@@ -98,7 +112,7 @@ fn accepts_on_a_unix_socket_with_its_permission() {
 #[test]
 fn tells_why_it_cannot_listen() {
     let (_listeners, port) = listen_somewhere(&["127.0.0.1"]);
-    let busy = Listener::tcp(&["127.0.0.1"], port, 511).unwrap_err();
+    let busy = Listener::tcp(&["127.0.0.1"], port, OPTIONS).unwrap_err();
     assert_eq!(busy.to_string(), format!("Failed listening on port {port} (tcp), aborting."));
     let nowhere = Listener::unix(&temporary("no/such/folder"), b"", 0, 511).unwrap_err();
     let unknown = Listener::unix(&temporary("group.sock"), b"no-such-group", 0, 511).unwrap_err();
@@ -111,13 +125,13 @@ fn tells_why_it_cannot_listen() {
 
 #[test]
 fn port_zero_and_absent_addresses_are_harmless() {
-    assert!(Listener::tcp(&["127.0.0.1"], 0, 511).unwrap().is_empty());
+    assert!(Listener::tcp(&["127.0.0.1"], 0, OPTIONS).unwrap().is_empty());
     // 192.0.2.0/24 is for documentation: no machine has it.
     let (listeners, port) = listen_somewhere(&["-192.0.2.1", "127.0.0.1"]);
     assert_eq!(listeners.len(), 1);
     drop(listeners);
-    assert!(Listener::tcp(&["192.0.2.1"], port, 511).is_err());
-    assert!(Listener::tcp(&["no.such.name.invalid"], port, 511).is_err());
+    assert!(Listener::tcp(&["192.0.2.1"], port, OPTIONS).is_err());
+    assert!(Listener::tcp(&["no.such.name.invalid"], port, OPTIONS).is_err());
 }
 
 #[test]
@@ -129,7 +143,7 @@ fn changes_its_listeners_while_running() {
     acceptor.remove(Listener::is_tcp);
     assert!(TcpStream::connect(("127.0.0.1", old)).is_err());
     // The port is free again at once, though a connection of it is still open.
-    let again = Listener::tcp(&["127.0.0.1"], old, 511).unwrap();
+    let again = Listener::tcp(&["127.0.0.1"], old, OPTIONS).unwrap();
     let (more, new) = listen_somewhere(&["127.0.0.1"]);
     acceptor.add(again).unwrap();
     acceptor.add(more).unwrap();

@@ -148,6 +148,17 @@ pub(super) fn parse(
     words: &[&[u8]],
     current: &OptionValue,
 ) -> Result<OptionValue, String> {
+    let value = read_value(row, words, current)?;
+    check_support(row, &value)?;
+    Ok(value)
+}
+
+/// Makes a value from words, whether this version can follow it or not.
+pub(super) fn read_value(
+    row: &OptionRow,
+    words: &[&[u8]],
+    current: &OptionValue,
+) -> Result<OptionValue, String> {
     let mut value = row.kind.parse(words, current)?;
     if let OptionValue::Number(number) = &mut value {
         *number = match row.id {
@@ -156,16 +167,21 @@ pub(super) fn parse(
             _ => *number,
         };
     }
+    Ok(value)
+}
+
+/// Checks that this version can follow a value.
+pub(super) fn check_support(row: &OptionRow, value: &OptionValue) -> Result<(), String> {
     let refused = match row.support {
-        Support::NotYet(_) => value != row.kind.default(),
-        Support::Partial { refused, .. } => refused(&row.kind.format(&value)),
+        Support::NotYet(_) => *value != row.kind.default(),
+        Support::Partial { refused, .. } => refused(&row.kind.format(value)),
         Support::Full | Support::Neutral(_) | Support::Dormant(_) => false,
     };
     if refused {
-        let shown = row.kind.format(&value);
+        let shown = row.kind.format(value);
         return Err(unsupported(&format!("{} {}", row.name, String::from_utf8_lossy(&shown))));
     }
-    Ok(value)
+    Ok(())
 }
 
 /// The error for something Bobbin knows and does not have.

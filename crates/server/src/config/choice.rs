@@ -75,6 +75,8 @@ choices! {
     OomScoreAdj { No = "no", Relative = "yes" | "relative", Absolute = "absolute", }
     /// `io-driver`: what the workers wait with.
     IoDriver { Auto = "auto", Epoll = "epoll", IoUring = "io_uring", }
+    /// `unsupported-directives`: what becomes of them at start.
+    UnsupportedDirectives { Error = "error", Warn = "warn", }
     /// `hello-server`: who HELLO says that the server is.
     HelloServer { Redis = "redis", Valkey = "valkey", }
     /// `appendfsync`.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use bobbin_io::error_text;
 
-use super::change::{parse, unsupported};
+use super::change::{check_support, read_value, unsupported};
 use super::kind::WRONG_ARITY;
-use super::options::{OBSOLETE, OptionId};
-use super::{Config, OPTIONS, find, quote, split};
+use super::options::{FOREIGN, OBSOLETE, OptionId};
+use super::table::Flags;
+use super::{Config, OPTIONS, UnsupportedDirectives, find, quote, split};
 use crate::base::glob;
 
 /// Files that may include each other in a chain.
@@ -172,6 +173,17 @@ struct Loader<'l> {
     save_seen: bool,
     /// What is wrong so far, if all of that is wanted; `None`: the first fault is an error.
     faults: Option<Vec<String>>,
+    /// What cannot be followed. Whether that is an error is known at the end.
+    unsupported: Vec<Unsupported>,
+}
+
+/// A line that this version cannot follow.
+struct Unsupported {
+    heading: String,
+    place: String,
+    line: String,
+    reason: String,
+    is_harmless: bool,
 }
 
 /// Where lines come from.
@@ -211,6 +223,7 @@ impl Source<'_> {
 enum LineError {
     Reason(String),
     Reported(LoadError),
+    Unsupported { reason: String, is_harmless: bool },
 }
 
 impl From<String> for LineError {
@@ -227,8 +240,15 @@ impl From<&str> for LineError {
 
 impl<'l> Loader<'l> {
     fn new(config: &'l Config, version: &'l str, directives: &'l mut dyn Directives) -> Self {
-        let open = Vec::new();
-        Self { config, version, directives, open, save_seen: false, faults: None }
+        Self {
+            config,
+            version,
+            directives,
+            open: Vec::new(),
+            save_seen: false,
+            faults: None,
+            unsupported: Vec::new(),
+        }
     }
 
     fn read(&mut self, line: &CommandLine, stdin: &mut dyn Read) -> Result<(), LoadError> {
@@ -248,7 +268,45 @@ impl<'l> Loader<'l> {
             }
             self.read_text(&Source::Stdin, &text)?;
         }
-        self.read_text(&Source::Arguments, &line.options)
+        self.read_text(&Source::Arguments, &line.options)?;
+        self.judge_unsupported()
+    }
+
+    /// Passes over what cannot be followed if that is wanted and harmless; otherwise it is wrong.
+    fn judge_unsupported(&mut self) -> Result<(), LoadError> {
+        let passes = self.config.unsupported_directives() == UnsupportedDirectives::Warn;
+        for Unsupported { heading, place, line, reason, is_harmless } in
+            std::mem::take(&mut self.unsupported)
+        {
+            if passes && is_harmless {
+                let mut passed_over = self.config.passed_over.write();
+                passed_over.push(format!("{place}: '{line}' is passed over: {reason}"));
+                continue;
+            }
+            let hint = match (passes, is_harmless) {
+                (false, true) => "\nWith 'unsupported-directives warn' it is passed over",
+                _ => "",
+            };
+            self.wrong(&heading, &place, &line, &format!("{reason}{hint}"))?;
+        }
+        Ok(())
+    }
+
+    /// A line is wrong: that is an error, or is noted.
+    fn wrong(
+        &mut self,
+        heading: &str,
+        place: &str,
+        line: &str,
+        reason: &str,
+    ) -> Result<(), LoadError> {
+        let Some(faults) = &mut self.faults else {
+            let text = format!("{}{heading}\n>>> '{line}'\n{reason}\n", self.heading());
+            return Err(LoadError::Fatal(text));
+        };
+        let reason = reason.replace('\n', ". ");
+        faults.push(format!("{place}: '{line}': {reason}"));
+        Ok(())
     }
 
     fn read_text(&mut self, source: &Source<'_>, text: &[u8]) -> Result<(), LoadError> {
@@ -263,17 +321,19 @@ impl<'l> Loader<'l> {
                     reason
                 }
                 Err(LineError::Reported(error)) => return Err(error),
+                Err(LineError::Unsupported { reason, is_harmless }) => {
+                    self.unsupported.push(Unsupported {
+                        heading: source.heading(number),
+                        place: source.place(number),
+                        line: String::from_utf8_lossy(line).into_owned(),
+                        reason,
+                        is_harmless,
+                    });
+                    continue;
+                }
             };
             let shown = String::from_utf8_lossy(line);
-            let Some(faults) = &mut self.faults else {
-                return Err(LoadError::Fatal(format!(
-                    "{}{}\n>>> '{shown}'\n{reason}\n",
-                    self.heading(),
-                    source.heading(number),
-                )));
-            };
-            let reason = reason.replace('\n', ". ");
-            faults.push(format!("{}: '{shown}': {reason}", source.place(number)));
+            self.wrong(&source.heading(number), &source.place(number), &shown, &reason)?;
         }
         Ok(())
     }
@@ -299,15 +359,18 @@ impl<'l> Loader<'l> {
             (b"include", [pattern]) => self.include(pattern),
             (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
             (b"user", [_, ..]) => Ok(self.directives.user(values)?),
-            (b"loadmodule", [_, ..]) => Err(unsupported(&String::from_utf8_lossy(&name)).into()),
-            (b"sentinel", []) => Err(unsupported("sentinel").into()),
+            // What modules have in files could not be loaded.
+            (b"loadmodule", [_, ..]) => Err(lacks("loadmodule", false)),
+            (b"sentinel", []) => Err(lacks("sentinel", false)),
             (b"sentinel", _) => Err("sentinel directive while not in sentinel mode".into()),
             (name, []) if name.contains(&b'.') => {
                 Err("Module config specified without value".into())
             }
-            (name, _) if name.contains(&b'.') => {
-                Err(unsupported(&String::from_utf8_lossy(name)).into())
-            }
+            (name, _) if name.contains(&b'.') => Err(lacks(&String::from_utf8_lossy(name), true)),
+            (name, [_, ..]) if let Some((_, why)) = foreign(name) => Err(LineError::Unsupported {
+                reason: format!("{}: {why}", unsupported(&String::from_utf8_lossy(name))),
+                is_harmless: true,
+            }),
             (name, _) => Err(unknown(name).into()),
         }
     }
@@ -328,7 +391,11 @@ impl<'l> Loader<'l> {
         } else if values.len() != 1 {
             return Err(WRONG_ARITY.into());
         }
-        let value = parse(row, &words, &current)?;
+        let value = read_value(row, &words, &current)?;
+        check_support(row, &value).map_err(|reason| LineError::Unsupported {
+            reason,
+            is_harmless: row.flags.contains(Flags::IGNORABLE),
+        })?;
         let value = match id {
             OptionId::save => self.add_save_points(&current, value),
             _ => value,
@@ -402,6 +469,16 @@ fn see_log_file(config: &Config, make: bool) -> Result<(), String> {
         }
         Err(error) => Err(error_text(&error)),
     }
+}
+
+/// A directive that this version does not have.
+fn lacks(name: &str, is_harmless: bool) -> LineError {
+    LineError::Unsupported { reason: unsupported(name), is_harmless }
+}
+
+/// The directive of another server, and why it means nothing here.
+fn foreign(name: &[u8]) -> Option<&'static (&'static str, &'static str)> {
+    FOREIGN.iter().find(|(known, _)| known.as_bytes() == name)
 }
 
 /// Why a line cannot be read that begins with this word.

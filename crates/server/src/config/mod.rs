@@ -49,6 +49,8 @@ pub struct Config {
     output_limits: [HotOutputLimit; 3],
     /// Where the configuration came from, for CONFIG REWRITE and INFO.
     file: RwLock<Option<Arc<std::path::Path>>>,
+    /// What was passed over when the configuration was loaded, a line for each directive.
+    passed_over: RwLock<Vec<String>>,
     /// Held while options change, so that changes happen one after the other.
     change: Mutex<()>,
 }
@@ -82,6 +84,7 @@ impl Config {
             texts: std::array::from_fn(|_| RwLock::new(Arc::from(&b""[..]))),
             output_limits: Default::default(),
             file: RwLock::new(None),
+            passed_over: RwLock::default(),
             change: Mutex::new(()),
         };
         for row in OPTIONS {
@@ -136,6 +139,12 @@ impl Config {
     /// The absolute path of the configuration file, if there is one.
     pub fn file(&self) -> Option<Arc<std::path::Path>> {
         self.file.read().clone()
+    }
+
+    /// The directives that were passed over at start (`unsupported-directives`), each with its
+    /// place and the reason.
+    pub fn passed_over(&self) -> Vec<String> {
+        self.passed_over.read().clone()
     }
 
     /// The value of an option as it is kept.

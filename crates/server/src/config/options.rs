@@ -64,8 +64,8 @@ options! {
         tcp_keepalive = integer(0, INT_MAX, 300) => Full, then Keepalive;
         /// Mark put on the server's sockets for the packet filter.
         socket_mark_id = integer(0, UINT_MAX, 0) => NotYet("socket marks"), flags IMMUTABLE;
-        /// Accept MultiPath TCP.
-        mptcp = yes_no(false) => NotYet("MultiPath TCP"), flags IMMUTABLE;
+        /// Accept MultiPath TCP, where the system has it.
+        mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// New connections accepted in one cycle.
         max_new_connections_per_cycle = integer(1, 1000, 10) =>
             Neutral("a thread of its own accepts, so a burst does not hold up commands");
@@ -151,6 +151,10 @@ options! {
         locale_collate = text("") => NotYet("comparing by locale");
         /// Name of the place this server runs in, shown to clients.
         availability_zone = text("") => Full;
+        /// What to do with directives of other servers, or of other versions, that this one cannot
+        /// follow: error (do not start), or warn (say so and pass over them). Those without which
+        /// data would be lost or access opened are errors in any case. Bobbin's own.
+        unsupported_directives = choice(UnsupportedDirectives, Error) => Full, flags IMMUTABLE;
         /// Warnings of the start that are known and wanted to be quiet.
         ignore_warnings = text("") => Neutral("no check at start stops the server");
         /// Name Redis in errors and HELLO, for programs that look for that name.
@@ -263,7 +267,7 @@ options! {
         /// Let the allocator give memory back in the background.
         jemalloc_bg_thread = yes_no(true) => Neutral("the allocator is set up when building");
         /// Move values together while running.
-        activedefrag = yes_no(false) => NotYet(DEFRAG);
+        activedefrag = yes_no(false) => NotYet(DEFRAG), flags IGNORABLE;
         /// Largest share of time for defragmentation.
         active_defrag_cycle_max = integer(1, 99, 25) => Dormant(DEFRAG);
         /// Smallest share of time for defragmentation.
@@ -547,7 +551,7 @@ options! {
         tls_client_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Diffie-Hellman parameters.
         tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves"),
-            then Tls;
+            flags IGNORABLE, then Tls;
         /// File of trusted authorities.
         tls_ca_cert_file = text("") => Full, flags VOLATILE, then Tls;
         /// Directory of trusted authorities.
@@ -580,15 +584,28 @@ options! {
 
     section "rdma" {
         /// Addresses for RDMA.
-        rdma_bind = words("", special::names) => NotYet(RDMA);
+        rdma_bind = words("", special::names) => NotYet(RDMA), flags IGNORABLE;
         /// Port for RDMA; 0 listens on none.
-        rdma_port = integer(0, 65535, 0) => NotYet(RDMA);
+        rdma_port = integer(0, 65535, 0) => NotYet(RDMA), flags IGNORABLE;
         /// Bytes of a receive buffer.
         rdma_rx_size = integer(64 << 10, 16 << 20, 1 << 20) => Dormant(RDMA), flags IMMUTABLE;
         /// Completion vector; -1 for any.
         rdma_completion_vector = integer(-1, 1024, -1) => Dormant(RDMA), flags IMMUTABLE;
     }
 }
+
+/// Directives of other servers without which no data is lost and nobody gets access, and why they
+/// mean nothing here.
+pub(super) const FOREIGN: &[(&str, &str)] = &[
+    ("cluster-compatibility-sample-ratio", "Redis 8 counts by it what a cluster would refuse"),
+    ("key-memory-histograms", "Redis 8 counts sizes by it"),
+    ("lookahead", "a turn reads what has come"),
+    ("min-clients-per-thread", "connections are spread evenly"),
+    ("repl-rdb-channel", "it is Redis 8's dual-channel-replication-enabled"),
+    ("replica-full-sync-buffer-limit", "client-output-buffer-limit replica bounds that buffer"),
+    ("server-thread-affinity", "it is KeyDB's; server-cpulist says it here"),
+    ("server-threads", "it is KeyDB's; io-threads says it here"),
+];
 
 /// Directives that Valkey reads and forgets; each takes one value.
 pub(super) const OBSOLETE: &[&str] = &[

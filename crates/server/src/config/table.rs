@@ -99,6 +99,9 @@ impl Flags {
     pub const VOLATILE: Self = Self(16);
     /// Not settable while a file is loaded.
     pub const AFTER_LOADING: Self = Self(32);
+    /// Where this version cannot follow it, no data is lost and nobody gets access by that:
+    /// `unsupported-directives warn` passes over it.
+    pub const IGNORABLE: Self = Self(64);
 
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

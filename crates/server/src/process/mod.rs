@@ -1,5 +1,6 @@
 //! The process: how it starts, what watches over it, and how it ends.
 
+mod announce;
 pub mod check_aof;
 pub mod check_rdb;
 pub mod crash;

@@ -160,7 +160,11 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
         if may_end {
             log::warn!("Error trying to save the DB, but forced to exit.");
         } else {
-            log::warn!("Error trying to save the DB, can't exit.");
+            log::warn!(
+                "Error trying to save the DB, can't exit. To end the server without what changed \
+                 since the last snapshot, say SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set \
+                 shutdown-on-sigterm to nosave and send SIGTERM again."
+            );
         }
     }
     may_end

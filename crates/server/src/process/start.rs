@@ -29,6 +29,7 @@ use crate::engine::telemetry::services::Services;
 use crate::persistence::aof::{self, Aof};
 use crate::persistence::{Persistence, load};
 use crate::process;
+use crate::process::announce;
 use crate::replication::Replication;
 use crate::system::tls;
 use crate::worker::watchdog::{self, Watchdog};
@@ -117,6 +118,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     let acceptor =
         Acceptor::start(listeners, keepalive_s, move |accepted| accept::adopt(server, accepted))
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
+    announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
     if server.config.appendonly() {
         aof::start_log(server)?;

@@ -101,21 +101,22 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };
         let mut reply = Vec::new();
-        let (failed, refused) = match waiter.ended(&mut reply) {
+        let end = waiter.ended(&mut reply);
+        let (failed, refused) = match end {
             WaiterEnd::Not => return false,
             WaiterEnd::Answered(failed) => (failed, false),
             WaiterEnd::Dismissed => {
                 connection.closing = true;
                 (true, false)
             }
-            WaiterEnd::Refused => (true, true),
+            WaiterEnd::Unblocked | WaiterEnd::Refused => (true, true),
         };
         connection.client.blocked = None;
         self.deadlines.forget(waiter.deadline_ms, connection.token);
         // What served it is before this.
         connection.client.last_record = self.server.log.last();
         let stats = &self.handle.stats.commands[waiter.command.id];
-        if !refused {
+        if end != WaiterEnd::Refused {
             stats.executed(0, self.server.config.latency_tracking());
         }
         connection.client.info.commands.add(1);

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use bobbin_io::{Address, Listener};
+use bobbin_io::{Address, Listener, TcpOptions};
 
 use crate::config::OptionId;
 use crate::engine::server::Server;
@@ -31,9 +31,8 @@ pub fn listeners(server: &Server) -> Result<Vec<Listener>, String> {
 /// Those of `port`, or of `tls-port`.
 fn tcp_listeners(server: &Server, is_tls: bool) -> Result<Vec<Listener>, String> {
     let addresses = server.config.words_of(OptionId::bind);
-    let backlog = server.config.tcp_backlog() as u32;
     let port = if is_tls { server.config.tls_port() } else { server.config.port() };
-    let listeners = Listener::tcp(&addresses, port as u16, backlog);
+    let listeners = Listener::tcp(&addresses, port as u16, options(server));
     let listeners = listeners.map_err(|error| error.to_string())?;
     Ok(if is_tls { with_tls(listeners) } else { listeners })
 }
@@ -58,17 +57,21 @@ pub fn listen_again(server: &Server, is_tls: bool) -> Result<(), String> {
 
 /// The addresses that were listened on before, as far as they can be had again.
 fn bind_again(server: &Server, addresses: &[(Address, bool)], is_tls: bool) -> Vec<Listener> {
-    let backlog = server.config.tcp_backlog() as u32;
     let is_meant = |(address, secured): &&(Address, bool)| {
         matches!(address, Address::Tcp(_)) && *secured == is_tls
     };
     let listeners = addresses
         .iter()
         .filter(is_meant)
-        .flat_map(|(address, _)| Listener::tcp(&[address.host()], address.port(), backlog))
+        .flat_map(|(address, _)| Listener::tcp(&[address.host()], address.port(), options(server)))
         .flatten()
         .collect();
     if is_tls { with_tls(listeners) } else { listeners }
+}
+
+fn options(server: &Server) -> TcpOptions {
+    let config = &server.config;
+    TcpOptions { backlog: config.tcp_backlog() as u32, multipath: config.mptcp() }
 }
 
 fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {

@@ -44,7 +44,7 @@ enum FilterField {
 
 impl Filter {
     /// Reads the conditions from this argument on. A later one on the same field replaces an
-    /// earlier.
+    /// earlier; IDs add up.
     pub(super) fn parse(call: &Call<'_>, from: usize, skip_me: bool) -> Result<Self, Failure> {
         let mut filter = Self { conditions: Vec::new(), skip_me };
         let mut rest = &call.args[from..];
@@ -70,7 +70,16 @@ impl Filter {
         Ok(filter)
     }
 
-    fn add(&mut self, condition: FilterCondition) {
+    fn add(&mut self, mut condition: FilterCondition) {
+        for earlier in &mut self.conditions {
+            if let (FilterField::Id(ids), FilterField::Id(more)) =
+                (&mut earlier.field, &mut condition.field)
+                && earlier.negated == condition.negated
+            {
+                more.append(ids);
+                more.sort_unstable();
+            }
+        }
         let kind = |condition: &FilterCondition| {
             (std::mem::discriminant(&condition.field), condition.negated)
         };
@@ -98,12 +107,12 @@ impl FilterField {
                 let user = String::from_utf8_lossy(value);
                 return Err(Failure::format(format!("ERR No such user '{user}'")));
             }
-            b"flags" => Self::Flags(letters(value, "flags", FLAG_LETTERS)?),
+            b"flags" => Self::Flags(letters(value, "flags", negated, FLAG_LETTERS)?),
             b"name" => Self::Name(value.into()),
             b"lib-name" => Self::LibraryName(value.into()),
             b"lib-ver" => Self::LibraryVersion(value.into()),
-            b"db" => Self::Database(database(value, call)?),
-            b"capa" => Self::Capabilities(letters(value, "capa", CAPABILITY_LETTERS)?),
+            b"db" => Self::Database(database(value, negated, call)?),
+            b"capa" => Self::Capabilities(letters(value, "capa", negated, CAPABILITY_LETTERS)?),
             b"ip" => Self::Ip(value.into()),
             b"idle" if !negated => Self::IdleSeconds(positive(value, "idle")?),
             b"maxage" if !negated => Self::AgeSeconds(positive(value, "maxage")?),
@@ -171,13 +180,14 @@ fn class(value: &[u8]) -> Result<Option<ClientClass>, Failure> {
     })
 }
 
-fn database(value: &[u8], call: &Call<'_>) -> Result<u32, Failure> {
+fn database(value: &[u8], negated: bool, call: &Call<'_>) -> Result<u32, Failure> {
+    let name = if negated { "NOT-DB" } else { "DB" };
     let Some(number) = bobbin_resp::parse_i64(value) else {
-        return Err("ERR DB is not an integer or out of range".into());
+        return Err(Failure::format(format!("ERR {name} is not an integer or out of range")));
     };
     let last = call.server.config.databases() - 1;
     let database = u32::try_from(number).ok().filter(|_| number <= last);
-    let refused = || Failure::format(format!("ERR DB number should be between 0 and {last}"));
+    let refused = || Failure::format(format!("ERR {name} number should be between 0 and {last}"));
     database.ok_or_else(refused)
 }
 
@@ -191,13 +201,16 @@ fn positive(value: &[u8], name: &str) -> Result<i64, Failure> {
     Ok(number)
 }
 
-fn letters(value: &[u8], name: &str, known: &str) -> Result<String, Failure> {
+fn letters(value: &[u8], name: &str, negated: bool, known: &str) -> Result<String, Failure> {
     let text = String::from_utf8_lossy(value);
     if has_all(known, &text) {
         return Ok(text.into_owned());
     }
-    let text = format!("ERR Unknown {name} found in the provided filter: {text}");
-    Err(Failure::format(text))
+    let which = match negated {
+        true => format!("NOT-{}", name.to_ascii_uppercase()),
+        false => "provided".to_owned(),
+    };
+    Err(Failure::format(format!("ERR Unknown {name} found in the {which} filter: {text}")))
 }
 
 fn yes_or_no(value: &[u8]) -> Result<bool, Failure> {

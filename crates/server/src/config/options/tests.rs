@@ -37,6 +37,7 @@ fn knows_every_option_of_valkey_with_its_default() {
             &"connections-per-io-thread",
             &"io-driver",
             &"io-threads-do-reads",
+            &"unsupported-directives",
             &"redis-version",
             &"hello-server",
             &"dynamic-hz",

@@ -62,11 +62,14 @@ impl WaiterState {
 }
 
 /// How a waiter ended, for its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaiterEnd {
     /// It did not yet.
     Not,
     /// With the command's reply; `true`: an error.
     Answered(bool),
+    /// With an error, by CLIENT UNBLOCK.
+    Unblocked,
     /// With an error, before it was tried.
     Refused,
     /// With an error, behind which the client is closed.
@@ -270,7 +273,7 @@ impl Waiter {
             }
             WaiterState::FAILED => {
                 reply.error(UNBLOCKED.text().as_bytes());
-                WaiterEnd::Answered(true)
+                WaiterEnd::Unblocked
             }
             WaiterState::DISMISSED => {
                 reply.error(DISMISSED.text().as_bytes());

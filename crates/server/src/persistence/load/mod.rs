@@ -91,8 +91,9 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
         }
         Err(_) if server.end.is_wanted() => Ok(false),
         Err(error) => {
-            log::warn!("{error}");
-            Err("Fatal error loading the DB. Exiting.".into())
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            let path = path.display();
+            Err(format!("Fatal error loading the DB from the RDB file {path}: {error}. Exiting."))
         }
     }
 }

@@ -1,0 +1,113 @@
+//! How the server starts: with configuration files as they are shipped with other servers, what it
+//! says of itself, and what it says when it cannot start.
+
+use std::process::Command;
+
+use bobbin_testkit::{Reply, Server, peers, until};
+
+/// The directives of such files, under a heading for each.
+const SHIPPED: &str = include_str!("shipped/directives.txt");
+
+/// Paths and ports are the test's own; whatever else those files say is followed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn shipped_configurations_start_it() {
+    let folder = std::env::temp_dir().join(format!("bobbin-start-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut count = 0;
+    for section in SHIPPED.split("\n== ").skip(1) {
+        let (title, directives) = section.split_once('\n').expect("a heading");
+        let own = |line: &&str| {
+            let name = line.split(' ').next().unwrap_or_default();
+            !["port", "bind", "dir", "pidfile", "logfile", "include", "daemonize"].contains(&name)
+        };
+        let lines: Vec<_> = directives.lines().filter(own).collect();
+        assert!(lines.len() > 60, "{title}");
+        let file = folder.join("shipped.conf");
+        std::fs::write(&file, lines.join("\n")).expect("it is written");
+        let file = file.to_str().expect("a name");
+        let server = Server::bobbin(&[file]);
+        let mut client = server.connect();
+        assert_eq!(client.say("SET key value"), Reply::simple("OK"), "{title}");
+        for line in &lines {
+            let (name, value) = line.split_once(' ').expect("a value");
+            let shown = client.say(&format!("CONFIG GET {name}"));
+            assert_eq!(shown.items().len(), 2, "{title}: {name}");
+            let is_plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            let is_amount = value.ends_with("mb") || value.ends_with('k');
+            if is_plain && !is_amount {
+                assert_eq!(shown.items()[1].text(), value, "{title}: {name}");
+            }
+        }
+        count += 1;
+    }
+    assert_eq!(count, 8);
+    std::fs::remove_dir_all(folder).expect("it is removed");
+}
+
+/// One block says where it listens, with what it works, what it keeps, and what it was told.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_says_at_start_what_it_does() {
+    let metrics = bobbin_testkit::server::free_port().expect("a port").to_string();
+    let server = Server::bobbin(&["--appendonly", "yes", "--metrics-port", &metrics]);
+    let address = server.address();
+    let expected = [
+        format!("Listening on: {address}"),
+        "Threads: ".to_owned(),
+        "Persistence: no snapshots by themselves, append-only file in appendonlydir (appendfsync \
+         everysec); folder "
+            .to_owned(),
+        "Configuration: defaults, no file".to_owned(),
+        format!("Metrics: http://127.0.0.1:{metrics}/metrics"),
+    ];
+    let log = server.log();
+    let mut rest = log.as_str();
+    for line in &expected {
+        let at = rest.find(line.as_str()).unwrap_or_else(|| panic!("no '{line}' in {log}"));
+        rest = &rest[at..];
+    }
+    assert!(rest.contains("Ready to accept connections tcp"), "{log}");
+}
+
+/// Directives that are passed over are named in the log, with their places.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_names_what_it_passes_over() {
+    let server = Server::bobbin(&["--activedefrag", "yes", "--unsupported-directives", "warn"]);
+    let log = server.log();
+    assert!(log.contains("command line: 'activedefrag \"yes\"' is passed over"), "{log}");
+}
+
+/// A last snapshot that cannot be written keeps the server alive, and the log says how to end it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_says_how_to_end_it_without_a_snapshot() {
+    let mut server = Server::bobbin(&["--save", "3600 1000"]);
+    let mut client = server.connect();
+    client.say("SET key value");
+    // A folder stands where the file should be.
+    std::fs::create_dir_all(server.folder().join("dump.rdb/full")).expect("it is made");
+    server.signal("TERM");
+    until(|| server.log().contains("say SHUTDOWN NOSAVE or SHUTDOWN FORCE"));
+    assert_eq!(client.say("GET key"), Reply::bulk("value"));
+    assert_eq!(client.say("CONFIG SET shutdown-on-sigterm nosave"), Reply::simple("OK"));
+    server.signal("TERM");
+    assert!(server.wait(bobbin_testkit::PATIENCE).is_some_and(|status| status.success()));
+}
+
+/// `--check-system` says what it found, and `--test-memory` what to use instead of it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn checks_of_the_machine() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(peers::bobbin()).args(arguments).output().expect("it runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (is_fit, text) = run(&["--check-system"]);
+    assert_eq!(is_fit, text == "Nothing should be changed on this machine.\n", "{text}");
+    assert!(is_fit || text.lines().all(|line| line.starts_with("WARNING ")), "{text}");
+    let (is_fit, text) = run(&["--test-memory", "100"]);
+    assert!(!is_fit && text.contains("memtester"), "{text}");
+}
