@@ -1,8 +1,12 @@
 //! How the server starts: with configuration files as they are shipped with other servers, what it
 //! says of itself, and what it says when it cannot start.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
+use bobbin_testkit::disk::Folder;
 use bobbin_testkit::{Reply, Server, peers, until};
 
 /// The directives of such files, under a heading for each.
@@ -12,8 +16,7 @@ const SHIPPED: &str = include_str!("shipped/directives.txt");
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn shipped_configurations_start_it() {
-    let folder = std::env::temp_dir().join(format!("bobbin-start-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder::new();
     let mut count = 0;
     for section in SHIPPED.split("\n== ").skip(1) {
         let (title, directives) = section.split_once('\n').expect("a heading");
@@ -23,7 +26,7 @@ fn shipped_configurations_start_it() {
         };
         let lines: Vec<_> = directives.lines().filter(own).collect();
         assert!(lines.len() > 60, "{title}");
-        let file = folder.join("shipped.conf");
+        let file = folder.path().join("shipped.conf");
         std::fs::write(&file, lines.join("\n")).expect("it is written");
         let file = file.to_str().expect("a name");
         let server = Server::bobbin(&[file]);
@@ -42,7 +45,6 @@ fn shipped_configurations_start_it() {
         count += 1;
     }
     assert_eq!(count, 8);
-    std::fs::remove_dir_all(folder).expect("it is removed");
 }
 
 /// One block says where it listens, with what it works, what it keeps, and what it was told.
@@ -94,6 +96,43 @@ fn it_says_how_to_end_it_without_a_snapshot() {
     assert_eq!(client.say("CONFIG SET shutdown-on-sigterm nosave"), Reply::simple("OK"));
     server.signal("TERM");
     assert!(server.wait(bobbin_testkit::PATIENCE).is_some_and(|status| status.success()));
+}
+
+/// SORT ALPHA orders texts as Valkey does by the same locale, which is compiled here.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn texts_are_sorted_by_a_locale() {
+    let folder = Folder::new();
+    let locale = folder.path().join("de_DE.UTF-8");
+    // Warnings about its sources make it fail, though all is written.
+    let mut compiler = Command::new("localedef");
+    compiler.args(["-i", "de_DE", "-f", "UTF-8"]).arg(&locale);
+    if compiler.output().is_err() || !locale.join("LC_COLLATE").exists() {
+        return eprintln!("skipped: this machine cannot compile a locale");
+    }
+    let with_locale = |program: &Path| {
+        let script = folder.path().join("server");
+        let text =
+            format!("#!/bin/sh\nLOCPATH={} exec {} \"$@\"\n", folder.text(), program.display());
+        std::fs::write(&script, text).expect("it is written");
+        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("it may be run");
+        Server::start(&script, &["--locale-collate", "de_DE.UTF-8"]).expect("it starts")
+    };
+    let mut orders = Vec::new();
+    for program in [peers::peer("valkey-server"), peers::bobbin()] {
+        let server = with_locale(&program);
+        let mut client = server.connect();
+        for word in ["zebra", "Äpfel", "apfel", "Zebra", "äpfel", "Apfel", "öl", "ol", "a-b", "ab"]
+        {
+            client.say(&format!("RPUSH words {word}"));
+            client.say(&format!("SET weight_{word} {word}"));
+        }
+        let order = ["SORT words ALPHA", "SORT words BY weight_* ALPHA DESC"]
+            .map(|sort| client.say(sort).items().iter().map(Reply::text).collect::<Vec<_>>());
+        orders.push(order);
+    }
+    assert_eq!(orders[0], orders[1]);
+    assert_ne!(orders[1][0][0], "Apfel", "not by bytes");
 }
 
 /// `--check-system` says what it found, and `--test-memory` what to use instead of it.

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::base::cores::CoreList;
+use crate::base::locale::Collation;
 
 pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())
@@ -40,6 +41,11 @@ pub(super) fn shutdown_flags(bits: i64) -> Result<(), String> {
         return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
     }
     Ok(())
+}
+
+pub(super) fn locale(name: &[u8]) -> Result<(), String> {
+    let is_known = name.is_empty() || Collation::of_locale(name).is_some();
+    if is_known { Ok(()) } else { Err("Invalid locale name".into()) }
 }
 
 /// Three numbers that a script's REDIS_VERSION_NUM has room for.

@@ -147,8 +147,8 @@ options! {
         /// What the title of the process says.
         proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) => Full,
             then Title;
-        /// Locale that SORT ALPHA compares by.
-        locale_collate = text("") => NotYet("comparing by locale");
+        /// Locale that SORT ALPHA compares by; empty compares bytes, whatever the environment says.
+        locale_collate = text("", locale) => Full;
         /// Name of the place this server runs in, shown to clients.
         availability_zone = text("") => Full;
         /// What to do with directives of other servers, or of other versions, that this one cannot

@@ -49,6 +49,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         options.alpha = true;
         options.by = None;
     }
+    options.collate(&call.server.config);
     let answered = options.range(source.len()).len().saturating_mul(options.get.len());
     if source.len().max(answered) > SLICED_MIN && call.may_leave_job {
         let keys = [1].into_iter().chain(options.store);

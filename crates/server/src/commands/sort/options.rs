@@ -1,11 +1,14 @@
 //! What a SORT asks for.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bobbin_resp::parse_i64;
 
 use super::elements::Ordering;
 use super::pattern::SortPattern;
+use crate::base::locale::Collation;
+use crate::config::Config;
 use crate::engine::command::Failure;
 
 /// The options of one SORT.
@@ -18,6 +21,8 @@ pub(super) struct SortOptions<'a> {
     pub get: Vec<&'a [u8]>,
     /// The argument that says where the result goes.
     pub store: Option<usize>,
+    /// The order of texts; `None`: that of their bytes.
+    pub collation: Option<Arc<Collation>>,
     offset: i64,
     /// Negative: all.
     count: i64,
@@ -32,6 +37,7 @@ impl<'a> SortOptions<'a> {
             by: None,
             get: Vec::new(),
             store: None,
+            collation: None,
             offset: 0,
             count: -1,
         };
@@ -67,6 +73,14 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
+    /// Takes the order of texts that the configuration says, where texts are compared.
+    pub(super) fn collate(&mut self, config: &Config) {
+        let locale = config.locale_collate();
+        if self.alpha && !self.unsorted && !locale.is_empty() {
+            self.collation = Collation::of_locale(&locale);
+        }
+    }
+
     /// Whether it reads keys that the elements name.
     pub(super) fn needs_other_keys(&self) -> bool {
         let by = self.by.filter(|_| !self.unsorted);
@@ -77,8 +91,19 @@ impl<'a> SortOptions<'a> {
     pub(super) fn owned(&self) -> Owned {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);
+        let collation = self.collation.clone();
         Owned {
-            plain: SortOptions { descending, alpha, unsorted, by, get, store, offset, count },
+            plain: SortOptions {
+                descending,
+                alpha,
+                unsorted,
+                by,
+                get,
+                store,
+                collation,
+                offset,
+                count,
+            },
             by: self.by.map(Box::from),
             get: self.get.iter().copied().map(Box::from).collect(),
         }
@@ -93,7 +118,8 @@ impl<'a> SortOptions<'a> {
     }
 
     pub(super) fn ordering(&self) -> Ordering {
-        Ordering { descending: self.descending, alpha: self.alpha, by_weight: self.by.is_some() }
+        let by_weight = self.by.is_some() || self.collation.is_some();
+        Ordering { descending: self.descending, alpha: self.alpha, by_weight }
     }
 }
 

@@ -2,6 +2,7 @@
 //! runs merged into the output.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bobbin_store::hash::Hasher;
 
@@ -11,6 +12,7 @@ use super::lookups::Lookups;
 use super::options::SortOptions;
 use super::output::SortOutput;
 use super::pattern::SortPattern;
+use crate::base::locale::Collation;
 use crate::engine::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 use crate::engine::command::{Data, Failure};
 
@@ -21,6 +23,8 @@ pub(super) struct Sorting {
     elements: SortElements,
     /// `None`: in their own order.
     ordering: Option<Ordering>,
+    /// The order of texts, if that is not the order of their bytes: then each weighs its key.
+    collation: Option<Arc<Collation>>,
     /// The pattern of their weights, and those of what is answered for each.
     by: Option<Box<[u8]>>,
     get: Vec<Box<[u8]>>,
@@ -66,6 +70,7 @@ impl Sorting {
             hasher,
             elements: SortElements::with_capacity(loaded),
             ordering: (!options.unsorted).then(|| options.ordering()),
+            collation: options.collation.clone(),
             by: options.by.filter(|_| !options.unsorted).map(Box::from),
             get: options.get.iter().copied().map(Box::from).collect(),
             got_bytes: 0,
@@ -104,6 +109,15 @@ impl Sorting {
         if self.by.is_none() && self.ordering.is_some_and(|ordering| !ordering.alpha) {
             self.elements.weigh(before..self.elements.len()).ok_or(NOT_NUMBERS)?;
         }
+        if self.by.is_none()
+            && let Some(collation) = &self.collation
+        {
+            let mut key = Vec::new();
+            for at in before..self.elements.len() {
+                collation.key(self.elements.get(at), &mut key);
+                self.elements.set_text_weight(at, &key);
+            }
+        }
         match next {
             Some(next) => self.phase = Phase::Load(next),
             None if self.by.is_some() => self.phase = Phase::Weigh(0),
@@ -125,13 +139,18 @@ impl Sorting {
         let end = (from + SLICE).min(self.elements.len());
         let alpha = self.ordering.is_some_and(|ordering| ordering.alpha);
         let pattern = SortPattern::new(self.by.as_deref().unwrap_or_default());
-        let mut element = Vec::new();
+        let (mut element, mut key) = (Vec::new(), Vec::new());
         for at in from..end {
             element.clear();
             element.extend_from_slice(self.elements.get(at));
-            let elements = &mut self.elements;
+            let (elements, collation) = (&mut self.elements, self.collation.as_ref());
             let weighed = pattern.look_up(data, lookups.as_deref_mut(), &element, |value| {
                 let Some(value) = value else { return Some(()) };
+                if let Some(collation) = collation {
+                    collation.key(value, &mut key);
+                    elements.set_text_weight(at, &key);
+                    return Some(());
+                }
                 if alpha {
                     elements.set_text_weight(at, value);
                     return Some(());

@@ -1,0 +1,91 @@
+//! The order of texts in a language, as the system's C library knows it.
+
+use std::ffi::{CString, c_char};
+use std::sync::Arc;
+
+/// An order of texts.
+pub struct Collation(libc::locale_t);
+
+// SAFETY: a locale that has been made is only read, and freed by its one owner.
+unsafe impl Send for Collation {}
+// SAFETY: as above.
+unsafe impl Sync for Collation {}
+
+/// Bytes of a text that decide its place; the rest is compared as bytes.
+const TEXT_MAX: usize = 64 * 1024;
+
+unsafe extern "C" {
+    fn strxfrm_l(
+        to: *mut c_char,
+        from: *const c_char,
+        room: usize,
+        locale: libc::locale_t,
+    ) -> usize;
+}
+
+impl Collation {
+    /// The order of a locale, by its name; `None`: the system has none of that name.
+    pub fn of_locale(name: &[u8]) -> Option<Arc<Self>> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: the name is a C string, and there is no locale to begin with.
+        let locale =
+            unsafe { libc::newlocale(libc::LC_COLLATE_MASK, name.as_ptr(), std::ptr::null_mut()) };
+        (!locale.is_null()).then(|| Arc::new(Self(locale)))
+    }
+
+    /// Replaces `key` by bytes that are ordered as the text is among texts. Where the locale makes no
+    /// difference the bytes of the texts do.
+    pub fn key(&self, text: &[u8], key: &mut Vec<u8>) {
+        key.clear();
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len()).min(TEXT_MAX);
+        let mut from = text[..end].to_vec();
+        from.push(0);
+        // What most texts come to; the result says if it is more.
+        let mut room = 4 * from.len();
+        loop {
+            key.reserve(room);
+            // SAFETY: the text ends with a zero, the key has as much room as is said, and the locale
+            // lives as long as this.
+            let len =
+                unsafe { strxfrm_l(key.as_mut_ptr().cast(), from.as_ptr().cast(), room, self.0) };
+            if len < room {
+                // SAFETY: so many bytes were written, and a zero behind them.
+                unsafe { key.set_len(len) };
+                break;
+            }
+            room = len + 1;
+        }
+        key.push(0);
+        key.extend_from_slice(text);
+    }
+}
+
+impl Drop for Collation {
+    fn drop(&mut self) {
+        // SAFETY: `of_locale` made it, and nobody else has it.
+        unsafe { libc::freelocale(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it calls the C library")]
+    fn keys_are_ordered_as_texts_are() {
+        assert!(Collation::of_locale(b"no_SUCH").is_none());
+        assert!(Collation::of_locale(b"C\0").is_none());
+        let collation = Collation::of_locale(b"C").expect("it is always there");
+        let key = |text: &[u8]| {
+            let mut key = b"old".to_vec();
+            collation.key(text, &mut key);
+            key
+        };
+        let long = vec![b'x'; TEXT_MAX + 10];
+        let texts: [&[u8]; 7] = [b"", b"\0a", b"A", b"a", b"a\0b", b"\xff", &long];
+        for (one, other) in texts.iter().flat_map(|one| texts.map(|other| (*one, other))) {
+            assert_eq!(key(one).cmp(&key(other)), one.cmp(other), "{one:?} {other:?}");
+        }
+    }
+}
