@@ -171,7 +171,7 @@ fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bo
         propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
         fields_expired(call, key, names.len());
     } else {
-        call.data.event(Classes::HASH, "hexpired", key);
+        note_expired(call, key, names.len());
         call.data.event(Classes::GENERIC, "del", key);
     }
     Ok(())
