@@ -23,7 +23,7 @@ pub enum VersionCheck {
     /// is what redis-server 8.0 writes.)
     #[default]
     Strict,
-    /// Any version but 0.
+    /// Any version but 0; of files those that their family has: Valkey's begin with 80.
     Relaxed,
 }
 
@@ -34,7 +34,7 @@ impl VersionCheck {
         match self {
             Self::Strict if is_valkey => version == RDB_VERSION,
             Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX),
-            Self::Relaxed => version >= 1,
+            Self::Relaxed => version >= 1 && is_valkey == (version >= RDB_VERSION),
         }
     }
 
@@ -57,3 +57,18 @@ pub const STRING_LEN_MAX: usize = bobbin_store::KEY_LEN_MAX;
 pub(crate) const RDB_VERSION_SHARED_MAX: u16 = 11;
 /// The version of redis-server 7.4 to 8.0.
 const REDIS_VERSION_MAX: u16 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What valkey-server 9.1.2 loads with `rdb-version-check relaxed`.
+    #[test]
+    fn a_relaxed_check_still_tells_two_families_apart() {
+        let allows = |version, is_valkey| VersionCheck::Relaxed.allows_file(version, is_valkey);
+        assert!([1, 12, 20, 79].iter().all(|&version| allows(version, false)));
+        assert!([0, 80, 99, 999].iter().all(|&version| !allows(version, false)));
+        assert!([80, 81, 999].iter().all(|&version| allows(version, true)));
+        assert!([0, 11, 79].iter().all(|&version| !allows(version, true)));
+    }
+}

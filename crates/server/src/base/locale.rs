@@ -33,8 +33,8 @@ impl Collation {
         (!locale.is_null()).then(|| Arc::new(Self(locale)))
     }
 
-    /// Replaces `key` by bytes that are ordered as the text is among texts. Where the locale makes no
-    /// difference the bytes of the texts do.
+    /// Replaces `key` by bytes that are ordered as the text is among texts. Where the locale makes
+    /// no difference the bytes of the texts do.
     pub fn key(&self, text: &[u8], key: &mut Vec<u8>) {
         key.clear();
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len()).min(TEXT_MAX);
@@ -44,12 +44,12 @@ impl Collation {
         let mut room = 4 * from.len();
         loop {
             key.reserve(room);
-            // SAFETY: the text ends with a zero, the key has as much room as is said, and the locale
-            // lives as long as this.
+            // SAFETY: the text ends with a zero, the key has as much room as is said, and the
+            // locale lives as long as this.
             let len =
                 unsafe { strxfrm_l(key.as_mut_ptr().cast(), from.as_ptr().cast(), room, self.0) };
             if len < room {
-                // SAFETY: so many bytes were written, and a zero behind them.
+                // SAFETY: that is how many bytes were written, with a zero behind them.
                 unsafe { key.set_len(len) };
                 break;
             }

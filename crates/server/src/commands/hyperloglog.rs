@@ -277,7 +277,7 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [element [element ...]]"),
     FAMILY
-        .row("pfcount", -2, Flags::READONLY, pfcount)
+        .row("pfcount", -2, Flags::READONLY.with(Flags::MAY_REPLICATE), pfcount)
         .keys(&[KeySpec::range(1, -1, 1, READ_WRITE.with(KeyUse::ACCESS)).notes(
             "RW since it keeps the cardinality in the value, and propagates that to replicas",
         )])

@@ -19,7 +19,8 @@ bits! {
         ASKING = "asking",
         FAST = "fast",
         NO_AUTH = "no_auth",
-        MAY_REPLICATE = "may_replicate",
+        /// Waits while writers are paused, though it is none: what it does reaches replicas.
+        MAY_REPLICATE = "",
         NO_MANDATORY_KEYS = "no_mandatory_keys",
         PROTECTED = "",
         NO_ASYNC_LOADING = "no_async_loading",
