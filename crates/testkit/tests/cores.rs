@@ -14,7 +14,7 @@ fn threads_run_where_they_are_told_to() {
     let server = Server::bobbin(&[&lists[..], &more].concat());
     let mut client = server.connect();
     // One core is no place for two workers.
-    assert_eq!(client.say("CONFIG GET io-threads").items()[1].text(), "auto");
+    assert_eq!(client.say("CONFIG GET io-threads").items()[1].text(), "1");
     assert!(cores_of(&server, "bobbin-1").is_none());
     for (thread, core) in [("bobbin-0", &first), ("bobbin-accept", &first), ("bobbin-log", &last)] {
         assert_eq!(cores_of(&server, thread).as_ref(), Some(core), "{thread}");
