@@ -9,6 +9,8 @@
 
 #[path = "shuttle/holders.rs"]
 mod holders;
+#[path = "shuttle/together.rs"]
+mod together;
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

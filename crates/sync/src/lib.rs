@@ -1,10 +1,11 @@
 //! How threads wait for each other: the locks of the whole server, which debug builds see taken in
-//! one order (`order`), the lock of a shard, a word to sleep on, and the queue between threads
-//! (`inbox`).
+//! one order (`order`), the lock of a shard, a word to sleep on, the queue between threads
+//! (`inbox`), and work that several threads share (`crew`).
 //!
 //! Nothing else uses the primitives of the standard library. Under `--cfg shuttle` they are
 //! shuttle's, so that its scheduler explores the interleavings of what is built on them.
 
+pub mod crew;
 pub mod inbox;
 mod locks;
 pub mod order;
@@ -187,11 +188,11 @@ pub enum Visit {
 }
 
 #[cfg(not(shuttle))]
-fn pause() {
+pub(crate) fn pause() {
     std::hint::spin_loop();
 }
 #[cfg(shuttle)]
-fn pause() {
+pub(crate) fn pause() {
     shuttle::thread::yield_now();
 }
 
