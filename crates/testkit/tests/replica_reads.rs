@@ -151,9 +151,12 @@ fn a_replica_shows_only_what_its_primary_had() {
 const COUNTERS: u64 = 64;
 /// Counts of a unit, where it is a transaction or a script.
 const UNIT: u64 = 8;
-/// A round over all keys by single commands, one by transactions, one by scripts.
-const ROUNDS: u64 = 3;
-const COUNTS: u64 = COUNTERS * ROUNDS * 200;
+/// Rounds over all keys by single commands. As many of those follow each other as several threads
+/// of a replica carry out together.
+const SINGLES: u64 = 4;
+/// Then follow a round by transactions and one by scripts.
+const ROUNDS: u64 = SINGLES + 2;
+const COUNTS: u64 = COUNTERS * ROUNDS * 150;
 
 fn counter(count: u64) -> String {
     format!("counter:{}", count % COUNTERS)
@@ -167,7 +170,7 @@ fn expected(newest: u64, key: u64) -> u64 {
 /// Whether a unit ends with this count.
 fn ends_unit(count: u64) -> bool {
     let round = count.saturating_sub(1) / COUNTERS % ROUNDS;
-    round == 0 || count.is_multiple_of(UNIT)
+    round < SINGLES || count.is_multiple_of(UNIT)
 }
 
 /// Counts, many units in a pipeline, so that the replica has many of them at once.
@@ -184,16 +187,16 @@ fn count(mut client: Connection) {
                 .map(|count| (counter(count), count.to_string()))
                 .collect();
             for unit in counts.chunks(UNIT as usize) {
-                if round == 1 {
+                if round == SINGLES {
                     say(&["MULTI"]);
                 }
-                if round < 2 {
+                if round <= SINGLES {
                     unit.iter().for_each(|(key, count)| say(&["SET", key, count]));
                 }
-                if round == 1 {
+                if round == SINGLES {
                     say(&["EXEC"]);
                 }
-                if round == 2 {
+                if round > SINGLES {
                     let script = "for at, key in ipairs(KEYS) do \
                                   redis.call('SET', key, ARGV[at]) end";
                     let keys = unit.iter().map(|(key, _)| key.as_str());

@@ -291,7 +291,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .history(&[("3.0.3", "Takes several keys.")])
         .tips(SPREAD_AND_SUM),
     Command::new("del", -2, del)
-        .flags(Flags::WRITE)
+        .flags(Flags::WRITE.with(Flags::BRIEF))
         .categories(Categories::KEYSPACE)
         .keys(&[KeySpec::range(1, -1, 1, KeyUse::REMOVE.with(KeyUse::DELETE))])
         .doc("generic", "1.0.0", "O(N), N: keys and their elements", "Deletes keys.")

@@ -214,6 +214,11 @@ impl Shard {
         self.watched.is_some()
     }
 
+    /// Whether blocked clients wait for any of its keys.
+    pub fn has_waiters(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.has_waiters())
+    }
+
     /// Must be called when a key changed; returns which clients the change concerns.
     pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         let mut concerned = Concerned::default();

@@ -180,6 +180,12 @@ impl WatchedKeys {
         }
     }
 
+    /// Whether blocked clients wait for any key of any database.
+    pub fn has_waiters(&self) -> bool {
+        let mut watched = self.databases.iter().flat_map(|(_, keys)| keys.values());
+        watched.any(|watched| watched.waiters > 0)
+    }
+
     /// The keys of a database for which blocked clients wait.
     pub fn waited(&self, database: u32) -> impl Iterator<Item = &[u8]> {
         let of = self.databases.iter().filter(move |(of, _)| *of == database);

@@ -113,6 +113,7 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     let (kept, peak) = link.sync.kept_bytes();
     line(text, format_args!("replicas_repl_buffer_size:{kept}"));
     line(text, format_args!("replicas_repl_buffer_peak:{peak}"));
+    line(text, format_args!("replica_helped_commands:{}", link.helped_commands.load(Relaxed)));
     if is_syncing {
         let (total, read) = link.sync.bytes();
         let percent = if total > 0 { read as f64 * 100.0 / total as f64 } else { 0.0 };

@@ -184,7 +184,7 @@ const FAMILY: Family = Family::new(Categories::GEO);
 
 pub(super) const COMMANDS: &[Command] = &[
     FAMILY
-        .row("geoadd", -5, GROW, geoadd)
+        .row("geoadd", -5, GROW.with(Flags::BRIEF), geoadd)
         .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "geo",

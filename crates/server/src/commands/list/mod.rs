@@ -113,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key element [element ...]")
         .history(&[("4.0.0", "Takes several elements.")]),
     FAMILY
-        .row("lpop", -2, WRITE_FAST, ends::lpop)
+        .row("lpop", -2, WRITE_FAST.with(Flags::COUNTED), ends::lpop)
         .keys(&[KeySpec::at(1, POP)])
         .doc(
             "list",
@@ -124,7 +124,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key [count:int @6.2.0]")
         .history(&[("6.2.0", "Takes a count.")]),
     FAMILY
-        .row("rpop", -2, WRITE_FAST, ends::rpop)
+        .row("rpop", -2, WRITE_FAST.with(Flags::COUNTED), ends::rpop)
         .keys(&[KeySpec::at(1, POP)])
         .doc(
             "list",

@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("smove", 4, WRITE_FAST, members::smove).keys(&[KeySpec::at(1, TAKE), KeySpec::at(2, INSERT)])
     .doc("set", "1.0.0", "O(1)", "Moves a member from one set to another.")
     .syntax("source:key destination:key member"),
-    FAMILY.row("spop", -2, WRITE_FAST, random::spop).keys(KEY_TAKE)
+    FAMILY.row("spop", -2, WRITE_FAST.with(Flags::COUNTED), random::spop).keys(KEY_TAKE)
         .doc(
             "set",
             "1.0.0",

@@ -185,10 +185,10 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("zrevrangebylex", -4, Flags::READONLY, range::zrevrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.8.9", PER_RETURNED, "Does as ZRANGEBYLEX, backwards.")
         .syntax("key max min [LIMIT offset:int count:int]"),
-    FAMILY.row("zpopmin", -2, WRITE_FAST, pop::zpopmin).keys(&[KeySpec::at(1, POP)])
+    FAMILY.row("zpopmin", -2, WRITE_FAST.with(Flags::COUNTED), pop::zpopmin).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the lowest scores away.")
         .syntax("key [count:int]"),
-    FAMILY.row("zpopmax", -2, WRITE_FAST, pop::zpopmax).keys(&[KeySpec::at(1, POP)])
+    FAMILY.row("zpopmax", -2, WRITE_FAST.with(Flags::COUNTED), pop::zpopmax).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the highest scores away.")
         .syntax("key [count:int]"),
     FAMILY.row("zmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), pop::zmpop).keys(&[KeySpec::counted(1, POP)])

@@ -42,7 +42,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("string", "1.0.0", "O(1)", "Answers the string at a key.")
         .syntax("key"),
     FAMILY
-        .row("set", -3, GROW, set::set)
+        .row("set", -3, GROW.with(Flags::BRIEF), set::set)
         .keys(&[KeySpec::at(
             1,
             KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE).with(KeyUse::VARIABLE),
@@ -70,13 +70,13 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string unless it is there already.")
         .syntax("key value"),
     FAMILY
-        .row("setex", 4, GROW, set::setex)
+        .row("setex", 4, GROW.with(Flags::BRIEF), set::setex)
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.0.0", "O(1)", "Makes a key hold a string for some seconds.")
         .syntax("key seconds:int value"),
     FAMILY
-        .row("psetex", 4, GROW, set::psetex)
+        .row("psetex", 4, GROW.with(Flags::BRIEF), set::psetex)
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.6.0", "O(1)", "Makes a key hold a string for some milliseconds.")

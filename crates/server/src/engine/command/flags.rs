@@ -37,6 +37,10 @@ bits! {
         EXECUTES = "",
         /// A script: finds out itself what it has to hold, and inside a transaction needs the gate.
         RUNS = "",
+        /// Its work is bounded by its words, as that of FAST commands is.
+        BRIEF = "",
+        /// With an argument more it does as much work as that says, though it is FAST.
+        COUNTED = "",
         /// What a client may do that listens and has RESP2.
         LISTENERS = "",
         /// SELECT: what follows it in a transaction works on another database.

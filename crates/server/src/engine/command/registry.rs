@@ -153,6 +153,15 @@ impl Registry {
     }
 }
 
+/// Commands that find out themselves what they hold, or wait for something.
+const NOT_AT_ONCE: Flags = Flags::GATE
+    .with(Flags::WALKS)
+    .with(Flags::RUNS)
+    .with(Flags::EXECUTES)
+    .with(Flags::NOT_QUEUED)
+    .with(Flags::BLOCKING)
+    .with(Flags::MAY_REPLICATE);
+
 /// There is one of each command.
 impl PartialEq for Registered {
     fn eq(&self, other: &Self) -> bool {
@@ -197,6 +206,27 @@ impl Registered {
         let words = words as i64;
         let arity = i64::from(self.row.arity);
         if arity >= 0 { words == arity } else { words >= -arity }
+    }
+
+    /// Whether the command changes one key, its first argument, and is done with that at once.
+    pub fn changes_one_key_at_once(&self, args: &[&[u8]]) -> bool {
+        self.has(Flags::WRITE)
+            && self.has(Flags::FAST.with(Flags::BRIEF))
+            && !self.has(NOT_AT_ONCE)
+            && !(self.has(Flags::COUNTED) && args.len() > 2)
+            && self.row.gate_when.is_none()
+            && self.subcommands.is_empty()
+            && self.accepts(args.len())
+            && (self.shape == KeyShape::First || self.has_lone_key(args))
+    }
+
+    fn has_lone_key(&self, args: &[&[u8]]) -> bool {
+        let (mut keys, mut is_first) = (0, false);
+        let fits = self.key_positions(args, |at| {
+            keys += 1;
+            is_first = at == 1;
+        });
+        fits && keys == 1 && is_first
     }
 
     /// Calls `f` with the index of each key, and what the command does with it. Arguments that are

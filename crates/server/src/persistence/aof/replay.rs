@@ -3,18 +3,20 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use bobbin_resp::Part;
-use bobbin_store::Hash;
+use bobbin_resp::{Part, Reply};
+use bobbin_store::{Hash, ShardGuard};
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
 use crate::base::clock::ticks;
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
-use crate::engine::command::call::{Context, Request};
+use crate::engine::command::call::{self, Call, Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
+use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered};
+use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 
@@ -56,6 +58,15 @@ impl Replay {
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
         let data = background::data(server).ok_or("too many threads, or open files")?;
         let replay = Self::with(server, data);
+        server.workers.count_also(&replay.stats);
+        Ok(replay)
+    }
+
+    /// For a thread that carries out a part of such commands, on shards that the thread lends which
+    /// follows the primary.
+    pub(crate) fn assisting(server: &'static Server) -> Result<Self, String> {
+        let mut replay = Self::new(server)?;
+        replay.data.recorder = Recorder::new(server.log.lane());
         server.workers.count_also(&replay.stats);
         Ok(replay)
     }
@@ -173,6 +184,67 @@ impl Replay {
         let outcome = if has_failed { Err(Hindrance::Failure(self.complaint())) } else { Ok(()) };
         self.forget_replies();
         outcome
+    }
+
+    /// Works on a database, on shards that the thread lends which follows the primary.
+    pub(crate) fn borrow(&mut self, database: u32, shards: Vec<ShardGuard<'static>>) {
+        self.client.database = database;
+        self.data.borrow(shards);
+    }
+
+    /// Gives back what was borrowed.
+    pub(crate) fn give_back(&mut self) -> Vec<ShardGuard<'static>> {
+        let shards = self.data.give_back();
+        // It frees what no shard should be held for.
+        self.data.release();
+        shards
+    }
+
+    /// Ends the units of shards that this thread lent, in their order. They are held still.
+    pub(crate) fn end_borrowed(&mut self, units: impl Iterator<Item = Effects>) {
+        units.for_each(|effects| _ = self.data.number_effects(effects));
+        if self.data.recorder.take_far_ahead() {
+            self.server.hold_writers_for_log();
+        }
+        if !self.data.unit.notices.is_empty() {
+            self.data.publish_notices(None);
+        }
+    }
+
+    /// Carries out a command of a primary, whose only key is its first argument, as a unit of its
+    /// own. The shard is borrowed, and stays so. Returns what the log gets, which has no number
+    /// yet; the error is what the command was answered with.
+    pub(crate) fn run_borrowed(
+        &mut self,
+        args: &[&[u8]],
+        command: &'static Registered,
+        hash: Hash,
+    ) -> (Option<Effects>, Result<(), String>) {
+        let mut call = Call {
+            server: self.server,
+            command,
+            args,
+            wire: &[],
+            data: &mut self.data,
+            stats: &self.stats,
+            reply: Reply::with_parts(&mut self.replies, &mut self.parts, self.client.protocol),
+            client: &mut self.client,
+            hashes: &lone_key(hash),
+            // Nothing may be unlocked, and nothing goes on in slices.
+            in_transaction: true,
+            may_leave_job: false,
+        };
+        call::run(&mut call);
+        let effects = self.data.take_effects();
+        let now = ticks();
+        let track = self.server.config.latency_tracking();
+        self.stats.commands[command.id].executed(now - self.ticks, track);
+        self.stats.totals.commands.add(1);
+        self.ticks = now;
+        let has_failed = self.replies.first() == Some(&b'-');
+        let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
+        self.forget_replies();
+        (effects, outcome)
     }
 
     /// Adds what the commands did to the statistics.

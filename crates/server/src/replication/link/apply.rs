@@ -1,13 +1,16 @@
 //! Carrying out the commands of a primary's stream.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_store::Hash;
 
 use super::Link;
 use super::machine::{Commands, GiveUp};
+use super::parts::{Helpers, may_run_in_part};
+use crate::base::clock::ticks;
 use crate::config::PropagationError;
-use crate::engine::command::{Flags, KeyShape, Registered};
+use crate::engine::command::{Classes, Flags, KeyShape, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::place::LogPlace;
@@ -15,68 +18,123 @@ use crate::persistence::aof::replay::{Hindrance, Replay};
 use crate::persistence::position::StreamPosition;
 
 /// A command of the stream, about to be carried out.
-struct Prepared<'c> {
-    args: &'c [&'c [u8]],
+pub(super) struct Prepared<'c> {
+    pub(super) args: &'c [&'c [u8]],
     /// Where it ends in the bytes that it came in.
     end: usize,
-    command: Option<&'static Registered>,
-    first_hash: Hash,
+    pub(super) command: Option<&'static Registered>,
+    pub(super) first_hash: Hash,
+    /// Other threads may carry it out.
+    may_run_in_part: bool,
 }
 
 /// Commands whose keys are fetched together.
 const WINDOW: usize = 32;
+/// Commands that are carried out one by one before others may have the gate.
+const STAY: usize = 64;
 /// After so long a command that waits for a script tries again.
 const SCRIPT_PAUSE: Duration = Duration::from_micros(200);
 
-/// Carries out commands of the stream, and gives the bytes of whole units to those that follow this
-/// server. Returns how many bytes those are. `remarked`: behind which record our own log says how
-/// far the stream is.
-pub(super) fn carry_out(
-    server: &'static Server,
-    link: &Link,
-    replay: &mut Replay,
-    commands: &Commands<'_>,
-    remarked: &mut u64,
-) -> Result<usize, GiveUp> {
-    replay.look_around();
-    // While it has entered nobody sees what is carried out and not in the feed.
-    replay.data.enter();
-    let carried_out = carry_out_entered(server, link, replay, commands, remarked);
-    replay.data.leave();
-    if carried_out.is_ok() {
-        server.publish_feed();
-    }
-    carried_out
+/// What carries out a stream.
+pub(super) struct Applier<'a> {
+    pub(super) server: &'static Server,
+    pub(super) link: &'a Link,
+    pub(super) replay: &'a mut Replay,
+    pub(super) helpers: &'a mut Helpers,
+    /// Behind which record our own log says how far the stream is.
+    pub(super) remarked: &'a mut u64,
 }
 
-fn carry_out_entered(
-    server: &'static Server,
-    link: &Link,
-    replay: &mut Replay,
-    commands: &Commands<'_>,
-    remarked: &mut u64,
-) -> Result<usize, GiveUp> {
-    check_link(link)?;
-    let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
-    let mut window = Vec::with_capacity(WINDOW);
-    let mut rest = commands.iter().peekable();
-    let (mut count, mut last) = (0, None);
-    while rest.peek().is_some() {
-        prepare(server, replay, &mut rest, &mut window);
-        for prepared in window.drain(..) {
-            (count, last) = (count + 1, prepared.command);
-            run(server, link, replay, &prepared, &mut units)?;
+impl Applier<'_> {
+    /// Carries out commands of the stream, and gives the bytes of whole units to those that follow
+    /// this server. Returns how many bytes those are.
+    pub(super) fn carry_out(&mut self, commands: &Commands<'_>) -> Result<usize, GiveUp> {
+        let server = self.server;
+        let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
+        let prepared = prepare(server, commands.iter());
+        let mut rest = &prepared[..];
+        // What has come may be empty lines alone.
+        loop {
+            self.replay.look_around();
+            // While it has entered nobody sees what is carried out and not in the feed.
+            self.replay.data.enter();
+            let carried_out = self.carry_out_some(rest, prepared.len(), &mut units);
+            if carried_out.as_ref().is_ok_and(|count| *count == rest.len())
+                && !self.replay.is_in_transaction()
+            {
+                units.good = commands.len();
+            }
+            if let Ok(count) = carried_out {
+                let last = rest[..count].last().and_then(|prepared| prepared.command);
+                self.link.carried_out(count as u64, last, self.replay.database());
+                units.give(self.replay.database());
+                remark_place(server, self.replay, self.remarked);
+            }
+            self.replay.data.leave();
+            rest = &rest[carried_out?..];
+            server.publish_feed();
+            if rest.is_empty() {
+                break;
+            }
         }
+        self.replay.count();
+        Ok(units.good)
     }
-    if !replay.is_in_transaction() {
-        units.good = commands.len();
+
+    /// Carries out some of the commands; how many those were. `have_come`: with those before them
+    /// that came at once. `replay` has entered.
+    fn carry_out_some(
+        &mut self,
+        commands: &[Prepared<'_>],
+        have_come: usize,
+        units: &mut Units<'_>,
+    ) -> Result<usize, GiveUp> {
+        check_link(self.link)?;
+        let len = self.together(commands);
+        if self.helpers.pay_off(len, have_come) {
+            let (done, complaints) = self.helpers.carry_out(self.replay, &commands[..len]);
+            if done > 0 {
+                units.good = commands[done - 1].end;
+                self.link.helped_commands.store(self.helpers.helped, Ordering::Relaxed);
+                for (at, complaint) in complaints {
+                    complain(self.server, commands[at].args, &complaint);
+                }
+                return Ok(done);
+            }
+        }
+        let commands = &commands[..commands.len().min(STAY)];
+        let begun = ticks();
+        for window in commands.chunks(WINDOW) {
+            prefetch(self.server, self.replay.database(), window);
+            for prepared in window {
+                run(self.server, self.link, self.replay, prepared, units)?;
+            }
+        }
+        if len > 0 && len >= commands.len() {
+            self.helpers.note_alone(commands.len(), ticks() - begun);
+        }
+        Ok(commands.len())
     }
-    replay.count();
-    link.carried_out(count, last, replay.database());
-    units.give(replay.database());
-    remark_place(server, replay, remarked);
-    Ok(units.good)
+
+    /// How many of the commands, from the first on, several threads may carry out together.
+    fn together(&self, commands: &[Prepared<'_>]) -> usize {
+        // Who listens to events, or monitors, sees them in the order of the stream.
+        let audience = &self.replay.data.audience;
+        if self.replay.is_in_transaction()
+            || self.replay.data.is_something_reserved()
+            || self.server.switches.load() & ALONE != 0
+            || audience.event_classes != Classes::default()
+            || audience.broadcasts()
+        {
+            return 0;
+        }
+        let alone = |prepared: &Prepared<'_>| !prepared.may_run_in_part;
+        commands.iter().position(alone).unwrap_or(commands.len())
+    }
 }
+
+/// While one of these is on one thread carries out everything.
+const ALONE: u32 = Switch::DISK_FAILED | Switch::MONITORED | Switch::SIZED;
 
 /// How far the units of some bytes are carried out, and given to the feed.
 struct Units<'a> {
@@ -115,16 +173,14 @@ fn remark_place(server: &Server, replay: &mut Replay, remarked: &mut u64) {
     *remarked = server.log.last();
 }
 
-/// Fills the window, and has what its commands will touch on its way to the cache.
+/// Looks up the commands and hashes their keys, and has their shards on their way to the cache.
 fn prepare<'c>(
     server: &Server,
-    replay: &Replay,
-    rest: &mut impl Iterator<Item = (&'c [&'c [u8]], usize)>,
-    window: &mut Vec<Prepared<'c>>,
-) {
-    let (keyspace, database) = (&server.keyspace, replay.database());
+    commands: impl Iterator<Item = (&'c [&'c [u8]], usize)>,
+) -> Vec<Prepared<'c>> {
+    let keyspace = &server.keyspace;
     let mut last: Option<(&[u8], Option<&'static Registered>)> = None;
-    window.extend(rest.take(WINDOW).map(|(args, end)| {
+    let prepare = |(args, end): (&'c [&'c [u8]], usize)| {
         // A stream mostly repeats a command, spelt the same way.
         let command = match last {
             Some((name, command)) if name == args[0] => command,
@@ -137,8 +193,15 @@ fn prepare<'c>(
         if has_key {
             keyspace.prefetch_shard(first_hash);
         }
-        Prepared { args, end, command, first_hash }
-    }));
+        let may_run_in_part = command.is_some_and(|command| may_run_in_part(command, args));
+        Prepared { args, end, command, first_hash, may_run_in_part }
+    };
+    commands.map(prepare).collect()
+}
+
+/// Has what the commands will touch on its way to the cache.
+fn prefetch(server: &Server, database: u32, window: &[Prepared<'_>]) {
+    let keyspace = &server.keyspace;
     let keyed = || window.iter().filter(|prepared| prepared.first_hash != Hash::default());
     if database == 0 {
         keyed().for_each(|prepared| keyspace.prefetch_bucket(prepared.first_hash));
@@ -153,7 +216,7 @@ fn run(
     prepared: &Prepared<'_>,
     units: &mut Units<'_>,
 ) -> Result<(), GiveUp> {
-    let Prepared { args, command, first_hash, end } = *prepared;
+    let Prepared { args, command, first_hash, end, .. } = *prepared;
     if args[0].eq_ignore_ascii_case(b"REPLCONF") {
         if !replay.is_in_transaction() {
             units.good = end;
@@ -191,6 +254,13 @@ fn run(
             }
         }
     };
+    complain(server, args, &complaint);
+    Ok(())
+}
+
+/// A command that the primary carried out has failed here.
+#[cold]
+fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
     let name = String::from_utf8_lossy(args[0]);
     log::warn!(
         "== CRITICAL == This replica is sending an error to its primary: '{complaint}' after \
@@ -199,7 +269,6 @@ fn run(
     if server.config.propagation_error_behavior() != PropagationError::Ignore {
         end_server("What this replica has is not what its primary has.");
     }
-    Ok(())
 }
 
 /// Lets others go on, such as a script that has to end first. What was carried out is in the feed,

@@ -8,6 +8,7 @@ mod apply;
 mod copy;
 pub mod handshake;
 pub mod machine;
+mod parts;
 mod receive;
 mod session;
 mod wire;
@@ -24,6 +25,7 @@ use bobbin_sync::Mutex;
 
 use self::handshake::Introduction;
 use self::machine::GiveUp;
+use self::parts::Helpers;
 use self::session::{Session, lost};
 use self::wire::Wire;
 use super::{FailoverPhase, Replication};
@@ -51,6 +53,8 @@ pub struct Link {
     /// Since when the link is down (Unix ms).
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
+    /// Commands of the stream that threads beside the link's own have carried out.
+    pub helped_commands: AtomicU64,
 }
 
 /// How much of a copy has come.
@@ -133,6 +137,7 @@ impl Link {
             heard_ms: AtomicI64::new(0),
             down_since_ms: AtomicI64::new(server.clock.now_ms()),
             sync: SyncProgress::default(),
+            helped_commands: AtomicU64::new(0),
         });
         let run = Arc::clone(&link);
         background::start("bobbin-replica", CoreWork::Background, move || {
@@ -236,10 +241,11 @@ impl Link {
         }
         replay.data.release();
         replay.data.leave();
+        let mut helpers = Helpers::start(server);
         let mut asks_for_all = false;
         while !self.is_over() {
             let begun = Instant::now();
-            let followed = self.follow(server, &mut replay, asks_for_all);
+            let followed = self.follow(server, &mut replay, &mut helpers, asks_for_all);
             asks_for_all &= self.state() != LinkState::Connected;
             if let Err(end) = followed
                 && !self.is_over()
@@ -265,6 +271,7 @@ impl Link {
         &self,
         server: &'static Server,
         replay: &mut Replay,
+        helpers: &mut Helpers,
         asks_for_all: bool,
     ) -> Result<(), GiveUp> {
         self.set_state(server, LinkState::Connecting);
@@ -275,7 +282,7 @@ impl Link {
             return Ok(());
         }
         self.set_state(server, LinkState::Handshake);
-        Session::new(server, self, replay, wire, asks_for_all).follow()
+        Session::new(server, self, (replay, helpers), wire, asks_for_all).follow()
     }
 }
 

@@ -6,8 +6,9 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::apply::carry_out;
+use super::apply::Applier;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
+use super::parts::Helpers;
 use super::wire::{self, READ_WAIT, Wire, is_pause};
 use super::{Link, LinkState, introduction};
 use crate::config::ClientClass;
@@ -22,6 +23,7 @@ pub(super) struct Session<'a> {
     pub server: &'static Server,
     pub link: &'a Link,
     pub replay: &'a mut Replay,
+    helpers: &'a mut Helpers,
     pub machine: LinkMachine,
     wire: Wire,
     /// The connection that a copy comes by, where that is not the same.
@@ -40,6 +42,8 @@ pub(super) struct Session<'a> {
 const READ_BYTES: usize = 64 * 1024;
 /// So often it is read at most while a copy is loaded, before that goes on.
 const READS_MAX: usize = 16;
+/// After commands that took longer than this fewer are carried out at once.
+const SLOW: Duration = Duration::from_millis(5);
 /// Marks of our own log that are kept.
 const LOGGED_MAX: usize = 1024;
 
@@ -47,7 +51,7 @@ impl<'a> Session<'a> {
     pub fn new(
         server: &'static Server,
         link: &'a Link,
-        replay: &'a mut Replay,
+        (replay, helpers): (&'a mut Replay, &'a mut Helpers),
         wire: Wire,
         asks_for_all: bool,
     ) -> Self {
@@ -61,6 +65,7 @@ impl<'a> Session<'a> {
             server,
             link,
             replay,
+            helpers,
             machine,
             wire,
             copy_wire: None,
@@ -116,9 +121,17 @@ impl<'a> Session<'a> {
                 // All of a copy is taken where it begins.
                 LinkEvent::Copy(_) | LinkEvent::CopyEnds => {}
                 LinkEvent::Commands(commands) => {
-                    let carried_out =
-                        carry_out(server, self.link, self.replay, &commands, &mut self.remarked);
-                    self.machine.applied(carried_out?)?;
+                    let mut applier = Applier {
+                        server,
+                        link: self.link,
+                        replay: self.replay,
+                        helpers: self.helpers,
+                        remarked: &mut self.remarked,
+                    };
+                    let begun = Instant::now();
+                    let carried_out = applier.carry_out(&commands)?;
+                    self.machine.applied(carried_out)?;
+                    self.machine.note_slow(begun.elapsed() > SLOW);
                     self.link.sync.gathered(self.machine.gathered_bytes());
                     self.note_log();
                     self.acknowledge_in_time();

@@ -257,6 +257,43 @@ impl Data {
         }
     }
 
+    /// Gives away the shards that are held, for other threads to work on. This one waits until it
+    /// has them all back, and unlocks them then.
+    pub fn lend(&mut self, give: impl FnMut(ShardGuard<'static>)) {
+        if let HeldShards::Many(mut guards) = std::mem::take(&mut self.unit.held) {
+            guards.drain(..).for_each(give);
+            self.holding.guards = guards;
+        }
+    }
+
+    /// Holds shards, ascending, that another thread lends. Until they are given back nothing else
+    /// may be held, or released.
+    pub fn borrow(&mut self, guards: Vec<ShardGuard<'static>>) {
+        debug_assert!(matches!(self.unit.held, HeldShards::None), "something else is held");
+        self.holding.recent = 0;
+        self.unit.held = HeldShards::Many(guards);
+        self.refresh();
+    }
+
+    /// Gives back what was borrowed.
+    pub fn give_back(&mut self) -> Vec<ShardGuard<'static>> {
+        match std::mem::take(&mut self.unit.held) {
+            HeldShards::Many(guards) => guards,
+            _ => unreachable!("shards were borrowed"),
+        }
+    }
+
+    /// The first of the hashes whose shard, one of several that are held, has keys that blocked
+    /// clients wait for.
+    pub fn first_awaited(&mut self, hashes: impl Iterator<Item = Hash>) -> Option<usize> {
+        let HeldShards::Many(guards) = &self.unit.held else { return None };
+        if !guards.iter().any(|shard| shard.has_waiters()) {
+            return None;
+        }
+        let mut hashes = hashes;
+        hashes.position(|hash| self.shard(hash.shard()).has_waiters())
+    }
+
     /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
     pub fn begin_cut(&mut self) -> Cut {
         self.hold_gate_anyway();

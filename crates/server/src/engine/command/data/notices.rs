@@ -25,6 +25,13 @@ pub struct Audience {
     pub evicting_for: u64,
 }
 
+impl Audience {
+    /// Whether clients want to be told of all changes.
+    pub const fn broadcasts(&self) -> bool {
+        self.broadcasts
+    }
+}
+
 impl Data {
     /// Publishes what happened to keys. To be called while their shards are held. What concerns the
     /// client at work follows its reply.

@@ -157,6 +157,18 @@ impl Data {
         number
     }
 
+    /// Ends a unit on shards that another thread lends, which does the rest: it numbers the
+    /// effects, if there are any, and tells others. No blocked client waits for the keys.
+    pub fn take_effects(&mut self) -> Option<Effects> {
+        self.unit.ready.clear();
+        (!self.unit.effects.is_empty()).then(|| std::mem::take(&mut self.unit.effects))
+    }
+
+    /// Numbers a unit whose effects another thread gathered, on shards that this one lent.
+    pub fn number_effects(&mut self, mut effects: Effects) -> Option<u64> {
+        self.recorder.record(&mut effects, true)
+    }
+
     /// The log ends here: what the unit did so far is in its last state, or in nothing.
     pub fn forget_effects(&mut self) {
         self.unit.effects.clear();

@@ -21,6 +21,8 @@ pub struct LinkMachine {
     stage: Stage,
     main: Channel,
     parser: Parser,
+    /// Commands that are given out at once.
+    batch: usize,
     /// Bytes of the stream that were gathered while the copy came, and are not carried out.
     gathered: usize,
     /// When the replica last said how far it is, or that it is alive (ms).
@@ -110,8 +112,10 @@ const SAY_INTERVAL_MS: i64 = 1000;
 const HANDSHAKE_TIMEOUT: &str = "Timeout connecting to the PRIMARY...";
 const COPY_TIMEOUT: &str = "Timeout receiving bulk data from PRIMARY... If the problem persists try \
                             to set the 'repl-timeout' parameter to a larger value.";
-/// Commands that are given out at once.
-const BATCH: usize = 64;
+/// Commands that are given out at once, so that several threads can share them; and as long as
+/// commands take long, so that the replica can say in between how far it is.
+const BATCH: usize = 512;
+const BATCH_OF_SLOW: usize = 64;
 
 impl LinkMachine {
     /// A machine for a connection that was just made.
@@ -122,6 +126,7 @@ impl LinkMachine {
             stage: Stage::Handshake(handshake),
             main: Channel::new(now_ms),
             parser: Parser::default(),
+            batch: BATCH,
             gathered: 0,
             said_ms: now_ms,
             is_asked: false,
@@ -278,11 +283,12 @@ impl LinkMachine {
             multibulk_len_max: MULTIBULK_LEN_MAX,
             ..Limits::new(self.limits.bulk_len_max)
         };
+        let batch = self.batch;
         let Self { main: Channel { input, .. }, parser, .. } = self;
         let bytes = &input.bytes[input.start..input.end];
-        let (mut args, mut ends) = (Vec::with_capacity(4 * BATCH), Vec::with_capacity(BATCH));
+        let (mut args, mut ends) = (Vec::with_capacity(4 * batch), Vec::with_capacity(batch));
         let (mut at, mut fault) = (input.at - input.start, None);
-        while ends.len() < BATCH && fault.is_none() {
+        while ends.len() < batch && fault.is_none() {
             let begin = at;
             match bytes.get(at..).unwrap_or_default() {
                 [] | [b'\r'] => break,
@@ -340,6 +346,11 @@ impl LinkMachine {
             return Err(GiveUp { why, is_damage: true });
         }
         Ok(())
+    }
+
+    /// Whether the commands that were given out last took long.
+    pub const fn note_slow(&mut self, is_slow: bool) {
+        self.batch = if is_slow { BATCH_OF_SLOW } else { BATCH };
     }
 
     /// Whether it is time to say how far the replica is.

@@ -1,0 +1,323 @@
+//! Several threads that carry out commands of a stream which follow each other.
+//!
+//! The link's thread locks the shards of all their keys before the first one runs, and unlocks them
+//! when all are done. A client that sees one of the commands then sees all of them, and the order
+//! of commands on different shards is no matter. The thread splits the commands, by shard, into
+//! parts that go to threads that have time, with the shards that they need. Commands on one shard
+//! are in one part, in their order. What was left of them, such as records for the log, is taken up
+//! in the stream's order.
+
+use std::sync::Arc;
+
+use bobbin_store::{Hash, SHARDS, ShardGuard};
+use bobbin_sync::crew::Crew;
+
+use super::apply::Prepared;
+use crate::base::clock::ticks;
+use crate::base::cores::{self, CoreWork};
+use crate::engine::command::Registered;
+use crate::engine::log::Effects;
+use crate::engine::server::{Server, background};
+use crate::engine::tracking::Notice;
+use crate::persistence::aof::replay::Replay;
+
+/// Fewer commands than this are carried out by one thread.
+const COMMANDS_MIN: usize = 32;
+/// As many as these come at once where one thread does not keep up.
+const BEHIND_MIN: usize = 256;
+/// After this number of commands it is measured again how long they take the other way.
+const MEASURED_EVERY: usize = 64 * 1024;
+/// A mean is one of about this number of measurements.
+const MEASUREMENTS: u64 = 4;
+/// Bytes of the arguments of commands that are carried out together.
+const BYTES_MAX: usize = 128 * 1024;
+/// A command with more bytes than this has a value that is made before its shard is locked.
+const COMMAND_BYTES_MAX: usize = bobbin_store::entry::INLINE_MAX;
+/// Threads that carry out a stream, with the link's own.
+const THREADS_MAX: usize = 8;
+/// Parts for each thread: so who is done earlier takes more of them.
+const PARTS_EACH: usize = 3;
+/// A part has about as many commands at least.
+const PART_COMMANDS_MIN: usize = 16;
+/// Commands whose entries are fetched together.
+const WINDOW: usize = 32;
+
+/// The threads that help the link's, and the memory of parts.
+pub(super) struct Helpers {
+    crew: Arc<Crew<Part>>,
+    threads: usize,
+    parts: Vec<Part>,
+    spare: Vec<Part>,
+    /// How long commands take one thread, and how long several.
+    alone: Pace,
+    together: Pace,
+    /// Commands since the slower way was taken.
+    since_measured: usize,
+    /// Commands that other threads have carried out.
+    pub(super) helped: u64,
+}
+
+/// Some of the commands that are carried out together, and what was made of them.
+#[derive(Default)]
+struct Part {
+    database: u32,
+    commands: Vec<PartCommand>,
+    /// The arguments of all commands, one behind the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// The shards of their keys, and perhaps others, ascending.
+    shards: Vec<ShardGuard<'static>>,
+    effects: Vec<(usize, Effects)>,
+    complaints: Vec<(usize, String)>,
+    notices: Vec<Notice>,
+    /// Another thread than the link's carried it out.
+    was_taken: bool,
+}
+
+struct PartCommand {
+    command: &'static Registered,
+    /// Its place among those that are carried out together.
+    number: usize,
+    /// Where its arguments end, by number.
+    args_end: usize,
+    hash: Hash,
+}
+
+/// Whether other threads may carry the command out beside those that follow.
+pub(super) fn may_run_in_part(command: &Registered, args: &[&[u8]]) -> bool {
+    command.changes_one_key_at_once(args) && bytes_of(args) <= COMMAND_BYTES_MAX
+}
+
+fn bytes_of(args: &[&[u8]]) -> usize {
+    args.iter().map(|arg| arg.len()).sum()
+}
+
+impl Helpers {
+    /// As many threads as there are workers, and no more than there are cores.
+    pub(super) fn start(server: &'static Server) -> Self {
+        let wanted = server.workers.serving().min(cores::cores()).clamp(1, THREADS_MAX);
+        let crew = Arc::<Crew<Part>>::default();
+        let mut threads = 1;
+        for _ in 1..wanted {
+            let own = Arc::clone(&crew);
+            let run = move || help(server, &own);
+            if let Err(error) = background::start("bobbin-apply", CoreWork::Background, run) {
+                log::warn!("Can't start a thread that carries out a primary's commands: {error}");
+                break;
+            }
+            threads += 1;
+        }
+        Self {
+            crew,
+            threads,
+            parts: Vec::new(),
+            spare: Vec::new(),
+            alone: Pace::default(),
+            together: Pace { ticks: u64::MAX },
+            // It is tried once commands come fast.
+            since_measured: MEASURED_EVERY,
+            helped: 0,
+        }
+    }
+
+    /// Whether several threads shall carry out commands, of those that have come. They do if one
+    /// thread does not keep up, and they were clearly quicker of late. They are not where commands
+    /// are cheap, or where no core has time for them. In debug builds they do in any case, so that
+    /// tests see it.
+    pub(super) fn pay_off(&mut self, commands: usize, have_come: usize) -> bool {
+        if self.threads == 1 || commands < COMMANDS_MIN {
+            return false;
+        }
+        if cfg!(debug_assertions) {
+            return true;
+        }
+        if have_come < BEHIND_MIN {
+            return false;
+        }
+        let are_quicker = self.together.ticks < self.alone.ticks - self.alone.ticks / 8;
+        self.since_measured += commands;
+        if self.since_measured < MEASURED_EVERY {
+            return are_quicker;
+        }
+        self.since_measured = 0;
+        !are_quicker
+    }
+
+    /// Notes how long some commands that may run in parts took one thread.
+    pub(super) fn note_alone(&mut self, commands: usize, ticks: u64) {
+        self.alone.note(commands, ticks);
+    }
+
+    /// Carries out commands that may run in parts, as many of them from the first on as belong
+    /// together; how many those were, and what some were answered with that failed. `replay` has
+    /// entered, and nothing is held afterwards.
+    pub(super) fn carry_out(
+        &mut self,
+        replay: &mut Replay,
+        commands: &[Prepared<'_>],
+    ) -> (usize, Vec<(usize, String)>) {
+        let begun = ticks();
+        self.crew.call();
+        let commands = &commands[..within_bytes(commands)];
+        let mut shards = [0_u64; SHARDS / 64];
+        for prepared in commands {
+            let shard = prepared.first_hash.shard();
+            shards[shard / 64] |= 1 << (shard % 64);
+        }
+        if !replay.data.hold_many(ones(&shards)) {
+            return (0, Vec::new());
+        }
+        // Who waits is served before anything else happens to the key.
+        let hashes = commands.iter().map(|prepared| prepared.first_hash);
+        let len = replay.data.first_awaited(hashes).unwrap_or(commands.len());
+        if len < COMMANDS_MIN {
+            replay.data.release();
+            self.together.ticks = self.alone.ticks.saturating_mul(2);
+            return (0, Vec::new());
+        }
+        self.split(replay, &commands[..len]);
+        self.crew.hand_out(&mut self.parts);
+        while let Some(mut part) = self.crew.take() {
+            part.carry_out(replay);
+            self.crew.finish(part);
+        }
+        self.crew.gather(&mut self.parts);
+        let complaints = self.join(replay);
+        self.together.note(len, ticks() - begun);
+        (len, complaints)
+    }
+
+    /// Makes parts of the commands. The shards that are held go with them.
+    fn split(&mut self, replay: &mut Replay, commands: &[Prepared<'_>]) {
+        let count = (commands.len() / PART_COMMANDS_MIN).clamp(1, self.threads * PARTS_EACH);
+        let Self { parts, spare, .. } = self;
+        parts.extend((0..count).map(|_| spare.pop().unwrap_or_default()));
+        parts.iter_mut().for_each(|part| part.database = replay.database());
+        let keyspace = replay.data.keyspace();
+        for (number, prepared) in commands.iter().enumerate() {
+            if replay.database() == 0 {
+                keyspace.prefetch_bucket(prepared.first_hash);
+            }
+            parts[prepared.first_hash.shard() % count].add(number, prepared);
+        }
+        replay.data.lend(|guard| parts[guard.index() % count].shards.push(guard));
+    }
+
+    /// Ends all units in the order of the stream, and unlocks their shards.
+    fn join(&mut self, replay: &mut Replay) -> Vec<(usize, String)> {
+        let (mut effects, mut complaints) = (Vec::new(), Vec::new());
+        for part in &mut self.parts {
+            effects.append(&mut part.effects);
+            complaints.append(&mut part.complaints);
+            self.helped += if part.was_taken { part.commands.len() as u64 } else { 0 };
+            replay.data.unit.notices.append(&mut part.notices);
+        }
+        effects.sort_unstable_by_key(|(number, _)| *number);
+        complaints.sort_unstable_by_key(|(number, _)| *number);
+        replay.end_borrowed(effects.into_iter().map(|(_, effects)| effects));
+        for mut part in self.parts.drain(..) {
+            part.shards.clear();
+            part.commands.clear();
+            part.bytes.clear();
+            part.ends.clear();
+            part.was_taken = false;
+            self.spare.push(part);
+        }
+        complaints
+    }
+}
+
+/// How many ticks a command takes, of late.
+#[derive(Default)]
+struct Pace {
+    ticks: u64,
+}
+
+impl Pace {
+    fn note(&mut self, commands: usize, ticks: u64) {
+        let measured = ticks / commands.max(1) as u64;
+        self.ticks = match self.ticks {
+            0 | u64::MAX => measured,
+            // The thread may have had to wait for its core.
+            mean => (mean * (MEASUREMENTS - 1) + measured.min(2 * mean)).div_ceil(MEASUREMENTS),
+        };
+    }
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        self.crew.dismiss();
+    }
+}
+
+/// How many of the commands are not too much to be carried out together.
+fn within_bytes(commands: &[Prepared<'_>]) -> usize {
+    let mut bytes = 0;
+    let is_beyond = |prepared: &Prepared<'_>| {
+        bytes += bytes_of(prepared.args);
+        bytes > BYTES_MAX
+    };
+    commands.iter().position(is_beyond).unwrap_or(commands.len())
+}
+
+/// The numbers of the bits that are set, ascending.
+fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
+    words.iter().enumerate().flat_map(|(at, &word)| {
+        let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
+        let words = std::iter::successors(Some(word).filter(|word| *word != 0), rest);
+        words.map(move |word| at * 64 + word.trailing_zeros() as usize)
+    })
+}
+
+/// Carries out parts for as long as there is a link.
+fn help(server: &'static Server, crew: &Crew<Part>) {
+    let mut replay = match Replay::assisting(server) {
+        Ok(replay) => replay,
+        // The others do without.
+        Err(error) => return log::warn!("Can't help to follow a primary: {error}"),
+    };
+    let mut finished = None;
+    // The link's thread has entered the gate for all, so this one need not.
+    while let Some(mut part) = crew.next(finished.take()) {
+        part.carry_out(&mut replay);
+        part.was_taken = true;
+        replay.count();
+        finished = Some(part);
+    }
+}
+
+impl Part {
+    fn add(&mut self, number: usize, prepared: &Prepared<'_>) {
+        // It was looked up before it came here.
+        let Some(command) = prepared.command else { return };
+        for arg in prepared.args {
+            self.bytes.extend_from_slice(arg);
+            self.ends.push(self.bytes.len());
+        }
+        let (args_end, hash) = (self.ends.len(), prepared.first_hash);
+        self.commands.push(PartCommand { command, number, args_end, hash });
+    }
+
+    fn carry_out(&mut self, replay: &mut Replay) {
+        replay.borrow(self.database, std::mem::take(&mut self.shards));
+        replay.look_around();
+        let Self { commands, bytes, ends, effects, complaints, .. } = self;
+        let (mut args, mut at, mut start) = (Vec::new(), 0, 0);
+        for window in commands.chunks(WINDOW) {
+            replay.data.prefetch(self.database, window.iter().map(|command| command.hash));
+            for PartCommand { command, number, args_end, hash } in window {
+                args.clear();
+                for &end in &ends[at..*args_end] {
+                    args.push(&bytes[start..end]);
+                    start = end;
+                }
+                at = *args_end;
+                let (logged, outcome) = replay.run_borrowed(&args, command, *hash);
+                effects.extend(logged.map(|logged| (*number, logged)));
+                complaints.extend(outcome.err().map(|complaint| (*number, complaint)));
+            }
+        }
+        self.notices.append(&mut replay.data.unit.notices);
+        self.shards = replay.give_back();
+    }
+}
