@@ -201,8 +201,8 @@ impl Data {
 
 #[cfg(all(test, debug_assertions))]
 mod tests {
-    use bobbin_store::NewValue;
     use bobbin_store::shard::Expire;
+    use bobbin_store::{NewValue, SHARDS};
 
     use crate::config::Config;
     use crate::embedded::Embedded;
@@ -219,6 +219,34 @@ mod tests {
         data.set(key, NewValue::Inline(b"v"), Expire::Clear);
         then(data);
         data.release();
+    }
+
+    /// Wherever they lie, and however many they are.
+    #[test]
+    fn what_is_held_is_found() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let data = embedded.data();
+        data.enter();
+        let first = |shard: &usize| *shard < 100;
+        let sets: [&dyn Fn(&usize) -> bool; 5] = [
+            &|_| true,
+            &first,
+            &|shard| *shard >= SHARDS - 100,
+            &|shard| shard % 3 == 1,
+            &|shard| [0, 7, SHARDS - 1].contains(shard),
+        ];
+        for held in sets {
+            assert!(data.hold_many((0..SHARDS).filter(held)));
+            for shard in 0..SHARDS {
+                assert_eq!(data.holds(shard), held(&shard), "{shard}");
+            }
+            let shards = (0..SHARDS).rev().filter(held);
+            let found = shards.map(|shard| std::ptr::from_mut(data.shard(shard)));
+            let found: std::collections::BTreeSet<_> = found.collect();
+            assert_eq!(found.len(), (0..SHARDS).filter(held).count());
+            data.release();
+        }
+        data.leave();
     }
 
     #[test]
