@@ -269,11 +269,17 @@ impl RunningTransaction {
             let window = &rest[..rest.len().min(WINDOW)];
             let database = call.client.database;
             let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
-            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
+            for hash in keyed.map(|queued| queued.first_hash) {
+                call.data.find_next(hash.shard());
+                call.data.prefetch(database, std::iter::once(hash));
+            }
             for queued in window {
                 self.next += 1;
                 let at = queued.args.clone();
                 let hashes = self.hashes.get(at.clone()).unwrap_or_default();
+                if queued.command.shape == KeyShape::First {
+                    call.data.find_next(queued.first_hash.shard());
+                }
                 self.reply_bytes += run(call, queued, &args[at], hashes);
                 if self.reply_bytes >= call.client.reply_bytes_max {
                     call.client.set_overflowed(true);
