@@ -439,6 +439,31 @@ fn a_long_command_of_a_script_holds_up_nobody() {
 
 const PINGS: usize = 200;
 
+/// What long commands of a script change is in the log, each after what the script did before.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn long_changes_of_a_script_are_logged() {
+    let server = Server::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let mut client = server.connect();
+    for start in (0..20_000).step_by(1000) {
+        let members: Vec<String> = (start..start + 1000).map(|at| at.to_string()).collect();
+        for key in [["SADD", "set"], ["RPUSH", "list"]] {
+            let words = key.into_iter().chain(members.iter().map(String::as_str));
+            client.call(&words.collect::<Vec<_>>()).expect("it answers");
+        }
+    }
+    let script = "redis.call('SADD', 'set', 'one more') redis.call('SUNIONSTORE', 'union', 'set') \
+                  redis.call('SREM', 'set', 'one more') redis.call('ZUNIONSTORE', 'sorted', 1, 'set') \
+                  redis.call('SPOP', 'set', 7000) redis.call('LTRIM', 'list', 6000, -1) \
+                  return redis.call('SORT', 'list', 'DESC', 'STORE', 'descending')";
+    assert_eq!(client.call(&["EVAL", script, "0"]).expect("it answers"), Reply::integer(14_000));
+    let digest = client.say("DEBUG DIGEST").text();
+    assert_eq!(client.say("DEBUG LOADAOF").text(), "OK");
+    assert_eq!(client.say("DEBUG DIGEST").text(), digest);
+    assert_eq!(client.say("SCARD union"), Reply::integer(20_001));
+    assert_eq!(client.say("SCARD set"), Reply::integer(13_000));
+}
+
 /// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends.
 /// Writing waits for that, and no worker looks for keys for ever.
 #[test]

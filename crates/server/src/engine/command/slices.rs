@@ -29,7 +29,7 @@ pub const SLICED_MIN: usize = 4096;
 pub const SLICE: usize = 64;
 
 /// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
-/// whether there are more. Inside a transaction it is made at once.
+/// whether there are more. EXEC makes it at once.
 pub fn reply_in_slices(
     call: &mut Call<'_>,
     mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
@@ -157,7 +157,7 @@ pub trait SlicedChange: Send + 'static {
 
 /// Makes a large change that concerns the keys at these arguments: in slices, without anything held
 /// until it is worked out. If the values were changed by then it begins anew, and after some
-/// attempts does everything at once, as it does inside a transaction.
+/// attempts does everything at once, as EXEC does in any case. What a script holds nobody changes.
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,

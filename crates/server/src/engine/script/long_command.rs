@@ -24,19 +24,17 @@ impl LongCommand {
         Self::Working(job, account)
     }
 
-    /// Goes on until `pause_at` (ticks), and appends the reply once that is complete. It may have
-    /// `room` bytes. `None`: there is more to do.
+    /// Goes on for a slice, and appends the reply once that is complete. It may have `room` bytes.
+    /// `None`: there is more to do.
     pub(super) fn step(
         &mut self,
-        slice: Slice<'_>,
-        pause_at: u64,
+        slice: &mut Slice<'_>,
         room: usize,
         reply: &mut Vec<u8>,
     ) -> Option<Called> {
         if let Self::Working(job, account) = self {
             let started = ticks();
-            let mut slice = Slice { more: &mut || ticks() < pause_at, ..slice };
-            let is_done = job.step(&mut slice);
+            let is_done = job.step(slice);
             account.add(ticks() - started);
             if job.reply_bytes() > room {
                 return Some(Called::TooLong);
@@ -44,7 +42,7 @@ impl LongCommand {
             if !is_done {
                 return None;
             }
-            let bytes = self.close(&slice);
+            let bytes = self.close(slice);
             if bytes > room {
                 return Some(Called::TooLong);
             }
@@ -53,7 +51,7 @@ impl LongCommand {
         if let Self::Joining(pieces, rest) = self {
             for piece in pieces {
                 reply.extend_from_slice(&piece);
-                if ticks() >= pause_at {
+                if !(slice.more)() {
                     return None;
                 }
             }

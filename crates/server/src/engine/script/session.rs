@@ -379,10 +379,10 @@ impl ScriptSession {
         let (data, stats, client) =
             unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
         data.database = client.database;
-        let slice = Slice { server: self.server, data, stats, client, more: &mut || false };
-        self.long
-            .as_mut()
-            .map_or(Some(Called::Stop), |long| long.step(slice, self.pause_at, room, reply))
+        let pause_at = self.pause_at;
+        let more = &mut || ticks() < pause_at;
+        let mut slice = Slice { server: self.server, data, stats, client, more };
+        self.long.as_mut().map_or(Some(Called::Stop), |long| long.step(&mut slice, room, reply))
     }
 
     /// Keeps what is done from the log, if the script asked for that; whether it did.

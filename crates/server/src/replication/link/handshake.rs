@@ -1,6 +1,8 @@
 //! What a replica and its primary say to each other before there is a stream. No sockets and no
 //! clock are here: whoever drives it sends the words and hands it the answers.
 
+use crate::config::VALKEY_VERSION;
+
 /// What the replica knows of itself.
 #[derive(Clone, Debug, Default)]
 pub struct Introduction {
@@ -54,7 +56,7 @@ pub enum NextStep {
 }
 
 /// The version that the replica says it has, as Valkey counts.
-const VERSION: &[u8] = b"9.1.2";
+const VERSION: &[u8] = VALKEY_VERSION.as_bytes();
 
 impl Handshake {
     /// A handshake, and what is said first.

@@ -165,7 +165,7 @@ impl Link {
     /// Bytes came from the primary.
     fn heard(&self, now_ms: i64, len: usize) {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
-        if let Some(client) = self.client() {
+        if let Some(client) = &*self.client.lock() {
             client.last_ms.store(now_ms, Ordering::Relaxed);
             client.net_input_bytes.add(len as u64);
         }
@@ -173,7 +173,7 @@ impl Link {
 
     /// Commands were carried out, the last of them this one; the stream is about that database now.
     fn carried_out(&self, commands: u64, last: Option<&Registered>, database: u32) {
-        if let Some(client) = self.client() {
+        if let Some(client) = &*self.client.lock() {
             client.commands.add(commands);
             client.command.store(last.map_or(usize::MAX, |last| last.id), Ordering::Relaxed);
             client.database.store(database, Ordering::Relaxed);

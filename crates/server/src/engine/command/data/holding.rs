@@ -165,8 +165,8 @@ impl Data {
         }
     }
 
-    /// Finds the shard, of many that are held, that is needed next. That is quicker here than where
-    /// it is needed, if they are thousands.
+    /// Finds, among many shards that are held, the one that the next command needs. Of thousands it
+    /// is found quicker here than by bisection (`shard`), which is quicker for few.
     pub fn find_next(&mut self, shard: usize) {
         if let HeldShards::Many(guards) = &self.unit.held
             && let Some(at) = position(guards, shard)

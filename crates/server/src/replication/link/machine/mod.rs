@@ -116,6 +116,8 @@ const COPY_TIMEOUT: &str = "Timeout receiving bulk data from PRIMARY... If the p
 /// commands take long, so that the replica can say in between how far it is.
 const BATCH: usize = 512;
 const BATCH_OF_SLOW: usize = 64;
+/// Bytes of the shortest argument: `$0`, and two ends of lines.
+const ARGUMENT_LEN_MIN: usize = 6;
 
 impl LinkMachine {
     /// A machine for a connection that was just made.
@@ -286,8 +288,11 @@ impl LinkMachine {
         let batch = self.batch;
         let Self { main: Channel { input, .. }, parser, .. } = self;
         let bytes = &input.bytes[input.start..input.end];
-        let (mut args, mut ends) = (Vec::with_capacity(4 * batch), Vec::with_capacity(batch));
         let (mut at, mut fault) = (input.at - input.start, None);
+        // Often a single command has come.
+        let args_max = bytes.len().saturating_sub(at) / ARGUMENT_LEN_MIN;
+        let mut args = Vec::with_capacity(args_max.min(4 * batch));
+        let mut ends = Vec::with_capacity(args_max.min(batch));
         while ends.len() < batch && fault.is_none() {
             let begin = at;
             match bytes.get(at..).unwrap_or_default() {
