@@ -18,14 +18,14 @@ const BUSY: u32 = 1;
 /// Busy, and the taker of the gate sleeps until it is not.
 const AWAITED: u32 = 2;
 
-const OPEN: u32 = 0;
-const CLOSED: u32 = 1;
+/// Somebody has the gate, or waits for the last busy member.
+const CLOSED: u32 = 1 << 31;
 
 /// The gate and its members' flags.
 pub struct Gate {
-    closed: Futex,
-    /// Members that wait until it is open.
-    shut_out: Futex,
+    /// `CLOSED`, or not; and the number of members that this shut out and that have not had their
+    /// turn. One word for both, as the gate must not close while there are such members.
+    door: Futex,
     /// The ticket of the taker that comes next.
     tickets: AtomicU32,
     /// The ticket of the taker whose turn it is.
@@ -73,8 +73,7 @@ impl Gate {
     pub fn new(members: usize) -> Self {
         let flags = (0..members).map(|_| Flag::default()).collect();
         Self {
-            closed: Futex::default(),
-            shut_out: Futex::default(),
+            door: Futex::default(),
             tickets: AtomicU32::new(0),
             turn: Futex::default(),
             taker: Mutex::new(Everything),
@@ -98,6 +97,11 @@ impl Gate {
         self.reserved.load(Ordering::Acquire) > 0
     }
 
+    /// How many members wait for it to open, or were let in and are not busy yet.
+    pub fn shut_out(&self) -> u32 {
+        self.door.word().load(Ordering::Relaxed) & !CLOSED
+    }
+
     /// Claims a flag; `None` when all are taken.
     pub fn join(&self) -> Option<Member<'_>> {
         let at = self.flags.iter().position(|f| f.claimed.swap(1, Ordering::AcqRel) == 0)?;
@@ -112,10 +116,12 @@ impl Gate {
     pub fn take(&self) -> GateGuard<'_> {
         self.taker.class().wait_for();
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        wait_until(&self.turn, ticket);
+        wait_until(&self.turn, |turn| turn == ticket);
         let taker = self.taker.lock();
-        wait_until(&self.shut_out, 0);
-        self.closed.word().store(CLOSED, Ordering::Relaxed);
+        let door = self.door.word();
+        while door.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            wait_until(&self.door, |door| door == 0);
+        }
         // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
         fence(Ordering::SeqCst);
         for flag in &self.flags[..self.used.load(Ordering::SeqCst) as usize] {
@@ -138,18 +144,22 @@ impl Gate {
 
 impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
-        self.gate.closed.word().store(OPEN, Ordering::Release);
-        self.gate.closed.wake(u32::MAX >> 1);
+        self.gate.door.word().fetch_and(!CLOSED, Ordering::Release);
+        self.gate.door.wake(u32::MAX >> 1);
         self.gate.turn.word().fetch_add(1, Ordering::Release);
         self.gate.turn.wake(u32::MAX >> 1);
     }
 }
 
-/// Sleeps until the word is `wanted`.
-fn wait_until(futex: &Futex, wanted: u32) {
+fn is_closed(door: u32) -> bool {
+    door & CLOSED != 0
+}
+
+/// Sleeps until the word is as wanted.
+fn wait_until(futex: &Futex, wanted: impl Fn(u32) -> bool) {
     loop {
         match futex.word().load(Ordering::Acquire) {
-            value if value == wanted => return,
+            value if wanted(value) => return,
             other => futex.wait(other),
         }
     }
@@ -164,7 +174,7 @@ impl Member<'_> {
         self.gate.taker.class().hold();
         self.flag.state.word().store(BUSY, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.gate.closed.word().load(Ordering::Acquire) != OPEN {
+        if is_closed(self.gate.door.word().load(Ordering::Acquire)) {
             self.wait_until_open();
         }
     }
@@ -172,18 +182,24 @@ impl Member<'_> {
     /// Waits while the gate is closed. Nobody closes it again before this thread is busy.
     #[cold]
     fn wait_until_open(&self) {
-        let Gate { closed, shut_out, .. } = self.gate;
+        let door = &self.gate.door;
         loop {
             self.clear();
-            shut_out.word().fetch_add(1, Ordering::SeqCst);
-            wait_until(closed, OPEN);
+            // It is counted only while the gate is closed. Whoever opens the gate leaves it open
+            // until the count is 0.
+            let counted = |door| is_closed(door).then_some(door + 1);
+            if door.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted).is_ok() {
+                wait_until(door, |door| !is_closed(door));
+                self.flag.state.word().store(BUSY, Ordering::Relaxed);
+                // Whoever closes the gate next has seen this, and so the flag.
+                if door.word().fetch_sub(1, Ordering::AcqRel) == 1 {
+                    door.wake(1);
+                }
+                return;
+            }
             self.flag.state.word().store(BUSY, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            if shut_out.word().fetch_sub(1, Ordering::SeqCst) == 1 {
-                shut_out.wake(1);
-            }
-            // A taker may have passed before this thread was counted.
-            if closed.word().load(Ordering::Acquire) == OPEN {
+            if !is_closed(door.word().load(Ordering::Acquire)) {
                 return;
             }
         }
@@ -210,7 +226,7 @@ impl Member<'_> {
     /// Whether somebody wants the gate, so that long work can make way.
     #[inline]
     pub fn gate_wanted(&self) -> bool {
-        self.gate.closed.word().load(Ordering::Relaxed) != OPEN
+        is_closed(self.gate.door.word().load(Ordering::Relaxed))
     }
 }
 
@@ -233,30 +249,30 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_goes_first() {
-        let gate = Gate::new(2);
-        let came = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            let first = gate.take();
-            // Shut out before the other takers come, or behind them: a member has its turn before
-            // both.
-            scope.spawn(|| {
-                let member = gate.join().expect("there are flags for all");
-                member.enter();
-                came.lock().push("member");
-                member.leave();
-            });
-            until(|| gate.shut_out.word().load(Ordering::SeqCst) == 1);
-            for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
-                let (gate, came) = (&gate, &came);
-                scope.spawn(move || {
-                    let _guard = gate.take();
-                    came.lock().push(name);
+    fn the_first_to_come_goes_first() {
+        for _ in 0..100 {
+            let gate = Gate::new(2);
+            let came = Mutex::new(Vec::new());
+            std::thread::scope(|scope| {
+                let first = gate.take();
+                scope.spawn(|| {
+                    let member = gate.join().expect("there are flags for all");
+                    member.enter();
+                    came.lock().push("member");
+                    member.leave();
                 });
-                until(|| gate.tickets.load(Ordering::SeqCst) == number);
-            }
-            drop(first);
-        });
-        assert_eq!(*came.lock(), ["member", "second", "third", "fourth"]);
+                until(|| gate.shut_out() == 1);
+                for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
+                    let (gate, came) = (&gate, &came);
+                    scope.spawn(move || {
+                        let _guard = gate.take();
+                        came.lock().push(name);
+                    });
+                    until(|| gate.tickets.load(Ordering::SeqCst) == number);
+                }
+                drop(first);
+            });
+            assert_eq!(*came.lock(), ["member", "second", "third", "fourth"]);
+        }
     }
 }

@@ -53,6 +53,40 @@ fn the_gate_keeps_members_out() {
     explore(|| gate_storm(2, 2, 2, |member| member.enter()));
 }
 
+/// A member that waits while the gate is closed has its turn before the gate closes again.
+#[test]
+fn a_member_that_was_shut_out_goes_before_later_takers() {
+    explore(|| {
+        let gate = Arc::new(Gate::new(1));
+        let turns = Arc::new(AtomicU32::new(0));
+        let closed = gate.take();
+        let member = thread::spawn({
+            let (gate, turns) = (Arc::clone(&gate), Arc::clone(&turns));
+            move || {
+                let member = gate.join().expect("there are flags for all");
+                member.enter();
+                assert_eq!(turns.fetch_add(1, Ordering::SeqCst), 0, "a taker had its turn before");
+                member.leave();
+            }
+        });
+        while gate.shut_out() == 0 {
+            thread::yield_now();
+        }
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let (gate, turns) = (Arc::clone(&gate), Arc::clone(&turns));
+                thread::spawn(move || {
+                    let _guard = gate.take();
+                    turns.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        drop(closed);
+        member.join().expect("the member goes first");
+        takers.into_iter().for_each(|taker| taker.join().expect("a taker has its turn"));
+    });
+}
+
 #[test]
 fn the_gate_lets_all_members_in_again() {
     explore(|| gate_storm(3, 1, 3, |member| member.enter()));
