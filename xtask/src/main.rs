@@ -3,6 +3,7 @@
 mod advisories;
 mod bullmq;
 mod clients;
+mod end_to_end;
 mod fuzz;
 mod heavy;
 mod layers;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
+        ["end-to-end", names @ ..] => end_to_end::run(names),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
@@ -95,30 +97,13 @@ fn test(options: &[&str]) -> Outcome {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
     if with_peers {
-        summary.step("end-to-end tests", end_to_end);
+        summary.step("end-to-end tests", || end_to_end::run(&[]));
         summary.step("BullMQ", bullmq::run);
     } else {
         summary.skip("end-to-end tests", "--without-peers");
         summary.skip("BullMQ", "--without-peers");
     }
     summary.finish()
-}
-
-/// These tests are `#[ignore]`d for a plain `cargo test`: they need what [`install_all`] installs.
-/// One at a time, for they load the machine. Of the whole workspace, as that is what was built: of
-/// fewer packages Cargo would unite fewer features, and build the tests again.
-fn end_to_end() -> Outcome {
-    cargo(&[
-        "test",
-        "--workspace",
-        "--quiet",
-        "--no-fail-fast",
-        "--test",
-        "*",
-        "--",
-        "--ignored",
-        "--test-threads=1",
-    ])
 }
 
 fn install_all() -> Outcome {
@@ -146,6 +131,7 @@ usage: cargo xtask <task>
   tidy --graph                  which module of a crate imports which, for Mermaid
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
+  end-to-end [NAME...]          the tests with servers, or those of programs with such a name
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits

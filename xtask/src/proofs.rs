@@ -66,24 +66,34 @@ pub(crate) fn instructions() -> Outcome {
         EXAMPLE,
     ]))?;
     let program = target("release/examples/instructions");
+    let text = shell::read(&repository().join(LIMITS))?;
+    let limits = text.lines().filter_map(limit).collect::<Result<Vec<_>, _>>()?;
+    let runs = limits.iter().flat_map(|(load, _)| [(*load, COMMANDS), (*load, 2 * COMMANDS)]);
+    let counts =
+        shell::two_at_a_time(runs.collect(), |(load, commands)| count(&program, load, commands));
+    let counts = counts.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut over = Vec::new();
-    for line in shell::read(&repository().join(LIMITS))?.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (load, limit) = match words.as_slice() {
-            [] | ["#", ..] => continue,
-            [load, limit] => (*load, limit.parse::<u64>().map_err(|error| error.to_string())?),
-            _ => return Err(format!("{LIMITS}: {line:?} is not a load and a limit")),
-        };
+    for ((load, limit), counts) in limits.iter().zip(counts.chunks_exact(2)) {
         // What both runs do is the start; the difference is the commands.
-        let few = count(&program, load, COMMANDS)?;
-        let many = count(&program, load, 2 * COMMANDS)?;
-        let each = many.saturating_sub(few) / COMMANDS;
-        println!("{load:8} {each:6} instructions each, at most {limit}");
-        if each > limit {
+        let each = counts[1].saturating_sub(counts[0]) / COMMANDS;
+        println!("{load:10} {each:6} instructions each, at most {limit}");
+        if each > *limit {
             over.push(format!("{load} takes {each} instructions, more than {limit}"));
         }
     }
     if over.is_empty() { Ok(()) } else { Err(format!("{}\n({LIMITS})", over.join("\n"))) }
+}
+
+/// A load and its limit; `None`: a line without.
+fn limit(line: &str) -> Option<Result<(&str, u64), String>> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [] | ["#", ..] => None,
+        [load, limit] => {
+            Some(limit.parse().map(|limit| (*load, limit)).map_err(|error| format!("{error}")))
+        }
+        _ => Some(Err(format!("{LIMITS}: {line:?} is not a load and a limit"))),
+    }
 }
 
 /// All instructions of one run.
@@ -122,6 +132,6 @@ pub(crate) const NO_MIRI: &str = "Miri is missing; `rustup component add --toolc
 const SAFE: [&str; 2] = ["hyperloglog", "geo"];
 const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const EXAMPLE: &str = "--example=instructions";
-const COMMANDS: u64 = 131_072;
+const COMMANDS: u64 = 32_768;
 /// Lines of a load and its limit: what was measured, and a little room.
 const LIMITS: &str = "tests/instructions.txt";

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 /// Success, or what went wrong in words.
 pub(crate) type Outcome = Result<(), String>;
@@ -24,6 +25,31 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
         return Err(format!("{}: {}\n{errors}", shown(command), output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Does the work for each item, two at a time and the first ones first. What came of them is in the
+/// order of the items.
+pub(crate) fn two_at_a_time<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let items = Mutex::new(items.into_iter().enumerate());
+    let next = || items.lock().expect("taking an item does not panic").next();
+    let thread = || {
+        let mut done = Vec::new();
+        while let Some((at, item)) = next() {
+            done.push((at, work(item)));
+        }
+        done
+    };
+    let mut done = std::thread::scope(|scope| {
+        let other = scope.spawn(thread);
+        let mut done = thread();
+        done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        done
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Whether the program can be run with these arguments and says it is fine.

@@ -151,8 +151,7 @@ fn what_goes_wrong_is_said() {
     let (node, _) = serve(|_, _| b"+A\r\n+B\r\n".to_vec());
     let unasked = outcome(node, |job| job.pipeline = 1).unwrap_err();
     assert!(matches!(unasked, EngineError::Protocol(_)), "{unasked:?}");
-    // A port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = bobbin_testkit::server::free_port().unwrap();
     let endpoint = Endpoint::tcp("127.0.0.1", port).unwrap();
     let refused = outcome(Node { endpoint, tags: [].into() }, |_| {}).unwrap_err();
     assert_eq!(

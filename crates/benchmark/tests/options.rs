@@ -346,7 +346,7 @@ fn a_sweep_writes_its_three_files() {
     let server = Server::valkey(&[]);
     let output = scratch(&server, "sweep");
     let valkey = bobbin_testkit::peers::peer("valkey-server");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = bobbin_testkit::server::free_port().unwrap();
     let swept = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
         .args(["sweep", "--io-threads", "1,2", "--tests", "get,lrange_100", "--seconds", "0.1"])
         .args(["-d", "3", "-P", "1,4", "-c", "5", "--threads", "1", "--port", &port.to_string()])

@@ -64,12 +64,17 @@ fn pipelines(load: &str) -> Vec<Vec<u8>> {
 }
 
 fn command(load: &str, number: usize) -> Vec<u8> {
-    let (key, other, value) = (key(number), key(number + 1), "v".repeat(VALUE_LEN));
+    let (key, other, value) = (key_of(number), key_of(number + 1), "v".repeat(VALUE_LEN));
     match load.split('-').next().unwrap_or_default() {
         "get" => encode(&["GET", &key]),
         "set" => encode(&["SET", &key, &value]),
         "incr" => encode(&["INCR", &format!("count:{number}")]),
         "mget" => encode(&["MGET", &key, &other]),
+        "mset10" => {
+            let keys: Vec<String> = (number..number + 10).map(key_of).collect();
+            let pairs = keys.iter().flat_map(|key| [key.as_str(), value.as_str()]);
+            encode(&std::iter::once("MSET").chain(pairs).collect::<Vec<_>>())
+        }
         "expire" => encode(&["EXPIRE", &key, "1000"]),
         "eval" => encode(&["EVAL", SCRIPT, "2", &key, &other, &value]),
         _ => usage(),
@@ -84,7 +89,7 @@ fn fill(embedded: &mut Embedded, session: &mut Session) {
     }
 }
 
-fn key(number: usize) -> String {
+fn key_of(number: usize) -> String {
     format!("key:{number:012}")
 }
 
@@ -96,7 +101,7 @@ fn encode(words: &[&str]) -> Vec<u8> {
 
 fn usage() -> ! {
     eprintln!(
-        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked|-logged][@many|@limited] COMMANDS"
+        "usage: instructions (get|set|incr|mget|mset10|expire|eval)[-beside|-tracked|-logged][@many|@limited] COMMANDS"
     );
     std::process::exit(2);
 }

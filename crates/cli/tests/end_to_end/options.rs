@@ -1,7 +1,5 @@
 //! What each option of the command line does, on a running server.
 
-use std::net::TcpListener;
-
 use crate::common::{finish, program, run, run_with};
 use bobbin_testkit::{Server, shell};
 
@@ -36,7 +34,7 @@ fn where_to_connect() {
     assert_eq!(run_anywhere(&["-u", &format!("unix://{socket}"), "PING"]).ok(), "PONG\n");
     drop(on_socket);
 
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let closed = bobbin_testkit::server::free_port().unwrap().to_string();
     let errors = run_anywhere(&["-p", &closed, "PING"]).failed();
     assert_eq!(errors, format!("Could not connect to 127.0.0.1:{closed}: Connection refused\n"));
     let errors = run_anywhere(&["-s", "/nowhere/server.sock", "PING"]).failed();

@@ -1,6 +1,7 @@
 //! A server process of a test's own: a free port, a folder that goes away, its log kept.
 
 use std::fs::{File, Permissions};
+use std::io::{Read, Seek, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -308,9 +309,28 @@ fn read_log(folder: &Path) -> String {
 /// The user `nobody`, on all systems that there are.
 const NOBODY: u32 = 65_534;
 
-/// A port that nobody had a moment ago.
+/// A port of the loopback interface that nobody listens at. The programs that test share a counter
+/// of ports, in a file: none of them gets a port that another one got a moment ago. The ports lie
+/// below those that the kernel gives to connections.
 pub fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    let path = std::env::temp_dir().join("bobbin-test-port");
+    let mut file =
+        File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    file.lock()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let last = text.trim().parse().ok().filter(|last| PORTS.contains(last));
+    let mut port = last.unwrap_or(PORTS.start);
+    for _ in PORTS {
+        port = if port + 1 < PORTS.end { port + 1 } else { PORTS.start };
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            file.rewind()?;
+            file.set_len(0)?;
+            write!(file, "{port}")?;
+            return Ok(port);
+        }
+    }
+    Err(std::io::ErrorKind::AddrInUse.into())
 }
 
 pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
@@ -321,6 +341,7 @@ pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const LOG: &str = "server.log";
 /// What a debug build panics with (`bobbin_sync::order`).
 const LOCK_FAULT: &str = "order of locks: ";

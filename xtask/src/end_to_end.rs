@@ -1,0 +1,130 @@
+//! The end-to-end tests: two programs at a time, as most of their time is waiting.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::peers::repository;
+use serde_json::Value;
+
+use crate::shell::{self, Outcome};
+
+/// One program of tests.
+struct Program {
+    /// Its package and its own name.
+    name: String,
+    path: PathBuf,
+    /// Where it runs: the package's folder.
+    folder: PathBuf,
+}
+
+/// Runs the tests of all programs whose names contain one of these; of all if there are none. They
+/// are `#[ignore]`d for a plain `cargo test`, as they need what `cargo xtask peers` installs.
+pub(crate) fn run(names: &[&str]) -> Outcome {
+    let is_wanted = |program: &Program| {
+        names.is_empty() || names.iter().any(|name| program.name.contains(name))
+    };
+    let mut programs: Vec<Program> = programs()?.into_iter().filter(is_wanted).collect();
+    if programs.is_empty() {
+        return Err("no test has such a name".to_owned());
+    }
+    // The longest first, so that none of them runs alone in the end.
+    let place = |program: &Program| LONG.iter().position(|name| program.name == *name);
+    programs.sort_by_key(|program| place(program).unwrap_or(LONG.len()));
+    let failed: Vec<String> = shell::two_at_a_time(programs, |program| {
+        let start = Instant::now();
+        let outcome = program.run();
+        let took = start.elapsed().as_secs_f64();
+        // At once, so that the lines of two programs do not mix.
+        match outcome {
+            Ok(summary) => {
+                println!("{took:7.1} s  {}: {summary}", program.name);
+                None
+            }
+            Err(error) => {
+                println!("{took:7.1} s  {}: FAILED\n{error}", program.name);
+                Some(program.name)
+            }
+        }
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Builds all programs of tests, and says where they are. Of the whole workspace, as that is what
+/// `cargo xtask test` has built: of fewer packages Cargo would unite fewer features, and build the
+/// tests again.
+fn programs() -> Result<Vec<Program>, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["test", "--workspace", "--quiet", "--no-run", "--test", "*"]);
+    build.args(["--message-format", "json-render-diagnostics"]).current_dir(repository());
+    let messages = shell::output(&mut build)?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(messages.filter_map(|message| program(&message)).collect())
+}
+
+/// The program of tests that a message of Cargo's is about.
+fn program(message: &Value) -> Option<Program> {
+    let target = &message["target"];
+    let is_test = target["kind"].as_array()?.iter().any(|kind| kind == "test");
+    let path = PathBuf::from(message["executable"].as_str().filter(|_| is_test)?);
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let package = folder.file_name()?.to_string_lossy();
+    let name = format!("{package}/{}", target["name"].as_str()?);
+    Some(Program { name, path, folder })
+}
+
+impl Program {
+    /// The line that sums its tests up, or all that it wrote.
+    fn run(&self) -> Result<String, String> {
+        let (status, text) = self.output().map_err(|error| error.to_string())?;
+        let summary = text.lines().rev().find_map(|line| line.strip_prefix("test result: "));
+        match (status, summary) {
+            (Some(status), Some(summary)) if status.success() => Ok(summary.to_owned()),
+            (Some(status), _) => Err(format!("{text}\n{status}")),
+            (None, _) => Err(format!("{text}\nended, as it took more than {LIMIT:?}")),
+        }
+    }
+
+    /// Its exit status (none: it was ended, as it took too long), and what it wrote.
+    fn output(&self) -> io::Result<(Option<ExitStatus>, String)> {
+        // A file, not a pipe: a server that outlives its test would keep that open.
+        let mut path = std::env::temp_dir();
+        path.push(format!("bobbin-{}-{}", self.name.replace('/', "-"), std::process::id()));
+        let file = std::fs::File::create(&path)?;
+        let mut child = Command::new(&self.path)
+            .args(["--ignored", "--test-threads=1"])
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()?;
+        let status = wait(&mut child)?;
+        let text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+        std::fs::remove_file(&path)?;
+        Ok((status, text))
+    }
+}
+
+fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(POLL);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+const LIMIT: Duration = Duration::from_secs(900);
+const POLL: Duration = Duration::from_millis(20);
+/// Programs that take about a minute and more.
+const LONG: [&str; 5] =
+    ["cli/end_to_end", "testkit/history", "testkit/slices", "benchmark/options", "benchmark/pages"];
