@@ -149,13 +149,18 @@ fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), 
     stack.push_nil();
     while stack.next(table) {
         out.charge(1)?;
-        let key = stack.number(-2);
-        let fits = stack.kind(-2) == LUA_TNUMBER && key >= 1.0 && key.floor() == key;
-        is_list &= fits && key <= f64::from(i32::MAX);
-        if is_list {
-            last = last.max(key as usize);
-        }
         count += 1;
+        if is_list {
+            is_list = stack.kind(-2) == LUA_TNUMBER;
+            let key = stack.number(-2);
+            // The keys of most lists come in order, and to round a number takes long.
+            if key == count as f64 {
+                last = last.max(count);
+            } else {
+                is_list &= (1.0..=f64::from(i32::MAX)).contains(&key) && key.floor() == key;
+                last = last.max(key as usize);
+            }
+        }
         stack.pop(1);
     }
     out.reserve(SCALAR_LEN_MAX)?;
