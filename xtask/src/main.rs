@@ -3,6 +3,7 @@
 mod advisories;
 mod bullmq;
 mod clients;
+mod dist;
 mod end_to_end;
 mod fuzz;
 mod heavy;
@@ -12,6 +13,7 @@ mod peers;
 mod probe;
 mod proofs;
 mod pubsub;
+mod release_check;
 mod replicas;
 mod shell;
 mod snapshot;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
+        ["dist"] => dist::run(),
+        ["release-check"] => release_check::run(),
         ["end-to-end", names @ ..] => end_to_end::run(names),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
@@ -132,6 +136,9 @@ usage: cargo xtask <task>
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
   end-to-end [NAME...]          the tests with servers, or those of programs with such a name
+  dist                          a Debian package and an archive of release programs, with their
+                                checksums and a list of what is in them; wants cargo-deb
+  release-check                 install, run and purge that package in a clean Debian; wants root
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits

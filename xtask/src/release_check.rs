@@ -1,0 +1,149 @@
+//! The package in a clean Debian: installed, started, configured, upgraded and purged.
+//!
+//! The Debian is a folder that `debootstrap` fills. Nothing is installed on this machine.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::server::free_port;
+
+use crate::dist;
+use crate::shell::{self, Outcome};
+
+/// Makes the package, and tries it. It must run as root.
+pub(crate) fn run() -> Outcome {
+    dist::run()?;
+    let tree = dist::folder().join("debian");
+    if !shell::works("debootstrap", &["--version"]) {
+        shell::install_packages(&["debootstrap"])?;
+    }
+    let (suite, mirror) = release()?;
+    let mut fill = Command::new("debootstrap");
+    fill.args(["--variant=minbase", "--include=adduser", &suite]).arg(&tree).arg(&mirror);
+    shell::output(&mut fill)?;
+    let root = Root(&tree);
+    let package = dist::package()?;
+    let copied = tree.join("bobbin.deb");
+    std::fs::copy(&package, &copied).map_err(|error| error.to_string())?;
+    let outcome = root.walk();
+    std::fs::remove_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+    outcome
+}
+
+/// The suite and the archive that this machine's own packages come from: the programs were built
+/// for its C library.
+fn release() -> Result<(String, String), String> {
+    let targets = ["indextargets", "--format", "$(CODENAME) $(REPO_URI)", "Created-By: Packages"];
+    let targets = shell::output(Command::new("apt-get").args(targets))?;
+    let system = shell::read(Path::new("/etc/os-release"))?;
+    let suite = system.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = suite.ok_or("/etc/os-release names no release")?;
+    let mirror = targets.lines().find_map(|line| line.strip_prefix(suite)?.strip_prefix(' '));
+    let mirror = mirror.ok_or_else(|| format!("apt has no source of {suite}"))?;
+    Ok((suite.to_owned(), mirror.to_owned()))
+}
+
+/// A system in a folder.
+struct Root<'a>(&'a Path);
+
+impl Root<'_> {
+    fn walk(&self) -> Outcome {
+        self.step("install it", self.run("dpkg -i /bobbin.deb"))?;
+        self.step("its user has the folders", self.says(OWNERS, OWNERS_WANTED))?;
+        let version = format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"));
+        self.step("the programs run", self.says("bobbin-cli --version", &version))?;
+        let configuration = "bobbin-server --check-config /etc/bobbin/bobbin.conf";
+        self.step("its configuration is right", self.run(configuration).map(drop))?;
+        self.step("its service has few rights", self.exposure())?;
+        self.step("serve, and keep a change of the configuration", self.serve())?;
+        self.step("install it again", self.run("dpkg -i /bobbin.deb"))?;
+        let kept = "grep -c '^maxmemory 123mb' /etc/bobbin/bobbin.conf";
+        self.step("the changed configuration is kept", self.says(kept, "1\n"))?;
+        self.step("the data is kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
+        self.step("remove it", self.run("dpkg -r bobbin"))?;
+        self.step("the data is still kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
+        self.step("purge it", self.run("dpkg -P bobbin"))?;
+        let left = "find / -xdev -path /proc -prune -o -iname '*bobbin*' -print | sort";
+        self.step("nothing is left", self.says(left, "/bobbin.deb\n"))
+    }
+
+    /// Shows how a step went.
+    fn step<T>(&self, what: &str, outcome: Result<T, String>) -> Outcome {
+        match outcome {
+            Ok(_) => {
+                println!("ok      {what}");
+                Ok(())
+            }
+            Err(error) => Err(format!("FAILED  {what}: {error}")),
+        }
+    }
+
+    /// What a line of shell writes.
+    fn run(&self, line: &str) -> Result<String, String> {
+        let mut command = Command::new("chroot");
+        command.arg(self.0).args(["/bin/sh", "-c", line]);
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
+        shell::output(&mut command)
+    }
+
+    fn says(&self, line: &str, wanted: &str) -> Outcome {
+        let said = self.run(line)?;
+        if said == wanted { Ok(()) } else { Err(format!("{line:?} says {said:?}")) }
+    }
+
+    /// What systemd says of the service's rights, where this machine has it.
+    fn exposure(&self) -> Outcome {
+        if !shell::works("systemd-analyze", &["--version"]) {
+            return Ok(());
+        }
+        let mut analyze = Command::new("systemd-analyze");
+        analyze.args(["security", "--offline=true", EXPOSURE_MAX]);
+        analyze.arg(self.0.join("usr/lib/systemd/system/bobbin.service"));
+        shell::output(&mut analyze).map(drop)
+    }
+
+    /// Serves as the package's user with the package's configuration.
+    fn serve(&self) -> Outcome {
+        let port = free_port().map_err(|error| error.to_string())?;
+        let mut command = Command::new("chroot");
+        command.arg("--userspec=bobbin:bobbin").arg(self.0);
+        command.args(["bobbin-server", "/etc/bobbin/bobbin.conf", "--port", &port.to_string()]);
+        let server = command.stdin(Stdio::null()).spawn().map_err(|error| error.to_string())?;
+        let mut server = Running(server);
+        let client = format!("bobbin-cli -p {port}");
+        let begun = Instant::now();
+        while self.says(&format!("{client} PING"), "PONG\n").is_err() {
+            if begun.elapsed() > START_LIMIT {
+                return Err("it does not answer".to_owned());
+            }
+            std::thread::sleep(POLL);
+        }
+        self.says(&format!("{client} SET key value"), "OK\n")?;
+        self.says(&format!("{client} CONFIG SET maxmemory 123mb"), "OK\n")?;
+        self.says(&format!("{client} CONFIG REWRITE"), "OK\n")?;
+        // The reply to SHUTDOWN is the end of the connection.
+        let _ = self.run(&format!("{client} SHUTDOWN SAVE"));
+        let status = server.0.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+}
+
+/// A server that does not outlive its check.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const OWNERS: &str =
+    "stat -c '%U %a %n' /var/lib/bobbin /var/log/bobbin /etc/bobbin /etc/bobbin/bobbin.conf";
+const OWNERS_WANTED: &str = "bobbin 750 /var/lib/bobbin\nbobbin 750 /var/log/bobbin\n\
+                             bobbin 750 /etc/bobbin\nbobbin 640 /etc/bobbin/bobbin.conf\n";
+/// In tenths: 0 is no rights, 100 all of them. A service without restrictions has 96.
+const EXPOSURE_MAX: &str = "--threshold=20";
+const START_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
