@@ -1,4 +1,5 @@
-//! The end-to-end tests: two programs at a time, as most of their time is waiting.
+//! The end-to-end tests, one program after the other: some of them look at how long clients wait,
+//! and fail beside others.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,32 +26,23 @@ pub(crate) fn run(names: &[&str]) -> Outcome {
     let is_wanted = |program: &Program| {
         names.is_empty() || names.iter().any(|name| program.name.contains(name))
     };
-    let mut programs: Vec<Program> = programs()?.into_iter().filter(is_wanted).collect();
+    let programs: Vec<Program> = programs()?.into_iter().filter(is_wanted).collect();
     if programs.is_empty() {
         return Err("no test has such a name".to_owned());
     }
-    // The longest first, so that none of them runs alone in the end.
-    let place = |program: &Program| LONG.iter().position(|name| program.name == *name);
-    programs.sort_by_key(|program| place(program).unwrap_or(LONG.len()));
-    let failed: Vec<String> = shell::two_at_a_time(programs, |program| {
+    let mut failed = Vec::new();
+    for program in programs {
         let start = Instant::now();
         let outcome = program.run();
         let took = start.elapsed().as_secs_f64();
-        // At once, so that the lines of two programs do not mix.
         match outcome {
-            Ok(summary) => {
-                println!("{took:7.1} s  {}: {summary}", program.name);
-                None
-            }
+            Ok(summary) => println!("{took:7.1} s  {}: {summary}", program.name),
             Err(error) => {
                 println!("{took:7.1} s  {}: FAILED\n{error}", program.name);
-                Some(program.name)
+                failed.push(program.name);
             }
         }
-    })
-    .into_iter()
-    .flatten()
-    .collect();
+    }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
@@ -125,6 +117,3 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
 
 const LIMIT: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(20);
-/// Programs that take about a minute and more.
-const LONG: [&str; 5] =
-    ["cli/end_to_end", "testkit/history", "testkit/slices", "benchmark/options", "benchmark/pages"];
