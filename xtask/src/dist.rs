@@ -116,7 +116,9 @@ fn make_archive(folder: &Path) -> Result<PathBuf, String> {
 
 /// The crates that are built into the programs, as CycloneDX lists components.
 fn components() -> Result<String, String> {
-    let text = shell::output(&mut cargo(&["metadata", "--locked", "--format-version", "1"]))?;
+    let host = shell::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
+    let mut metadata = cargo(&["metadata", "--locked", "--format-version", "1"]);
+    let text = shell::output(metadata.args(["--filter-platform", host.trim()]))?;
     let metadata: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -125,6 +127,11 @@ fn components() -> Result<String, String> {
     };
     let packages = by_id(list(&metadata["packages"]));
     let nodes = by_id(list(&metadata["resolve"]["nodes"]));
+    // A macro runs in the compiler, as do all crates that it uses.
+    let is_macro = |id: &str| {
+        let targets = list(&packages[id]["targets"]);
+        targets.iter().any(|target| list(&target["kind"]).iter().any(|kind| kind == "proc-macro"))
+    };
     let is_program = |package: &Value| PROGRAMS.iter().any(|name| package["name"] == *name);
     let mut open: Vec<String> = packages
         .iter()
@@ -135,10 +142,11 @@ fn components() -> Result<String, String> {
     while let Some(id) = open.pop() {
         for dependency in list(&nodes[&id]["deps"]) {
             // Not what only tests or build scripts need.
-            let is_built_in =
-                list(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
-            if is_built_in {
-                open.extend(Some(text_of(&dependency["pkg"])).filter(|id| !found.contains(id)));
+            let kinds = list(&dependency["dep_kinds"]);
+            let used = text_of(&dependency["pkg"]);
+            let is_built_in = kinds.iter().any(|kind| kind["kind"].is_null()) && !is_macro(&used);
+            if is_built_in && !found.contains(&used) {
+                open.push(used);
             }
         }
         found.insert(id);
@@ -183,10 +191,10 @@ pub(crate) fn folder() -> PathBuf {
     repository().join("target/dist")
 }
 
+/// With the target folder that the package's description names.
 fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    // The package's description names this folder.
-    command.args(arguments).current_dir(repository()).env("CARGO_TARGET_DIR", "target");
+    let mut command = shell::cargo(arguments);
+    command.env("CARGO_TARGET_DIR", "target");
     command
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::peers::repository;
 use serde_json::Value;
 
 use crate::shell::{self, Outcome};
@@ -50,10 +49,8 @@ pub(crate) fn run(names: &[&str]) -> Outcome {
 /// `cargo xtask test` has built: of fewer packages Cargo would unite fewer features, and build the
 /// tests again.
 fn programs() -> Result<Vec<Program>, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["test", "--workspace", "--quiet", "--no-run", "--test", "*"]);
-    build.args(["--message-format", "json-render-diagnostics"]).current_dir(repository());
+    let mut build = shell::cargo(&["test", "--workspace", "--quiet", "--no-run", "--test", "*"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
     let messages = shell::output(&mut build)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     Ok(messages.filter_map(|message| program(&message)).collect())

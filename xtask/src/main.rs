@@ -22,7 +22,7 @@ mod supply;
 mod tidy;
 mod transcripts;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use shell::Outcome;
 use summary::Summary;
@@ -124,8 +124,7 @@ fn install_all() -> Outcome {
 }
 
 fn cargo(arguments: &[&str]) -> Outcome {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    shell::run(Command::new(cargo).args(arguments).current_dir(bobbin_testkit::peers::repository()))
+    shell::run(&mut shell::cargo(arguments))
 }
 
 const USAGE: &str = "\

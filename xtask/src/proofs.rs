@@ -5,7 +5,7 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, Outcome, cargo};
 
 /// The lock, the gate and the inbox under schedules that shuttle chooses. In a target folder of its
 /// own: the flag would throw away everything that was built without it.
@@ -66,34 +66,27 @@ pub(crate) fn instructions() -> Outcome {
         EXAMPLE,
     ]))?;
     let program = target("release/examples/instructions");
-    let text = shell::read(&repository().join(LIMITS))?;
-    let limits = text.lines().filter_map(limit).collect::<Result<Vec<_>, _>>()?;
-    let runs = limits.iter().flat_map(|(load, _)| [(*load, COMMANDS), (*load, 2 * COMMANDS)]);
-    let counts =
-        shell::two_at_a_time(runs.collect(), |(load, commands)| count(&program, load, commands));
-    let counts = counts.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut over = Vec::new();
-    for ((load, limit), counts) in limits.iter().zip(counts.chunks_exact(2)) {
+    for line in shell::read(&repository().join(LIMITS))?.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (load, limit) = match words.as_slice() {
+            [] | ["#", ..] => continue,
+            [load, limit] => (*load, limit.parse::<u64>().map_err(|error| error.to_string())?),
+            _ => return Err(format!("{LIMITS}: {line:?} is not a load and a limit")),
+        };
         // What both runs do is the start; the difference is the commands.
-        let each = counts[1].saturating_sub(counts[0]) / COMMANDS;
+        let (few, many) = std::thread::scope(|scope| {
+            let few = scope.spawn(|| count(&program, load, COMMANDS));
+            let many = count(&program, load, 2 * COMMANDS);
+            (few.join().expect("to count does not panic"), many)
+        });
+        let each = many?.saturating_sub(few?) / COMMANDS;
         println!("{load:10} {each:6} instructions each, at most {limit}");
-        if each > *limit {
+        if each > limit {
             over.push(format!("{load} takes {each} instructions, more than {limit}"));
         }
     }
     if over.is_empty() { Ok(()) } else { Err(format!("{}\n({LIMITS})", over.join("\n"))) }
-}
-
-/// A load and its limit; `None`: a line without.
-fn limit(line: &str) -> Option<Result<(&str, u64), String>> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    match words.as_slice() {
-        [] | ["#", ..] => None,
-        [load, limit] => {
-            Some(limit.parse().map(|limit| (*load, limit)).map_err(|error| format!("{error}")))
-        }
-        _ => Some(Err(format!("{LIMITS}: {line:?} is not a load and a limit"))),
-    }
 }
 
 /// All instructions of one run.
@@ -114,16 +107,6 @@ fn count(program: &Path, load: &str, commands: u64) -> Result<u64, String> {
 fn target(name: &str) -> PathBuf {
     let moved = std::env::var_os("CARGO_TARGET_DIR");
     repository().join(moved.unwrap_or_else(|| "target".into())).join(name)
-}
-
-fn cargo(arguments: &[&str]) -> Command {
-    // The name and not `CARGO`: that would be one toolchain's, which knows no other.
-    let mut command = Command::new("cargo");
-    command.args(arguments).current_dir(repository());
-    if arguments.first().is_some_and(|first| first.starts_with('+')) {
-        command.env_remove("RUSTUP_TOOLCHAIN");
-    }
-    command
 }
 
 pub(crate) const NO_MIRI: &str = "Miri is missing; `rustup component add --toolchain nightly miri \

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+
+use bobbin_testkit::peers::repository;
 
 /// Success, or what went wrong in words.
 pub(crate) type Outcome = Result<(), String>;
@@ -27,29 +28,15 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Does the work for each item, two at a time and the first ones first. What came of them is in the
-/// order of the items.
-pub(crate) fn two_at_a_time<T: Send, R: Send>(
-    items: Vec<T>,
-    work: impl Fn(T) -> R + Sync,
-) -> Vec<R> {
-    let items = Mutex::new(items.into_iter().enumerate());
-    let next = || items.lock().expect("taking an item does not panic").next();
-    let thread = || {
-        let mut done = Vec::new();
-        while let Some((at, item)) = next() {
-            done.push((at, work(item)));
-        }
-        done
-    };
-    let mut done = std::thread::scope(|scope| {
-        let other = scope.spawn(thread);
-        let mut done = thread();
-        done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        done
-    });
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
+/// Cargo, in the repository. An argument such as `+nightly` names another toolchain.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    // The name and not `CARGO`: that would be one toolchain's, which knows no other.
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(repository());
+    if arguments.first().is_some_and(|first| first.starts_with('+')) {
+        command.env_remove("RUSTUP_TOOLCHAIN");
+    }
+    command
 }
 
 /// Whether the program can be run with these arguments and says it is fine.

@@ -309,13 +309,15 @@ fn read_log(folder: &Path) -> String {
 /// The user `nobody`, on all systems that there are.
 const NOBODY: u32 = 65_534;
 
-/// A port of the loopback interface that nobody listens at. The programs that test share a counter
+/// A port of the loopback interface that nobody listens at. The tests of one user share a counter
 /// of ports, in a file: none of them gets a port that another one got a moment ago. The ports lie
 /// below those that the kernel gives to connections.
 pub fn free_port() -> std::io::Result<u16> {
-    let path = std::env::temp_dir().join("bobbin-test-port");
-    let mut file =
-        File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    let folder = peers::cache_folder();
+    std::fs::create_dir_all(&folder)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    let mut file = options.open(folder.join("test-port"))?;
     file.lock()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
