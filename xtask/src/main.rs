@@ -8,6 +8,7 @@ mod end_to_end;
 mod fuzz;
 mod heavy;
 mod layers;
+mod lines;
 mod old_redis;
 mod peers;
 mod probe;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ["end-to-end", names @ ..] => end_to_end::run(names),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
+        ["lines", options @ ..] => lines::run(options),
         ["miri"] => proofs::miri(),
         ["bullmq"] => bullmq::install().and_then(|()| bullmq::run()),
         ["heavy", options @ ..] => heavy::run(options),
@@ -97,6 +99,10 @@ fn test(options: &[&str]) -> Outcome {
     });
     summary.step("interleavings of lock, gate and inbox", proofs::shuttle);
     summary.step("instructions per command", proofs::instructions);
+    match lines::install() {
+        Ok(()) => summary.step("cache lines that move between threads", || lines::run(&[])),
+        Err(error) => summary.skip("cache lines that move between threads", &error),
+    }
     summary.step("transcripts", || {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
@@ -141,6 +147,9 @@ usage: cargo xtask <task>
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
+  lines [--server PATH] [--workers N] [--commands N] [--places N] [all|LOAD...]
+                                count the cache lines that move between threads; without a load
+                                compare with the limits
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz

@@ -186,6 +186,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("number", &[]),
     ("resp", &["number"]),
     ("sync", &[]),
+    ("lines", &[]),
     ("io", &["sync"]),
     ("store", &["number", "sync"]),
     ("dump", &["store"]),

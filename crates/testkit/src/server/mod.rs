@@ -57,7 +57,8 @@ impl Server {
         Self::start_by(begin, arguments).map_err(hint)
     }
 
-    fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
+    /// Starts a server by a command that lacks only the server's arguments.
+    pub fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
         let mut last = String::new();
         // Somebody else may take the port between our look and the server's bind.
         for _ in 0..START_ATTEMPTS {

@@ -1,0 +1,389 @@
+//! Cache lines that move between threads, for each command: what a server pays on many cores.
+//!
+//! The server runs in QEMU's user mode with the plugin of `crates/lines`, which counts lines that
+//! move and lines that are claimed to be written, and says what these are. One line can move some
+//! 10 to 20 million times a second; divided by the moves of the hottest line of a command, that is
+//! what all threads together cannot exceed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bobbin_testkit::Server;
+use bobbin_testkit::peers::{self, repository};
+
+use crate::shell::{self, Outcome};
+
+/// Counts for the loads that `arguments` name, as [`USAGE`] has them. Without a name: for those
+/// that have limits, and it is an error if one is exceeded.
+pub(crate) fn run(arguments: &[&str]) -> Outcome {
+    let (options, loads) = Options::parse(arguments)?;
+    install()?;
+    let (plugin, clock) = libraries()?;
+    let meter = Meter { plugin, clock, options };
+    println!("{HEADER}");
+    if loads.is_empty() {
+        return check_limits(&meter);
+    }
+    for load in loads {
+        let count = meter.count(load)?;
+        println!("{}", meter.row(load, &count));
+        meter.show_places(&count, meter.options.places)?;
+    }
+    Ok(())
+}
+
+/// Installs QEMU's user mode, if it is not there.
+pub(crate) fn install() -> Outcome {
+    if shell::works("qemu-x86_64", &["--version"]) {
+        return Ok(());
+    }
+    shell::install_packages(&["qemu-user"])
+}
+
+/// Compares the loads of [`LIMITS`] with what it allows.
+fn check_limits(meter: &Meter) -> Outcome {
+    let mut over = Vec::new();
+    for line in shell::read(&repository().join(LIMITS))?.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (load, limits) = match words.as_slice() {
+            [] | ["#", ..] => continue,
+            [name, limits @ ..] => (find(name)?, limits),
+        };
+        let limits: Result<Vec<f64>, _> = limits.iter().map(|word| word.parse()).collect();
+        let Ok(&[moves, claims, hottest]) = limits.as_deref() else {
+            return Err(format!("{LIMITS}: {line:?} is not a load and three limits"));
+        };
+        let count = meter.count(load)?;
+        println!("{}  at most {moves}, {claims}, {hottest}", meter.row(load, &count));
+        let counted = [(count.moves, moves), (count.claims, claims), (count.hottest, hottest)];
+        if counted.into_iter().any(|(count, limit)| meter.each(count) > limit) {
+            over.push(load.name);
+            meter.show_places(&count, PLACES_SHOWN)?;
+        }
+    }
+    if over.is_empty() {
+        return Ok(());
+    }
+    Err(format!("more lines move than {LIMITS} allows: {}", over.join(", ")))
+}
+
+struct Options {
+    binary: PathBuf,
+    workers: String,
+    commands: u64,
+    places: usize,
+}
+
+impl Options {
+    fn parse(arguments: &[&str]) -> Result<(Self, Vec<&'static Load>), String> {
+        let mut options =
+            Self { binary: peers::bobbin(), workers: "16".to_owned(), commands: 40_000, places: 0 };
+        let (mut loads, mut words) = (Vec::new(), arguments.iter());
+        while let Some(word) = words.next() {
+            let mut value = || words.next().copied().ok_or(USAGE);
+            match *word {
+                "--server" => options.binary = PathBuf::from(value()?),
+                "--workers" => options.workers = value()?.to_owned(),
+                "--commands" => options.commands = value()?.parse().map_err(|_| USAGE)?,
+                "--places" => options.places = value()?.parse().map_err(|_| USAGE)?,
+                "all" => loads.extend(LOADS),
+                name => loads.push(find(name)?),
+            }
+        }
+        Ok((options, loads))
+    }
+}
+
+/// What clients send, and to what server.
+struct Load {
+    name: &'static str,
+    clients: &'static str,
+    pipeline: &'static str,
+    /// `__rand_int__` is a number below this.
+    keys: &'static str,
+    command: &'static str,
+    /// The server's options.
+    options: &'static [&'static str],
+}
+
+fn find(name: &str) -> Result<&'static Load, String> {
+    let names = || LOADS.iter().map(|load| load.name).collect::<Vec<_>>().join(", ");
+    LOADS
+        .iter()
+        .find(|load| load.name == name)
+        .ok_or_else(|| format!("there is no load {name}; there are all, {}\n{USAGE}", names()))
+}
+
+/// Builds the plugin and the clock that goes with it, and says where they are.
+fn libraries() -> Result<(PathBuf, PathBuf), String> {
+    let build = ["build", "--quiet", "--package", "bobbin-lines", "--lib", "--examples"];
+    shell::run(&mut shell::cargo(&build))?;
+    let plugin = peers::bobbin().with_file_name("libbobbin_lines.so");
+    let clock = plugin.with_file_name("examples").join("libslow_clock.so");
+    Ok((plugin, clock))
+}
+
+/// What counts.
+struct Meter {
+    plugin: PathBuf,
+    /// What the server takes for the system's clock.
+    clock: PathBuf,
+    options: Options,
+}
+
+/// What was counted while the commands ran.
+#[derive(Default)]
+struct Count {
+    instructions: u64,
+    moves: u64,
+    claims: u64,
+    hottest: u64,
+    /// Where code begins in memory.
+    code: u64,
+    /// Moves and claims by the address of the instruction.
+    places: Vec<(u64, [u64; 2])>,
+    /// The lines that move most: their moves, and those by the address of the instruction.
+    lines: Vec<(u64, Vec<(u64, u64)>)>,
+}
+
+impl Meter {
+    fn count(&self, load: &Load) -> Result<Count, String> {
+        let folder = std::env::temp_dir().join(format!("bobbin-lines-{}", std::process::id()));
+        shell::create_folder(&folder)?;
+        let (control, out) = (folder.join("control"), folder.join("out"));
+        shell::write(&control, "0")?;
+        let begin = || {
+            let mut command = Command::new("qemu-x86_64");
+            let (plugin, out, control) = (self.plugin.display(), out.display(), control.display());
+            command.args(["-plugin", &format!("{plugin},out={out},control={control}")]);
+            let clock = self.clock.display();
+            command.args(["-E", &format!("LD_PRELOAD={clock}")]).arg(&self.options.binary);
+            command
+        };
+        // All workers get clients, however few the cores.
+        let own = ["--io-driver", "epoll", "--connections-per-io-thread", "0", "--io-threads"];
+        let own = [&own[..], &[self.options.workers.as_str()]].concat();
+        let mut server = Server::start_by(begin, &[&own[..], load.options].concat())?;
+        // First all keys once: what is counted is no growth, but for loads that only add.
+        let keys = load.keys.parse().unwrap_or(0).clamp(WARM_MIN, WARM_MAX);
+        self.send(&server, load, keys, &["--sequential"])?;
+        shell::write(&control, "1")?;
+        self.send(&server, load, self.options.commands, &[])?;
+        shell::write(&control, "0")?;
+        // The server sees that when it has work.
+        let mut connection = server.connect();
+        (0..1000).for_each(|_| _ = connection.say("PING"));
+        server.signal("TERM");
+        if server.wait(END_LIMIT).is_none() {
+            return Err(format!("the server does not end within {END_LIMIT:?}"));
+        }
+        let report = shell::read(&out)?;
+        let removed = std::fs::remove_dir_all(&folder);
+        removed.map_err(|error| format!("{}: {error}", folder.display()))?;
+        Count::parse(&report).ok_or_else(|| format!("not a report:\n{report}"))
+    }
+
+    fn send(&self, server: &Server, load: &Load, commands: u64, options: &[&str]) -> Outcome {
+        let mut benchmark = Command::new(peers::bobbin().with_file_name("bobbin-benchmark"));
+        benchmark
+            .args(["-p", &server.address().port().to_string(), "-q", "-r", load.keys])
+            .args(["-c", load.clients, "-P", load.pipeline, "-n", &commands.to_string()])
+            .args(options)
+            .arg("--")
+            .args(load.command.split(' '))
+            .stdout(Stdio::null());
+        shell::run(&mut benchmark)
+    }
+
+    fn each(&self, count: u64) -> f64 {
+        count as f64 / self.options.commands as f64
+    }
+
+    fn row(&self, load: &Load, count: &Count) -> String {
+        format!(
+            "{:12} {:>7} {:>7.2} {:>7.2} {:>8.3} {:>12.0}",
+            load.name,
+            self.options.workers,
+            self.each(count.moves),
+            self.each(count.claims),
+            self.each(count.hottest),
+            self.each(count.instructions),
+        )
+    }
+
+    /// Shows the source lines where most lines move, and which move the hottest lines.
+    fn show_places(&self, count: &Count, shown: usize) -> Outcome {
+        if shown == 0 {
+            return Ok(());
+        }
+        let of_lines = count.lines.iter().flat_map(|(_, places)| places);
+        let of_lines = of_lines.map(|(address, _)| *address);
+        let addresses: Vec<u64> =
+            count.places.iter().map(|(address, _)| *address).chain(of_lines).collect();
+        let names = names(&self.options.binary, count.code, &addresses)?;
+        let name = |address: &u64| names.get(address).map_or("?", String::as_str);
+        let mut places: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+        for (address, [moves, claims]) in &count.places {
+            let place = places.entry(name(address)).or_default();
+            *place = [place[0] + moves, place[1] + claims];
+        }
+        for (name, [moves, claims]) in most(places, shown, |[moves, claims]| moves + claims) {
+            println!("    {:8.3} {:8.3}  {name}", self.each(moves), self.each(claims));
+        }
+        for (moves, places) in count.lines.iter().take(shown.div_ceil(4)) {
+            println!("    a line that moves {:.3} times:", self.each(*moves));
+            let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+            for (address, moves) in places {
+                *by_name.entry(name(address)).or_default() += moves;
+            }
+            for (name, moves) in most(by_name, 4, |moves| moves) {
+                println!("        {:8.3}  {name}", self.each(moves));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Those with the highest numbers, the highest first.
+fn most<T: Copy>(
+    numbers: BTreeMap<&str, T>,
+    count: usize,
+    number: impl Fn(T) -> u64,
+) -> Vec<(&str, T)> {
+    let mut sorted: Vec<_> = numbers.into_iter().collect();
+    sorted.sort_by_key(|(_, value)| std::cmp::Reverse(number(*value)));
+    sorted.truncate(count);
+    sorted
+}
+
+impl Count {
+    /// Reads what the plugin wrote.
+    fn parse(report: &str) -> Option<Self> {
+        let mut count = Self::default();
+        for line in report.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words.as_slice() {
+                ["instructions", number] => count.instructions = number.parse().ok()?,
+                ["code", address] => count.code = address.parse().ok()?,
+                ["place", address, moves, claims] => {
+                    let (moves, claims) = (moves.parse().ok()?, claims.parse().ok()?);
+                    count.places.push((address.parse().ok()?, [moves, claims]));
+                    count.moves += moves;
+                    count.claims += claims;
+                }
+                ["line", _, moves, places @ ..] => {
+                    let place = |word: &&str| {
+                        let (address, moves) = word.split_once(':')?;
+                        Some((address.parse().ok()?, moves.parse().ok()?))
+                    };
+                    let places = places.iter().map(place).collect::<Option<_>>()?;
+                    count.lines.push((moves.parse().ok()?, places));
+                }
+                _ => return None,
+            }
+        }
+        count.hottest = count.lines.iter().map(|(moves, _)| *moves).max().unwrap_or(0);
+        (count.code > 0).then_some(count)
+    }
+}
+
+/// Names for addresses in the program's memory, where code begins at `code`: the innermost source
+/// line of Bobbin's own with its function, else the function.
+fn names(binary: &Path, code: u64, addresses: &[u64]) -> Result<HashMap<u64, String>, String> {
+    let headers = shell::output(Command::new("readelf").arg("-lW").arg(binary))?;
+    let executable = headers.lines().find(|line| line.contains("LOAD") && line.contains("R E"));
+    let in_file = executable.and_then(|line| line.split_whitespace().nth(2));
+    let in_file = in_file.and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let in_file = in_file.ok_or_else(|| format!("readelf finds no code:\n{headers}"))?;
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut names = HashMap::new();
+    for part in sorted.chunks(ADDRESSES_MAX) {
+        let in_binary = part.iter().map(|address| format!("{:#x}", address - code + in_file));
+        let mut command = Command::new("addr2line");
+        let text = shell::output(command.args(["-iafC", "-e"]).arg(binary).args(in_binary))?;
+        // For each address a line with it, and for each function that is inlined there, and the
+        // one that holds it, a line with its name and one with its source line.
+        let mut at = part.iter();
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            if !line.starts_with("0x") {
+                return Err(format!("addr2line says {line:?}"));
+            }
+            let mut frames = Vec::new();
+            while let Some(function) = lines.next_if(|line| !line.starts_with("0x")) {
+                frames.push((function, lines.next().unwrap_or_default()));
+            }
+            let is_own = |(_, source): &&(&str, &str)| source.contains("crates/");
+            let shown = frames.iter().find(is_own).or_else(|| frames.first());
+            let (function, source) = shown.copied().unwrap_or_default();
+            let source = source.rsplit_once("crates/").map_or("", |(_, own)| own);
+            let address = at.next().ok_or("addr2line names too many")?;
+            names.insert(*address, format!("{source} {function}"));
+        }
+    }
+    Ok(names)
+}
+
+const USAGE: &str = "usage: cargo xtask lines [--server PATH] [--workers N] [--commands N] \
+                     [--places N] [all|LOAD ...]";
+const HEADER: &str = "load         workers   moves  claims  hottest instructions";
+/// Lines of a load with its limits of moves, claims, and moves of the hottest line.
+const LIMITS: &str = "tests/lines.txt";
+/// Of a load that exceeds its limits.
+const PLACES_SHOWN: usize = 20;
+/// Addresses that one command can name.
+const ADDRESSES_MAX: usize = 1000;
+/// Commands before those that are counted.
+const WARM_MIN: u64 = 20_000;
+const WARM_MAX: u64 = 100_000;
+const END_LIMIT: Duration = Duration::from_secs(60);
+const RANDOM_KEYS: &str = "100000";
+const NEW_KEYS: &str = "1000000000000";
+const RANDOM_VALUES: &str = "10000";
+
+const fn load(name: &'static str, keys: &'static str, command: &'static str) -> Load {
+    Load { name, clients: "64", pipeline: "16", keys, command, options: &[] }
+}
+
+const LOADS: &[Load] = &[
+    load("get", RANDOM_KEYS, "GET key:__rand_int__"),
+    load("set", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx"),
+    load("set-new", NEW_KEYS, "SET key:__rand_int__ xxxxxxxx"),
+    load("set-ttl", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx EX 1000"),
+    Load {
+        options: &["--maxmemory", "12mb", "--maxmemory-policy", "allkeys-lru"],
+        ..load("set-evicting", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx")
+    },
+    Load {
+        options: &["--appendonly", "yes"],
+        ..load("set-logged", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx")
+    },
+    Load { pipeline: "1", ..load("set-alone", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx") },
+    Load {
+        pipeline: "4",
+        ..load(
+            "mset10",
+            RANDOM_KEYS,
+            "MSET key:__rand_int__ x key:__rand_int__ x key:__rand_int__ x key:__rand_int__ x \
+             key:__rand_int__ x key:__rand_int__ x key:__rand_int__ x key:__rand_int__ x \
+             key:__rand_int__ x key:__rand_int__ x",
+        )
+    },
+    load("hset", RANDOM_VALUES, "HSET hash:__rand_int__ f v"),
+    load("lpush", RANDOM_VALUES, "LPUSH list:__rand_int__ v"),
+    load("zadd", RANDOM_VALUES, "ZADD zset:__rand_int__ 1 m"),
+    load("xadd", RANDOM_VALUES, "XADD stream:__rand_int__ MAXLEN 10 * f v"),
+    Load {
+        pipeline: "4",
+        ..load("eval", RANDOM_KEYS, "EVAL redis.call('set',KEYS[1],1) 1 key:__rand_int__")
+    },
+    load("publish", "1", "PUBLISH channel v"),
+    load("get-one", "1", "GET counter"),
+    load("incr-one", "1", "INCR counter"),
+    load("lpush-one", "1", "LPUSH list v"),
+    load("xadd-one", "1", "XADD stream MAXLEN 10 * f v"),
+];
