@@ -4,15 +4,16 @@
 //! from one counter; it is taken while everything that the record is about is held, after the last
 //! lock and before the first unlock. So records about the same thing are numbered in the order in
 //! which they happened, and a record that was made after another one was acknowledged has the
-//! higher number. The [`Merger`] puts the lanes together by number: numbers are dense, so it stops
-//! at the first one that is not there yet, and no beginning of what it yields holds a change
-//! without those that came before it.
+//! higher number. The [`Merger`] puts the lanes together by number: numbers are dense, so a list by
+//! number of who has which record is all that it needs, however many lanes there are. It stops at
+//! the first one that is not there yet, and no beginning of what it yields holds a change without
+//! those that came before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
+use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, OwnLine, fence};
 
 use crate::entry;
 
@@ -41,26 +42,32 @@ pub struct Appended {
 pub struct Merger {
     /// The number of the last record that was yielded.
     done: u64,
-    sources: Vec<Source>,
-    /// The source of the last record: mostly the next one comes from it too.
-    current: usize,
+    /// What it knows of each lane. A place is empty where a lane has ended, until another one gets
+    /// it.
+    sources: Vec<Option<Source>>,
+    /// The places of the sources that have the records behind `done`, by number.
+    owners: VecDeque<u32>,
+    /// The changes of the list of lanes that were seen.
+    seen: u64,
 }
 
 #[derive(Default)]
 struct Shared {
     /// How many numbers were given out: the last one, as they start from 1.
-    last: Line<AtomicU64>,
+    last: OwnLine<AtomicU64>,
     /// `AWAKE`, `RUNG` or `ASLEEP`: the merger's owner.
-    reader: Line<Futex>,
-    is_on: Line<AtomicBool>,
-    /// Of those that are, and of those that were and hold records.
-    lanes: Mutex<Vec<Arc<Buffer>>>,
+    reader: OwnLine<Futex>,
+    is_on: OwnLine<AtomicBool>,
+    lanes: Mutex<Lanes>,
 }
 
-/// On a cache line of its own: nothing else that changes lies beside it.
-#[repr(align(128))]
 #[derive(Default)]
-struct Line<T>(T);
+struct Lanes {
+    /// Of those that are, and of those that were and hold records.
+    buffers: Vec<Arc<Buffer>>,
+    /// How often a lane began or ended.
+    changes: u64,
+}
 
 /// What was appended and not taken yet.
 #[derive(Default)]
@@ -88,6 +95,10 @@ struct Source {
 const NUMBER_BYTES: usize = size_of::<u64>();
 const LENGTH_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
+/// Room for more owners than this is given back once there are none.
+const OWNERS_KEPT_MAX: usize = 1 << 16;
+/// In the place of an owner: the record was not collected yet.
+const NOBODY: u32 = u32::MAX;
 /// Where the length is, for a record that lies elsewhere.
 const IS_LARGE: u64 = u64::MAX;
 /// A record of at least this many bytes is not copied if it may be kept.
@@ -108,7 +119,10 @@ impl Log {
     /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
     pub fn lane(&self) -> Lane {
         let buffer = Arc::<Buffer>::default();
-        self.shared.lanes.lock().push(Arc::clone(&buffer));
+        let mut lanes = self.shared.lanes.lock();
+        lanes.buffers.push(Arc::clone(&buffer));
+        lanes.changes += 1;
+        drop(lanes);
         Lane { shared: Arc::clone(&self.shared), buffer }
     }
 
@@ -129,7 +143,7 @@ impl Log {
 
     /// Bytes that lie in the lanes.
     pub fn pending_bytes(&self) -> usize {
-        self.shared.lanes.lock().iter().map(|buffer| buffer.lock().len()).sum()
+        self.shared.lanes.lock().buffers.iter().map(|buffer| buffer.lock().len()).sum()
     }
 
     /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most
@@ -235,8 +249,9 @@ impl Drop for Lane {
     /// Where nobody reads the log, nobody else would take the lane from the list.
     fn drop(&mut self) {
         let mut lanes = self.shared.lanes.lock();
+        lanes.changes += 1;
         if self.buffer.lock().len() == 0 {
-            lanes.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
+            lanes.buffers.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
         }
     }
 }
@@ -245,30 +260,61 @@ impl Merger {
     /// Takes what the lanes hold: every record whose number was given out before.
     pub fn collect(&mut self, log: &Log) {
         let mut lanes = log.shared.lanes.lock();
-        for buffer in lanes.iter() {
-            if !self.sources.iter().any(|source| Arc::ptr_eq(&source.buffer, buffer)) {
-                let buffer = Arc::clone(buffer);
-                let (taken, shown) = (Records::default(), Vec::new());
-                self.sources.push(Source { buffer, taken, at: 0, shown });
+        if lanes.changes != self.seen {
+            self.follow(&mut lanes);
+        }
+        drop(lanes);
+        if self.owners.is_empty() {
+            self.owners.shrink_to(OWNERS_KEPT_MAX);
+        }
+        for (source, place) in self.sources.iter_mut().zip(0..) {
+            let Some(known) = source else { continue };
+            for number in known.refill() {
+                let ahead = (number - self.done - 1) as usize;
+                match self.owners.get_mut(ahead) {
+                    Some(owner) => *owner = place,
+                    None => {
+                        self.owners.resize(ahead, NOBODY);
+                        self.owners.push_back(place);
+                    }
+                }
+            }
+            source.take_if(|source| Arc::strong_count(&source.buffer) == 1 && source.is_empty());
+        }
+    }
+
+    /// Gets to know lanes that are new, and takes those off the list that have ended.
+    #[cold]
+    fn follow(&mut self, lanes: &mut Lanes) {
+        for buffer in &lanes.buffers {
+            let is_known = |source: &Source| Arc::ptr_eq(&source.buffer, buffer);
+            if self.sources.iter().flatten().any(is_known) {
+                continue;
+            }
+            let buffer = Arc::clone(buffer);
+            let source =
+                Some(Source { buffer, taken: Records::default(), at: 0, shown: Vec::new() });
+            match self.sources.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = source,
+                None => self.sources.push(source),
             }
         }
         // Of a lane that has ended only we and the list know.
-        lanes.retain(|buffer| Arc::strong_count(buffer) > 2 || buffer.lock().len() > 0);
-        drop(lanes);
-        self.sources.iter_mut().for_each(Source::refill);
-        self.sources.retain(|source| Arc::strong_count(&source.buffer) > 1 || !source.is_empty());
-        self.current = 0;
+        let has_ended = |buffer: &Arc<Buffer>| Arc::strong_count(buffer) <= 2;
+        lanes.buffers.retain(|buffer| !has_ended(buffer) || buffer.lock().len() > 0);
+        // One that still holds something goes next time.
+        if !lanes.buffers.iter().any(has_ended) {
+            self.seen = lanes.changes;
+        }
     }
 
     /// The next record by number, if it was collected.
     pub fn take_next(&mut self) -> Option<&[u8]> {
-        let wanted = self.done + 1;
-        let has_next = |source: &Source| source.head() == Some(wanted);
-        if !self.sources.get(self.current).is_some_and(has_next) {
-            self.current = self.sources.iter().position(has_next)?;
-        }
-        self.done = wanted;
-        Some(self.sources[self.current].take())
+        let owner = *self.owners.front().filter(|&&owner| owner != NOBODY)?;
+        self.owners.pop_front();
+        self.done += 1;
+        let source = self.sources.get_mut(owner as usize)?.as_mut();
+        Some(source.expect("a source with records is kept").take())
     }
 
     /// The number of the last record that was yielded: all before it were as well.
@@ -279,8 +325,8 @@ impl Merger {
 
 impl Source {
     /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for
-    /// the records of others, behind that.
-    fn refill(&mut self) {
+    /// the records of others, behind that. Returns the numbers of what it took.
+    fn refill(&mut self) -> Numbers<'_> {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
         self.at = 0;
@@ -289,6 +335,7 @@ impl Source {
             self.taken.bytes.shrink_to(KEPT_MAX);
             self.taken.large_bytes = 0;
         }
+        let new_at = self.taken.bytes.len();
         let mut records = self.buffer.lock();
         if is_empty {
             std::mem::swap(&mut *records, &mut self.taken);
@@ -297,30 +344,56 @@ impl Source {
             self.taken.large.append(&mut records.large);
             self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
         }
+        Numbers { bytes: &self.taken.bytes[new_at..] }
     }
 
     fn is_empty(&self) -> bool {
         self.at == self.taken.bytes.len()
     }
 
-    /// The number of the next record.
-    fn head(&self) -> Option<u64> {
-        let number = self.taken.bytes.get(self.at..self.at + NUMBER_BYTES)?;
-        Some(u64::from_le_bytes(number.try_into().ok()?))
-    }
-
     fn take(&mut self) -> &[u8] {
-        let (length_at, start) = (self.at + NUMBER_BYTES, self.at + HEADER_BYTES);
-        let mut length = [0; LENGTH_BYTES];
-        length.copy_from_slice(&self.taken.bytes[length_at..start]);
-        let length = u64::from_le_bytes(length);
-        if length == IS_LARGE {
-            self.at = start;
+        let start = self.at + HEADER_BYTES;
+        let header = header(&self.taken.bytes[self.at..]).expect("an owner has a record");
+        self.at = start + header.len_here();
+        if header.length == IS_LARGE {
             self.shown = self.taken.large.pop_front().unwrap_or_default();
             return &self.shown;
         }
-        self.at = start + length as usize;
         &self.taken.bytes[start..self.at]
+    }
+}
+
+/// What stands before a record.
+struct Header {
+    number: u64,
+    length: u64,
+}
+
+impl Header {
+    /// Bytes of the record that lie behind the header.
+    const fn len_here(&self) -> usize {
+        if self.length == IS_LARGE { 0 } else { self.length as usize }
+    }
+}
+
+fn header(bytes: &[u8]) -> Option<Header> {
+    let (number, rest) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
+    let length = rest.first_chunk::<LENGTH_BYTES>()?;
+    Some(Header { number: u64::from_le_bytes(*number), length: u64::from_le_bytes(*length) })
+}
+
+/// The numbers of the records that lie in some bytes.
+struct Numbers<'a> {
+    bytes: &'a [u8],
+}
+
+impl Iterator for Numbers<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let header = header(self.bytes)?;
+        self.bytes = self.bytes.get(HEADER_BYTES + header.len_here()..)?;
+        Some(header.number)
     }
 }
 
@@ -371,6 +444,10 @@ mod tests {
 
     fn all(merger: &mut Merger) -> Vec<u8> {
         std::iter::from_fn(|| merger.take_next().map(|record| record[0])).collect()
+    }
+
+    fn lanes(log: &Log) -> usize {
+        log.shared.lanes.lock().buffers.len()
     }
 
     #[test]
@@ -424,13 +501,30 @@ mod tests {
         for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
             drop(log.lane());
         }
-        assert_eq!(log.shared.lanes.lock().len(), 1);
+        assert_eq!(lanes(&log), 1);
         kept.append(b"x");
         drop(kept);
-        assert_eq!(log.shared.lanes.lock().len(), 1, "what it holds will be merged");
+        assert_eq!(lanes(&log), 1, "what it holds will be merged");
         let mut merger = Merger::default();
         merger.collect(&log);
         assert_eq!(all(&mut merger), b"x");
+    }
+
+    #[test]
+    fn a_new_lane_gets_the_place_of_one_that_ended() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let kept = log.lane();
+        for round in 0..10 {
+            let lane = log.lane();
+            kept.append(&[2 * round]);
+            lane.append(&[2 * round + 1]);
+            drop(lane);
+            merger.collect(&log);
+            assert_eq!(all(&mut merger), [2 * round, 2 * round + 1]);
+        }
+        merger.collect(&log);
+        assert_eq!((merger.sources.iter().flatten().count(), lanes(&log)), (1, 1));
+        assert!(merger.sources.len() <= 3, "{}", merger.sources.len());
     }
 
     #[test]
@@ -443,6 +537,6 @@ mod tests {
         merger.collect(&log);
         assert_eq!(all(&mut merger), b"x");
         merger.collect(&log);
-        assert_eq!((merger.sources.len(), log.shared.lanes.lock().len()), (0, 0));
+        assert_eq!((merger.sources.iter().flatten().count(), lanes(&log)), (0, 0));
     }
 }

@@ -26,6 +26,12 @@ pub use primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 /// looks would burn a core whose owner may be the one that waits to run.
 const SPINS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
+/// Lies on cache lines of its own, as something that changes often should: what lies beside it then
+/// stays in the caches of other cores. Two lines, as processors fetch them in pairs.
+#[repr(align(128))]
+#[derive(Default, Debug)]
+pub struct OwnLine<T>(pub T);
+
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may sleep on it.
