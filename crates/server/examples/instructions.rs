@@ -1,18 +1,33 @@
-//! A fixed number of commands through a worker without sockets, for counting instructions:
-//! `instructions LOAD[@USERS] COMMANDS`. `cargo xtask instructions` runs it under callgrind. With
-//! `@many` there are a hundred users beside the default one, which sends the commands; with
-//! `@limited` one of those sends them.
+//! A fixed number of commands through workers without sockets: `instructions LOAD[@USERS] COMMANDS
+//! [WORKERS]`. With `@many` there are a hundred users beside the default one, which sends the
+//! commands; with `@limited` one of those sends them.
+//!
+//! `cargo xtask instructions` runs it under callgrind, with one worker. With a number of workers
+//! each has a thread, executes as many commands and goes through the same keys; what a command
+//! took is printed. More time with two workers than with one is what they wait for each other, or
+//! for each other's cache lines.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, Process, Session};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, load, commands] = arguments.as_slice() else { usage() };
+    let (load, commands, workers) = match arguments.as_slice() {
+        [_, load, commands] => (load, commands, None),
+        [_, load, commands, workers] => (load, commands, Some(workers)),
+        _ => usage(),
+    };
     let Ok(commands) = commands.parse::<usize>() else { usage() };
     let config = Config::new();
     for (option, value) in [(OptionId::io_driver, "epoll"), (OptionId::disable_thp, "no")] {
         config.set_internally(option, value).expect("the option takes this value");
+    }
+    if let Some(workers) = workers {
+        let Ok(workers) = workers.parse::<usize>() else { usage() };
+        return run_threads(config, load, commands, workers);
     }
     let mut embedded = Embedded::new(config, 1).expect("a server can be made");
     let mut session = embedded.connect();
@@ -36,6 +51,35 @@ fn main() {
         let replies = embedded.feed(&mut session, pipeline);
         assert!(!replies.is_empty() && replies[0] != b'-', "{}", replies.escape_ascii());
     }
+}
+
+/// All workers at once, from different keys on.
+fn run_threads(config: Config, load: &str, commands: usize, workers: usize) {
+    let process = Process::new(config).expect("a server can be made");
+    let mut first = process.worker(0).expect("a worker can be made");
+    let mut session = first.connect();
+    fill(&mut first, &mut session);
+    let pipelines = pipelines(load);
+    let begin = Barrier::new(workers);
+    let work = &|number: usize| {
+        let mut embedded = process.worker(number as u64 + 1).expect("a worker can be made");
+        let mut session = embedded.connect();
+        let offset = pipelines.len() * number / workers;
+        begin.wait();
+        let start = Instant::now();
+        for pipeline in pipelines.iter().cycle().skip(offset).take(commands.div_ceil(PIPELINE)) {
+            let replies = embedded.feed(&mut session, pipeline);
+            assert!(!replies.is_empty() && replies[0] != b'-', "{}", replies.escape_ascii());
+        }
+        start.elapsed()
+    };
+    let took = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..workers).map(|number| scope.spawn(move || work(number))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a worker does not panic")).sum()
+    });
+    let took: Duration = took;
+    println!("{:.1} ns", took.as_nanos() as f64 / (commands * workers) as f64);
 }
 
 fn make_users(embedded: &mut Embedded, session: &mut Session, users: &str) {
@@ -101,7 +145,8 @@ fn encode(words: &[&str]) -> Vec<u8> {
 
 fn usage() -> ! {
     eprintln!(
-        "usage: instructions (get|set|incr|mget|mset10|expire|eval)[-beside|-tracked|-logged][@many|@limited] COMMANDS"
+        "usage: instructions (get|set|incr|mget|mset10|expire|eval)[-beside|-tracked|-logged][@many|@limited] COMMANDS \
+         [WORKERS]"
     );
     std::process::exit(2);
 }

@@ -249,10 +249,11 @@ impl Keyspace {
         self.publish(index, hint);
     }
 
-    /// Prefetches the line of the key's shard.
+    /// Prefetches the line of the key's shard, to lock it. It is asked for to be written: what is
+    /// read there before, to prefetch the bucket, would else bring it for reading only.
     #[inline(always)]
     pub fn prefetch_shard(&self, hash: Hash) {
-        entry::prefetch((&raw const self.shards[hash.shard()]).cast());
+        entry::prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
     }
 
     /// Prefetches the bucket of a key in database 0.
@@ -264,15 +265,15 @@ impl Keyspace {
         entry::prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
     }
 
-    /// Prefetches the entry of a key, if its shard is free at the moment.
+    /// Prefetches the entry of a key, to read or to write it, if its shard is free at the moment.
     #[inline(always)]
-    pub fn prefetch_entry(&self, hash: Hash, database: u32) {
+    pub fn prefetch_entry(&self, hash: Hash, database: u32, writes: bool) {
         let cell = &self.shards[hash.shard()];
         if cell.lock.try_lock() {
             // Nothing changes, so there is nothing to publish as a guard does in the end.
             let guard = ManuallyDrop::new(self.guard(hash.shard()));
             if let Some(database) = guard.database(database) {
-                database.table().prefetch_entry(hash);
+                database.table().prefetch_entry(hash, writes);
             }
             cell.lock.unlock();
         }
@@ -303,8 +304,11 @@ impl Keyspace {
             cell.len.store(hint.len, Ordering::Relaxed);
         }
         let is_due = u32::from(hint.due_ms != i64::MAX);
-        // A shard without expiring keys needs no look at another line.
-        if is_due != 0 || cell.is_due.load(Ordering::Relaxed) != 0 {
+        // A shard without expiring keys needs no look at another line. That of `due_ms` is eight
+        // shards': it is written only where the time changes.
+        if (is_due != 0 || cell.is_due.load(Ordering::Relaxed) != 0)
+            && self.due_ms[index].load(Ordering::Relaxed) != hint.due_ms
+        {
             cell.is_due.store(is_due, Ordering::Relaxed);
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
         }

@@ -336,9 +336,10 @@ impl Table {
         None
     }
 
-    /// Prefetches the entry that a lookup of this hash would look at first.
+    /// Prefetches the entry that a lookup of this hash would look at first; to write it, so that no
+    /// other core keeps its lines, or to read it.
     #[inline]
-    pub fn prefetch_entry(&self, hash: Hash) {
+    pub fn prefetch_entry(&self, hash: Hash, writes: bool) {
         let buckets = self.buckets();
         if buckets.is_empty() {
             return;
@@ -347,9 +348,15 @@ impl Table {
         let matches = bucket.matches(Slot::label(hash.tag(), 0));
         if matches != 0 {
             let slot = bucket.0[matches.trailing_zeros() as usize];
-            entry::prefetch(slot.address());
             // A small entry lies across two lines more often than not.
-            entry::prefetch(slot.address().wrapping_add(SMALL_ENTRY));
+            let (first, last) = (slot.address(), slot.address().wrapping_add(SMALL_ENTRY));
+            if writes {
+                entry::prefetch_to_write(first);
+                entry::prefetch_to_write(last);
+            } else {
+                entry::prefetch(first);
+                entry::prefetch(last);
+            }
         }
     }
 

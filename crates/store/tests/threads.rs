@@ -160,7 +160,7 @@ fn a_keyspace_is_shared_by_lock_and_by_gate() {
                         member.enter();
                         keyspace.prefetch_shard(hash);
                         keyspace.prefetch_bucket(hash);
-                        keyspace.prefetch_entry(hash, 0);
+                        keyspace.prefetch_entry(hash, 0, false);
                         let mut shard = keyspace.lock(hash.shard());
                         let database = shard.database_mut(0);
                         let found = database.find(hash, &key);

@@ -4,10 +4,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bobbin_sync::OwnLine;
+
 /// The time that decides which keys are dead. Workers move it on at the start of a turn, and all
 /// read the same value, so a key that is dead for one of them is dead for all.
 pub struct Clock {
-    now_ms: AtomicI64,
+    now_ms: OwnLine<AtomicI64>,
     /// What tests say that the time is; 0: the system says it.
     fixed_ms: AtomicI64,
     started: Instant,
@@ -39,14 +41,14 @@ impl Clock {
             true => SIMULATED_PER_US,
             false => *TICKS_PER_US.get_or_init(measure),
         };
-        let now_ms = AtomicI64::new(system_ms());
+        let now_ms = OwnLine(AtomicI64::new(system_ms()));
         Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }
     }
 
     /// Unix time in milliseconds, as of the last `advance` of any worker.
     #[inline(always)]
     pub fn now_ms(&self) -> i64 {
-        self.now_ms.load(Ordering::Relaxed)
+        self.now_ms.0.load(Ordering::Relaxed)
     }
 
     /// Reads the system's clock. Never goes back.
@@ -57,7 +59,7 @@ impl Clock {
             _ => return self.now_ms(),
         };
         if now_ms > self.now_ms() {
-            self.now_ms.fetch_max(now_ms, Ordering::Relaxed);
+            self.now_ms.0.fetch_max(now_ms, Ordering::Relaxed);
         }
         self.now_ms()
     }
@@ -65,7 +67,7 @@ impl Clock {
     /// Has the time be this (Unix ms), until it is set again.
     pub fn fix(&self, now_ms: i64) {
         self.fixed_ms.store(now_ms, Ordering::Relaxed);
-        self.now_ms.store(now_ms, Ordering::Relaxed);
+        self.now_ms.0.store(now_ms, Ordering::Relaxed);
     }
 
     /// For spans of time. It stands still with the time that a test fixes.

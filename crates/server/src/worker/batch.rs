@@ -11,8 +11,7 @@ use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};
 
 use crate::engine::client::connection::large::OutsideArgument;
-use crate::engine::command::registry::KeyShape;
-use crate::engine::command::{Registered, Registry};
+use crate::engine::command::{Flags, Registered, Registry};
 
 /// Commands whose keys are prefetched together. Their lines, three each, must fit the first-level
 /// cache beside what executing them needs.
@@ -183,7 +182,7 @@ impl Batch {
         };
         let mut first_hash = Hash::default();
         if let Some(command) = command
-            && command.shape != KeyShape::None
+            && command.first_is_key
             && let Some(key) = args.get(1)
         {
             first_hash = keyspace.hash(key);
@@ -237,7 +236,9 @@ impl Batch {
         if database == 0 {
             keyed().for_each(|parsed| keyspace.prefetch_bucket(parsed.first_hash));
         }
-        keyed().for_each(|parsed| keyspace.prefetch_entry(parsed.first_hash, database));
+        // Mostly a window repeats one command; a wrong guess costs what a guess could save.
+        let writes = window[0].command.is_some_and(|command| command.has(Flags::WRITE));
+        keyed().for_each(|parsed| keyspace.prefetch_entry(parsed.first_hash, database, writes));
     }
 
     /// Forgets all commands, and with them the bytes that they lie in.

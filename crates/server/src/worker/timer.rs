@@ -7,7 +7,7 @@ use bobbin_store::SHARDS;
 use super::Worker;
 use crate::base::clock::ticks;
 use crate::engine::eviction::{self, Room};
-use crate::engine::server::Switch;
+use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
 use crate::persistence::aof::rewrite;
@@ -43,6 +43,8 @@ pub struct Timer {
     pub(super) clients_at_ms: i64,
     /// The shard to go on with.
     shard: usize,
+    /// Which share of the shards is this worker's.
+    place: WorkerPlace,
 }
 
 impl Timer {
@@ -86,9 +88,8 @@ impl Worker {
     /// Takes expired keys out of this worker's share of the shards, for a bounded time.
     fn expire(&mut self) {
         let now_ms = self.data.turn.now_ms;
-        let workers = self.server.workers.all();
-        let position = workers.iter().position(|worker| worker.id == self.handle.id);
-        let (Some(position), count) = (position, workers.len()) else { return };
+        self.server.workers.update_place(self.handle.id, &mut self.timer.place);
+        let Some((position, count)) = self.timer.place.among else { return };
         let share = SHARDS * position / count..SHARDS * (position + 1) / count;
         let deadline = ticks() + self.server.clock.ticks(EXPIRE_US);
         let mut next_due_ms = i64::MAX;

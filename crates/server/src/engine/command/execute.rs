@@ -148,7 +148,7 @@ fn run_planned(
         shards.prefetch_buckets(data);
     }
     let executed = if shards.hold(data) {
-        shards.prefetch_entries(data, client.database);
+        shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
         let admitted = match context.data.turn.waited {
             true => admit_again(context, client, command, request),
             false => Ok(true),

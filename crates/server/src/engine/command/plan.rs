@@ -72,7 +72,7 @@ impl ShardSet {
         self.everything |= is_about_everything(command, args);
         self.hashes.resize(args.len(), Hash::default());
         command.key_positions(args, |at| {
-            let key = if at == 1 {
+            let key = if at == 1 && command.first_is_key {
                 // The batch has hashed it, and has its shard on the way.
                 Key { bytes: args[at], hash: request.first_hash }
             } else {
@@ -123,9 +123,9 @@ impl ShardSet {
     }
 
     /// Their shards are held.
-    pub(super) fn prefetch_entries(&self, data: &mut Data, database: u32) {
+    pub(super) fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
         if !data.holds_all() {
-            data.prefetch(database, self.keyed());
+            self.keyed().for_each(|hash| data.prefetch(database, hash, writes));
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Registered {
     /// Counts from 0 over commands and subcommands; indexes statistics.
     pub id: usize,
     pub shape: KeyShape,
+    /// Argument 1 is a key.
+    pub first_is_key: bool,
     /// Whether it works on the selected database.
     pub uses_selected_database: bool,
     /// Of a container, by name.
@@ -181,6 +183,10 @@ impl Registered {
             }
             _ => KeyShape::Specified,
         };
+        let first_is_key = row.keys.iter().any(|spec| {
+            let begins_there = matches!(spec.begin, Begin::Index(1));
+            begins_there && matches!(spec.find, Find::Range { .. }) && shape != KeyShape::None
+        });
         let has_keys = row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY));
         let about_keys = Categories::KEYSPACE.with(Categories::READ).with(Categories::WRITE);
         let uses_selected_database = has_keys
@@ -188,7 +194,18 @@ impl Registered {
                 && row.categories.complete(row.flags).has(about_keys);
         let subcommands = Vec::new();
         let (info, docs) = Default::default();
-        Self { row, full_name, id, shape, uses_selected_database, subcommands, parent, info, docs }
+        Self {
+            row,
+            full_name,
+            id,
+            shape,
+            first_is_key,
+            uses_selected_database,
+            subcommands,
+            parent,
+            info,
+            docs,
+        }
     }
 
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {

@@ -269,9 +269,10 @@ impl RunningTransaction {
             let window = &rest[..rest.len().min(WINDOW)];
             let database = call.client.database;
             let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
-            for hash in keyed.map(|queued| queued.first_hash) {
+            for queued in keyed {
+                let (hash, writes) = (queued.first_hash, queued.command.has(Flags::WRITE));
                 call.data.find_next(hash.shard());
-                call.data.prefetch(database, std::iter::once(hash));
+                call.data.prefetch(database, hash, writes);
             }
             for queued in window {
                 self.next += 1;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bobbin_script::{MemoryPool, ScriptFlags, Shebang, ShebangError};
-use bobbin_sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, OwnLine, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
@@ -75,7 +75,7 @@ pub struct Scripts {
     has_waiters: AtomicBool,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
-    states: Mutex<Vec<Weak<AtomicUsize>>>,
+    states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
     /// Memory of all Lua states, the functions' too.
     pool: Arc<MemoryPool>,
 }
@@ -289,8 +289,8 @@ impl Scripts {
     }
 
     /// A cell for the bytes of a Lua state; they count until it is dropped.
-    pub(super) fn add_state(&self) -> Arc<AtomicUsize> {
-        let cell = Arc::new(AtomicUsize::new(0));
+    pub(super) fn add_state(&self) -> Arc<OwnLine<AtomicUsize>> {
+        let cell = Arc::new(OwnLine(AtomicUsize::new(0)));
         let mut states = self.states.lock();
         states.retain(|state| state.strong_count() > 0);
         states.push(Arc::downgrade(&cell));
@@ -313,7 +313,7 @@ impl Scripts {
     /// Bytes of memory that the workers' Lua states take.
     pub fn state_memory(&self) -> usize {
         let states = self.states.lock();
-        states.iter().filter_map(|state| Some(state.upgrade()?.load(Ordering::Relaxed))).sum()
+        states.iter().filter_map(|state| Some(state.upgrade()?.0.load(Ordering::Relaxed))).sum()
     }
 
     /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.

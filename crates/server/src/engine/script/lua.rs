@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_script::{Chunk, MemoryPool, Profile, Vm};
 use bobbin_store::{Hash, Keyspace};
+use bobbin_sync::OwnLine;
 
 use super::cache::{Habits, Script, Sha};
 use crate::engine::acl::Rights;
@@ -42,10 +43,12 @@ pub struct Lua {
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
     /// Bytes that the state takes, for others to see.
-    memory: Arc<AtomicUsize>,
+    memory: Arc<OwnLine<AtomicUsize>>,
 }
 
-/// A script and what this worker's state has compiled it to.
+/// A script and what this worker's state has compiled it to. Each run counts a reference, so it
+/// lies on cache lines that no other worker writes.
+#[repr(align(128))]
 pub struct Compiled {
     pub script: Arc<Script>,
     pub chunk: Chunk,
@@ -90,7 +93,10 @@ impl Lua {
 
     /// Lets others see what the state takes.
     pub(super) fn show_memory(&self) {
-        self.memory.store(self.state.vm.memory(), Ordering::Relaxed);
+        let memory = self.state.vm.memory();
+        if self.memory.0.load(Ordering::Relaxed) != memory {
+            self.memory.0.store(memory, Ordering::Relaxed);
+        }
     }
 
     /// Gives up what SCRIPT FLUSH concerns, and what has become too much.

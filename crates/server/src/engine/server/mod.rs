@@ -39,7 +39,7 @@ pub use self::end::{EndRequest, GraceEnd, ServerEnd};
 pub use self::errors::ErrorStats;
 pub use self::parts::ServerParts;
 pub use self::switches::{Switch, Switches};
-pub use self::workers::{WorkerHandle, Workers};
+pub use self::workers::{WorkerHandle, WorkerPlace, Workers};
 
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

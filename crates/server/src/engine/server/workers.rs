@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bobbin_io::Waker;
-use bobbin_sync::{Condvar, Mutex, RwLock};
+use bobbin_sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::base::cores::cores;
 use crate::base::watch::{CpuTime, Watch};
@@ -19,6 +19,17 @@ pub struct Workers {
     running: Mutex<usize>,
     ended: Condvar,
     next_id: AtomicUsize,
+    /// Goes up whenever the list changes.
+    generation: AtomicUsize,
+}
+
+/// Where a worker is on the list. It keeps this, and asks again when it is out of date.
+#[derive(Clone, Copy, Default)]
+pub struct WorkerPlace {
+    /// 0: never asked.
+    generation: usize,
+    /// Its number among them, and how many they are; `None`: it is off the list.
+    pub among: Option<(usize, usize)>,
 }
 
 /// All that there are and were, behind one lock: a worker is always in one place.
@@ -113,6 +124,7 @@ impl Workers {
             running: Mutex::new(0),
             ended: Condvar::new(),
             next_id: AtomicUsize::new(0),
+            generation: AtomicUsize::new(1),
         }
     }
 
@@ -123,7 +135,7 @@ impl Workers {
 
     pub fn add(&self, worker: Arc<WorkerHandle>) {
         *self.running.lock() += 1;
-        let mut known = self.known.write();
+        let mut known = self.change();
         if known.stops {
             drop(worker.mailbox.post(Post::Stop));
         }
@@ -133,7 +145,7 @@ impl Workers {
     /// Ends all workers: those that serve, those that only wait for their connections to go
     /// elsewhere, and those that are made from now on.
     pub fn stop(&self) {
-        let mut known = self.known.write();
+        let mut known = self.change();
         known.stops = true;
         for worker in &known.workers {
             // One that has ended needs not be told.
@@ -152,7 +164,7 @@ impl Workers {
     /// Sets how many workers serve; if fewer exist, all of them do. Returns how many exist. The
     /// workers that serve do not end by themselves.
     pub fn want(&self, count: usize) -> usize {
-        let mut known = self.known.write();
+        let mut known = self.change();
         known.wanted = count;
         known.workers.len()
     }
@@ -161,7 +173,7 @@ impl Workers {
     /// nothing waits for it. Then it is taken off the list, and nothing can be left for it any
     /// more.
     pub fn may_end(&self, worker: &WorkerHandle) -> bool {
-        let mut known = self.known.write();
+        let mut known = self.change();
         let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
         if ends {
             known.forget(worker);
@@ -172,14 +184,14 @@ impl Workers {
     /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more:
     /// whoever has a connection for somebody would choose it again and again.
     pub fn close(&self, worker: &WorkerHandle) {
-        let mut known = self.known.write();
+        let mut known = self.change();
         worker.mailbox.close();
         known.forget(worker);
     }
 
     /// A worker's thread is over; its figures are kept.
     pub fn ended(&self, worker: &WorkerHandle) {
-        self.known.write().forget(worker);
+        self.change().forget(worker);
         *self.running.lock() -= 1;
         self.ended.notify_all();
     }
@@ -190,6 +202,25 @@ impl Workers {
         while *running > 0 {
             running = self.ended.wait(running);
         }
+    }
+
+    /// What is known, to change it.
+    fn change(&self) -> RwLockWriteGuard<'_, KnownWorkers> {
+        let known = self.known.write();
+        // Who sees that waits for the lock, and so for the change.
+        self.generation.fetch_add(1, Ordering::Release);
+        known
+    }
+
+    /// Brings a worker's place up to date. That reads nothing that changes, unless the list does.
+    pub fn update_place(&self, id: usize, place: &mut WorkerPlace) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if place.generation == generation {
+            return;
+        }
+        let known = self.known.read();
+        let at = known.workers.iter().position(|worker| worker.id == id);
+        *place = WorkerPlace { generation, among: at.map(|at| (at, known.workers.len())) };
     }
 
     /// All that there are, whether or not they get more connections.
@@ -259,12 +290,12 @@ impl Workers {
 
     /// Sums include the figures of a thread that is no worker.
     pub fn count_also(&self, stats: &Arc<WorkerStats>) {
-        self.known.write().others.push(Arc::clone(stats));
+        self.change().others.push(Arc::clone(stats));
     }
 
     /// The thread of these figures executes nothing more. What they count stays counted.
     pub fn count_no_more(&self, stats: &Arc<WorkerStats>) {
-        let mut known = self.known.write();
+        let mut known = self.change();
         if let Some(at) = known.others.iter().position(|other| Arc::ptr_eq(other, stats)) {
             known.others.remove(at);
             known.past.merge(stats);

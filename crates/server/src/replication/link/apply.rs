@@ -206,7 +206,7 @@ fn prefetch(server: &Server, database: u32, window: &[Prepared<'_>]) {
     if database == 0 {
         keyed().for_each(|prepared| keyspace.prefetch_bucket(prepared.first_hash));
     }
-    keyed().for_each(|prepared| keyspace.prefetch_entry(prepared.first_hash, database));
+    keyed().for_each(|prepared| keyspace.prefetch_entry(prepared.first_hash, database, true));
 }
 
 fn run(

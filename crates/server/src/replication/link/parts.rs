@@ -304,7 +304,7 @@ impl Part {
         let Self { commands, bytes, ends, effects, complaints, .. } = self;
         let (mut args, mut at, mut start) = (Vec::new(), 0, 0);
         for window in commands.chunks(WINDOW) {
-            replay.data.prefetch(self.database, window.iter().map(|command| command.hash));
+            window.iter().for_each(|it| replay.data.prefetch(self.database, it.hash, true));
             for PartCommand { command, number, args_end, hash } in window {
                 args.clear();
                 for &end in &ends[at..*args_end] {

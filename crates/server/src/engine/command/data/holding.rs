@@ -222,12 +222,10 @@ impl Data {
         self.unit.held = HeldShards::Many(guards);
     }
 
-    /// Prefetches the entries of keys whose shards are held.
-    pub fn prefetch(&mut self, database: u32, hashes: impl Iterator<Item = Hash>) {
-        for hash in hashes {
-            if let Some(database) = self.shard(hash.shard()).database(database) {
-                database.table().prefetch_entry(hash);
-            }
+    /// Prefetches the entry of a key whose shard is held, to read or to write it.
+    pub fn prefetch(&mut self, database: u32, hash: Hash, writes: bool) {
+        if let Some(database) = self.shard(hash.shard()).database(database) {
+            database.table().prefetch_entry(hash, writes);
         }
     }
 
