@@ -73,6 +73,8 @@ struct Lanes {
 #[derive(Default)]
 struct Buffer {
     records: Mutex<Records>,
+    /// Nothing more will be appended.
+    has_ended: AtomicBool,
 }
 
 #[derive(Default)]
@@ -250,6 +252,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         let mut lanes = self.shared.lanes.lock();
         lanes.changes += 1;
+        self.buffer.has_ended.store(true, Ordering::Release);
         if self.buffer.lock().len() == 0 {
             lanes.buffers.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
         }
@@ -269,6 +272,7 @@ impl Merger {
         }
         for (source, place) in self.sources.iter_mut().zip(0..) {
             let Some(known) = source else { continue };
+            let has_ended = known.buffer.has_ended();
             for number in known.refill() {
                 let ahead = (number - self.done - 1) as usize;
                 match self.owners.get_mut(ahead) {
@@ -279,7 +283,7 @@ impl Merger {
                     }
                 }
             }
-            source.take_if(|source| Arc::strong_count(&source.buffer) == 1 && source.is_empty());
+            source.take_if(|source| has_ended && source.is_empty());
         }
     }
 
@@ -299,11 +303,9 @@ impl Merger {
                 None => self.sources.push(source),
             }
         }
-        // Of a lane that has ended only we and the list know.
-        let has_ended = |buffer: &Arc<Buffer>| Arc::strong_count(buffer) <= 2;
-        lanes.buffers.retain(|buffer| !has_ended(buffer) || buffer.lock().len() > 0);
+        lanes.buffers.retain(|buffer| !buffer.has_ended() || buffer.lock().len() > 0);
         // One that still holds something goes next time.
-        if !lanes.buffers.iter().any(has_ended) {
+        if !lanes.buffers.iter().any(|buffer| buffer.has_ended()) {
             self.seen = lanes.changes;
         }
     }
@@ -398,6 +400,10 @@ impl Iterator for Numbers<'_> {
 }
 
 impl Buffer {
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> MutexGuard<'_, Records> {
