@@ -302,7 +302,9 @@ fn names(binary: &Path, code: u64, addresses: &[u64]) -> Result<HashMap<u64, Str
     sorted.dedup();
     let mut names = HashMap::new();
     for part in sorted.chunks(ADDRESSES_MAX) {
-        let in_binary = part.iter().map(|address| format!("{:#x}", address - code + in_file));
+        // Those of libraries lie beyond the program's, on either side.
+        let offset = in_file.wrapping_sub(code);
+        let in_binary = part.iter().map(|address| format!("{:#x}", address.wrapping_add(offset)));
         let mut command = Command::new("addr2line");
         let text = shell::output(command.args(["-iafC", "-e"]).arg(binary).args(in_binary))?;
         // For each address a line with it, and for each function that is inlined there, and the
