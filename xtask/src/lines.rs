@@ -357,7 +357,7 @@ const LOADS: &[Load] = &[
     load("set-new", NEW_KEYS, "SET key:__rand_int__ xxxxxxxx"),
     load("set-ttl", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx EX 1000"),
     Load {
-        options: &["--maxmemory", "12mb", "--maxmemory-policy", "allkeys-lru"],
+        options: &["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"],
         ..load("set-evicting", RANDOM_KEYS, "SET key:__rand_int__ xxxxxxxx")
     },
     Load {

@@ -87,7 +87,7 @@ pub(crate) fn instructions(
     // SAFETY: the caller has the block from QEMU, which keeps it while it translates it.
     let count = unsafe { qemu_plugin_tb_n_insns(block) };
     (0..count).map(move |index| {
-        // SAFETY: the block has so many.
+        // SAFETY: `index` is less than the number of instructions in the block.
         let instruction = unsafe { qemu_plugin_tb_get_insn(block, index) };
         // SAFETY: it is an instruction of this block.
         (instruction, unsafe { qemu_plugin_insn_vaddr(instruction) })

@@ -4,7 +4,8 @@
 //!
 //! `cargo xtask instructions` runs it under callgrind, with one worker. With a number of workers
 //! each has a thread, executes as many commands and goes through the same keys; what a command
-//! took is printed. More time with two workers than with one is what they wait for each other, or
+//! took is printed. The load then is one without additions. More time with two workers than with
+//! one is what they wait for each other, or
 //! for each other's cache lines.
 
 use std::sync::Barrier;
@@ -27,6 +28,9 @@ fn main() {
     }
     if let Some(workers) = workers {
         let Ok(workers) = workers.parse::<usize>() else { usage() };
+        if load.contains(['-', '@']) {
+            usage();
+        }
         return run_threads(config, load, commands, workers);
     }
     let mut embedded = Embedded::new(config, 1).expect("a server can be made");
@@ -73,12 +77,11 @@ fn run_threads(config: Config, load: &str, commands: usize, workers: usize) {
         }
         start.elapsed()
     };
-    let took = std::thread::scope(|scope| {
+    let took: Duration = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..workers).map(|number| scope.spawn(move || work(number))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a worker does not panic")).sum()
     });
-    let took: Duration = took;
     println!("{:.1} ns", took.as_nanos() as f64 / (commands * workers) as f64);
 }
 
