@@ -5,8 +5,7 @@
 //! `cargo xtask instructions` runs it under callgrind, with one worker. With a number of workers
 //! each has a thread, executes as many commands and goes through the same keys; what a command
 //! took is printed. The load then is one without additions. More time with two workers than with
-//! one is what they wait for each other, or
-//! for each other's cache lines.
+//! one is what they wait for each other, or for each other's cache lines.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
