@@ -4,11 +4,16 @@
 //! thread's count may be negative, as blocks are freed by other threads than made them. A thread
 //! that ends leaves its cell, and the count in it, to the next one: there are as many cells as
 //! there were threads at the same time.
+//!
+//! Whether memory is over a limit is asked before each write, which must not read the cells of all
+//! threads. So there is a sum as well, which threads bring up to date now and then: each when its
+//! own count has changed by `UNSETTLED_MAX` bytes, and one of them, each millisecond, for all.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
+use bobbin_sync::OwnLine;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use tikv_jemallocator::Jemalloc;
 
@@ -23,10 +28,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// Threads beyond this many share the last cell, with those that free in the background.
 const CELLS: usize = 256;
 
-#[repr(align(128))]
-struct Count(AtomicI64);
-
-static COUNTS: [Count; CELLS] = [const { Count(AtomicI64::new(0)) }; CELLS];
+static COUNTS: Counts = Counts::new();
 /// Which cells belong to a thread, by bits.
 static TAKEN: [AtomicU64; CELLS / CELLS_PER_WORD] =
     [const { AtomicU64::new(0) }; CELLS / CELLS_PER_WORD];
@@ -42,8 +44,76 @@ thread_local! {
     static LEAVE: Leave = const { Leave };
     /// Blocks that the thread may still free before it gives way; none if it does not.
     static TURN: Cell<Option<u32>> = const { Cell::new(None) };
-    /// What the cells of others held when the thread looked last, and how often it may use that.
-    static OTHERS: Cell<(i64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// What threads have allocated and freed.
+struct Counts {
+    cells: [Count; CELLS],
+    sum: OwnLine<Sum>,
+}
+
+/// What one thread has allocated, less what it has freed.
+#[repr(align(128))]
+struct Count {
+    bytes: AtomicI64,
+    /// As much of that is in the sum.
+    settled: AtomicI64,
+}
+
+struct Sum {
+    bytes: AtomicI64,
+    /// When all cells were settled last.
+    settled_ms: AtomicI64,
+}
+
+/// How far a cell may be from what the sum has of it before its thread settles it.
+const UNSETTLED_MAX: u64 = 64 << 10;
+
+impl Counts {
+    const fn new() -> Self {
+        Self {
+            cells: [const { Count { bytes: AtomicI64::new(0), settled: AtomicI64::new(0) } };
+                CELLS],
+            sum: OwnLine(Sum { bytes: AtomicI64::new(0), settled_ms: AtomicI64::new(0) }),
+        }
+    }
+
+    /// Adds to the sum what it has not yet of a cell. Any thread may do so for any cell, also
+    /// several at once: each adds the difference between two values of `settled`.
+    fn settle(&self, cell: usize) {
+        let Count { bytes, settled } = &self.cells[cell];
+        let now = bytes.load(Ordering::Relaxed);
+        let before = settled.swap(now, Ordering::Relaxed);
+        self.sum.0.bytes.fetch_add(now - before, Ordering::Relaxed);
+    }
+
+    /// Settles the first `cells` cells, and the shared one.
+    fn settle_all(&self, cells: usize) {
+        for cell in (0..cells).chain([CELLS - 1]) {
+            let Count { bytes, settled } = &self.cells[cell];
+            if bytes.load(Ordering::Relaxed) != settled.load(Ordering::Relaxed) {
+                self.settle(cell);
+            }
+        }
+    }
+
+    /// The sum, and what it has not yet of one cell. In a new millisecond, `cells` are settled.
+    #[inline]
+    fn about(&self, cell: usize, cells: &AtomicUsize, now_ms: i64) -> i64 {
+        let settled_ms = &self.sum.0.settled_ms;
+        if settled_ms.load(Ordering::Relaxed) < now_ms
+            && settled_ms.fetch_max(now_ms, Ordering::Relaxed) < now_ms
+        {
+            self.settle_all(cells.load(Ordering::Relaxed));
+        }
+        let Count { bytes, settled } = &self.cells[cell];
+        let unsettled = bytes.load(Ordering::Relaxed) - settled.load(Ordering::Relaxed);
+        if unsettled.unsigned_abs() > UNSETTLED_MAX {
+            self.settle(cell);
+            return self.sum.0.bytes.load(Ordering::Relaxed);
+        }
+        self.sum.0.bytes.load(Ordering::Relaxed) + unsettled
+    }
 }
 
 struct Leave;
@@ -89,40 +159,26 @@ fn take_cell() -> usize {
 
 /// Bytes in use, in the sizes that the allocator really gives.
 pub fn used() -> usize {
-    let own = CELLS_USED.load(Ordering::Relaxed);
-    let counts = COUNTS[..own].iter().chain(&COUNTS[CELLS - 1..]);
-    let sum: i64 = counts.map(|count| count.0.load(Ordering::Relaxed)).sum();
-    let used = sum.max(0) as usize;
+    COUNTS.settle_all(CELLS_USED.load(Ordering::Relaxed));
+    let used = COUNTS.sum.0.bytes.load(Ordering::Relaxed).max(0) as usize;
     if used > PEAK.load(Ordering::Relaxed) {
         PEAK.fetch_max(used, Ordering::Relaxed);
     }
     used
 }
 
-/// Bytes in use, approximately. What the thread itself allocated and freed is included. What other
-/// threads did since its last [`look_at_others`], or in its last few calls of this, is not.
+/// Bytes in use, approximately. What the thread itself allocated and freed is included. What others
+/// did is, but for at most [`UNSETTLED_MAX`] bytes of each that asks as well, and for what the rest
+/// did since `now_ms` began.
 #[inline]
-pub fn used_about() -> usize {
-    let own = COUNTS[CELL.get().min(CELLS - 1)].0.load(Ordering::Relaxed);
-    let (others, uses) = OTHERS.get();
-    if uses == 0 {
-        let used = used();
-        OTHERS.set((used as i64 - own, USES_MAX));
-        return used;
-    }
-    OTHERS.set((others, uses - 1));
-    (others + own).max(0) as usize
+pub fn used_about(now_ms: i64) -> usize {
+    COUNTS.about(CELL.get().min(CELLS - 1), &CELLS_USED, now_ms).max(0) as usize
 }
 
-/// Has the next [`used_about`] of the thread look what others have allocated: a worker does so each
-/// turn.
-#[inline]
-pub fn look_at_others() {
-    OTHERS.set((0, 0));
+/// Shows others what the calling thread has freed so far.
+pub fn settle() {
+    COUNTS.settle(CELL.get().min(CELLS - 1));
 }
-
-/// As often a thread may go by what it saw of others.
-const USES_MAX: u32 = 64;
 
 /// The most that `used` ever saw.
 pub fn peak() -> usize {
@@ -176,7 +232,7 @@ fn count(bytes: i64) {
     let cell = CELL.try_with(Cell::get).unwrap_or(CELLS - 1);
     if cell < CELLS - 1 {
         // One writer: a load and a store do.
-        let count = &COUNTS[cell].0;
+        let count = &COUNTS.cells[cell].bytes;
         count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     } else {
         count_shared(bytes);
@@ -195,7 +251,7 @@ fn count_shared(bytes: i64) {
         }
         cell.get()
     });
-    COUNTS[cell.unwrap_or(CELLS - 1)].0.fetch_add(bytes, Ordering::Relaxed);
+    COUNTS.cells[cell.unwrap_or(CELLS - 1)].bytes.fetch_add(bytes, Ordering::Relaxed);
     if bytes < 0 {
         // A thread that is at its end has no turn any more.
         TURN.try_with(give_way_in_turn).ok();
@@ -206,6 +262,7 @@ fn give_way_in_turn(turn: &Cell<Option<u32>>) {
     match turn.get() {
         Some(0) => {
             turn.set(Some(TURN_BLOCKS));
+            settle();
             cores::give_way();
         }
         Some(left) => turn.set(Some(left - 1)),
@@ -358,19 +415,73 @@ mod tests {
     fn what_others_allocate_is_seen_soon() {
         const LEN: usize = 3_000_000_000;
         let _alone = ALONE.lock();
-        let about = |bytes: usize| move |used: usize| used >= bytes / 4 * 3;
-        look_at_others();
-        let before = used_about();
+        let about = |used: usize| used >= LEN / 4 * 3;
+        let before = used_about(0);
         let block = std::thread::spawn(|| Vec::<u8>::with_capacity(LEN)).join().expect("it ends");
-        // Within a turn or, where there are no turns, within some uses.
-        look_at_others();
-        assert!(about(LEN)(used_about().saturating_sub(before)));
+        used();
+        assert!(about(used_about(0).saturating_sub(before)), "all cells were settled");
         drop(block);
-        assert!(!about(LEN)(used_about().saturating_sub(before)), "its own is seen at once");
-        let block = std::thread::spawn(|| Vec::<u8>::with_capacity(LEN)).join().expect("it ends");
-        let seen = (0..=USES_MAX).any(|_| about(LEN)(used_about().saturating_sub(before)));
-        assert!(seen);
+        assert!(!about(used_about(0).saturating_sub(before)), "its own is seen at once");
+        let allocate = || {
+            let block = Vec::<u8>::with_capacity(LEN);
+            used_about(0);
+            block
+        };
+        let block = std::thread::spawn(allocate).join().expect("it ends");
+        assert!(about(used_about(0).saturating_sub(before)), "it was much");
         drop(block);
+    }
+
+    #[test]
+    fn a_thread_settles_for_all_once_a_millisecond() {
+        let (counts, cells) = (Counts::new(), AtomicUsize::new(2));
+        let estimates = |bytes: i64, times_ms: [i64; 4]| {
+            counts.cells[1].bytes.fetch_add(bytes, Ordering::Relaxed);
+            times_ms.map(|now_ms| counts.about(0, &cells, now_ms))
+        };
+        assert_eq!(estimates(100, [5, 5, 6, 6]), [100; 4]);
+        assert_eq!(estimates(10, [6, 5, 6, 7]), [100, 100, 100, 110]);
+    }
+
+    #[test]
+    fn estimates_are_off_by_what_is_not_settled_at_most() {
+        const THREADS: usize = 16;
+        let (counts, cells) = (Counts::new(), AtomicUsize::new(THREADS));
+        let mut random = crate::base::random::Random::new(1);
+        let (mut real, mut worst) = (0, 0);
+        for _ in 0..100_000 {
+            let cell = random.below(THREADS as u32) as usize;
+            let bytes = i64::from(random.below(40_000)) - 19_000;
+            counts.cells[cell].bytes.fetch_add(bytes, Ordering::Relaxed);
+            real += bytes;
+            let estimate = counts.about(cell, &cells, 0);
+            worst = worst.max(estimate.abs_diff(real));
+        }
+        let slack = (THREADS as u64 - 1) * UNSETTLED_MAX;
+        assert!((slack / 10..=slack).contains(&worst), "off by {worst}");
+        counts.settle_all(THREADS);
+        assert_eq!(counts.about(0, &cells, 0), real);
+    }
+
+    #[test]
+    fn several_threads_may_settle_a_cell_at_once() {
+        const CHANGES: i64 = 20_000;
+        let (counts, cells) = (Counts::new(), AtomicUsize::new(2));
+        let run = |cell: usize| {
+            for change in 1..=CHANGES {
+                counts.cells[cell].bytes.fetch_add(change, Ordering::Relaxed);
+                counts.about(cell, &cells, change);
+                if change % 7 == 0 {
+                    counts.settle_all(2);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(0));
+            run(1);
+        });
+        counts.settle_all(2);
+        assert_eq!(counts.about(0, &cells, 0), CHANGES * (CHANGES + 1));
     }
 
     #[test]

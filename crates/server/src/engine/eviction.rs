@@ -87,17 +87,16 @@ pub fn not_counted(server: &Server) -> usize {
 /// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller
 /// that it still needs: what `data` holds is released.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
-    let limit = server.config.maxmemory() as usize;
-    if limit == 0 || counted(memory::used_about(), server) <= limit {
+    let (limit, now_ms) = (server.config.maxmemory() as usize, data.turn.now_ms);
+    let is_enough = || counted(memory::used_about(now_ms), server) <= limit;
+    if limit == 0 || is_enough() {
         return Room::Enough;
     }
-    let counted = || counted(memory::used(), server);
-    if counted() <= limit {
-        return Room::Enough;
-    }
+    // Nothing is refused on an estimate.
+    let is_surely_enough = || counted(memory::used(), server) <= limit;
     let policy = server.config.maxmemory_policy();
-    if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(data.turn.now_ms) {
-        return Room::None;
+    if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(now_ms) {
+        return if is_surely_enough() { Room::Enough } else { Room::None };
     }
     data.release();
     let (turns, started) = (server.scripts.turns(), ticks());
@@ -111,10 +110,10 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
     let mut evicted = 0;
-    while counted() > limit {
+    while !is_enough() {
         match evictor.evict(data, &server.config, policy) {
             Evicted::Key => evicted += 1,
-            _ if counted() <= limit => break,
+            _ if is_surely_enough() => break,
             Evicted::Nothing => room = Room::None,
             Evicted::NothingFree => room = Room::Reserved,
         }

@@ -125,6 +125,8 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
                     }
                 };
                 drop(garbage);
+                // What is no longer pending must not be taken for what is in use.
+                memory::settle();
                 PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
                 PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
                 FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use bobbin_io::Driver;
 
 use super::Worker;
 use crate::base::clock::ticks;
-use crate::base::{cores, memory};
+use crate::base::cores;
 use crate::engine::blocking;
 use crate::engine::server::Switch;
 
@@ -75,7 +75,6 @@ impl Worker {
 
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
-        memory::look_at_others();
         self.server.end_pause_in_time(self.data.turn.now_ms);
         self.data.follow_config(self.server);
     }
