@@ -226,26 +226,41 @@ fn telling_of_a_move_too_early_is_caught() {
 /// order in which it can have happened, and none of it is left while the reader sleeps.
 #[test]
 fn the_log_has_every_change_in_an_order_that_explains_it() {
-    explore(|| log_storm(true));
+    explore(|| log_storm(Log::default(), true));
+}
+
+/// The same with numbers from a clock.
+#[test]
+fn the_log_by_the_clock_has_every_change_in_an_order_that_explains_it() {
+    explore(|| log_storm(clocked_log(0), true));
 }
 
 /// The canary: a number that is taken when others can already see the change.
 #[test]
 fn a_number_that_is_taken_too_late_is_caught() {
-    assert_caught("out of order", || log_storm(false));
+    assert_caught("out of order", || log_storm(Log::default(), false));
+    assert_caught("out of order", || log_storm(clocked_log(0), false));
+}
+
+/// The canary: a clock that shows one thread less than it showed another one before.
+#[test]
+fn a_clock_that_goes_back_is_caught() {
+    assert_caught("out of order", || log_storm(clocked_log(4), true));
 }
 
 /// What a reader saw is in the log up to the number that was given out last when it had looked: its
 /// reply may go when all up to there is on disk.
 #[test]
 fn what_a_reader_saw_is_in_the_log_up_to_its_number() {
-    explore(|| reading_storm(true));
+    explore(|| reading_storm(Log::default(), true));
+    explore(|| reading_storm(clocked_log(0), true));
 }
 
 /// The canary: a reader that asks for the number before it looks.
 #[test]
 fn a_reply_that_waits_for_too_little_is_caught() {
-    assert_caught("missing in the log", || reading_storm(false));
+    assert_caught("missing in the log", || reading_storm(Log::default(), false));
+    assert_caught("missing in the log", || reading_storm(clocked_log(0), false));
 }
 
 // What is explored.
@@ -502,12 +517,24 @@ struct Things {
     acknowledged: AtomicU64,
 }
 
+/// A log that is numbered by a clock. Every second time, the clock shows this much less.
+fn clocked_log(skew: u64) -> Log {
+    let time = AtomicU64::new(skew);
+    let log = Log::with_clock(Box::new(move || {
+        let now = time.fetch_add(1, Ordering::SeqCst) + 1;
+        if now % 2 == 1 { now - skew } else { now }
+    }));
+    log.number_by_clock(true);
+    assert!(log.is_by_clock());
+    log
+}
+
 /// A record is: the versions that the change made of the things (0: not changed), and the highest
 /// acknowledged number before it began.
-fn log_storm(number_is_taken_before_unlocking: bool) {
+fn log_storm(log: Log, number_is_taken_before_unlocking: bool) {
     const WRITERS: u32 = 3;
     const CHANGES: u32 = 2;
-    let (log, things) = (Log::default(), Things::default());
+    let things = Things::default();
     spawn_and_join(WRITERS + 1, move |number| {
         if number == WRITERS {
             return read_log(&log, WRITERS * CHANGES);
@@ -542,29 +569,31 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
 /// Reads `records` records, and checks that they can have happened in their order.
 fn read_log(log: &Log, records: u32) {
     let (mut merger, mut versions) = (Merger::default(), [0, 0]);
-    for done in 0..records {
-        while merger.take_next().is_none_or(|record| {
+    for _ in 0..records {
+        let mut done = merger.done();
+        while merger.take_next(u64::MAX).is_none_or(|record| {
             for at in 0..2 {
                 if record[at] != 0 {
                     versions[at] += 1;
                     assert_eq!(record[at], versions[at], "out of order");
                 }
             }
-            assert!(u32::from(record[2]) <= done, "before what it was acknowledged after");
+            assert!(u64::from(record[2]) <= done, "before what it was acknowledged after");
             false
         }) {
             log.sleep(None);
             merger.collect(log);
+            done = merger.done();
         }
     }
 }
 
 /// Writers change a thing and readers look at it. A record is the version that it made.
-fn reading_storm(number_is_asked_for_last: bool) {
+fn reading_storm(log: Log, number_is_asked_for_last: bool) {
     const WRITERS: u32 = 2;
     const READERS: u32 = 2;
     const ROUNDS: u32 = 2;
-    let (log, things) = (Arc::<Log>::default(), Things::default());
+    let (log, things) = (Arc::new(log), Things::default());
     // The number that each reply waits for, and the version that it tells of.
     let replies = Arc::<Mutex<Vec<(u64, u32)>>>::default();
     let (shared, told) = (Arc::clone(&log), Arc::clone(&replies));
@@ -587,13 +616,15 @@ fn reading_storm(number_is_asked_for_last: bool) {
     });
     let mut merger = Merger::default();
     merger.collect(&log);
-    let mut versions = vec![0];
-    while let Some(record) = merger.take_next() {
-        versions.push(u32::from(record[0]));
+    let mut logged = Vec::new();
+    while let Some(record) = merger.take_next(u64::MAX) {
+        let version = u32::from(record[0]);
+        logged.push((merger.done(), version));
     }
-    assert_eq!(versions.len() as u32, WRITERS * ROUNDS + 1);
+    assert_eq!(logged.len() as u32, WRITERS * ROUNDS);
     for &(number, version) in &*replies.lock() {
-        assert!(version <= versions[number as usize], "missing in the log");
+        let before = logged.iter().take_while(|(logged, _)| *logged <= number);
+        assert!(version <= before.count() as u32, "missing in the log");
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bobbin_store::log::NumberClock;
 use bobbin_sync::OwnLine;
 
 /// The time that decides which keys are dead. Workers move it on at the start of a turn, and all
@@ -115,6 +116,30 @@ pub fn system_ms() -> i64 {
 /// Unix time in microseconds.
 pub fn system_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}
+
+/// A clock that puts what threads do in order: if one thread reads it after another one did, it
+/// reads more. `None` where no clock is known to do so, or where reading takes long.
+///
+/// The kernel promises that its monotonic clock never goes back, on whatever core it is read, and
+/// also after the machine slept. Where it reads the processor's time stamp, one nanosecond is less
+/// than it takes a thread to see what another one wrote, and so no two are the same by chance.
+pub fn number_clock() -> Option<NumberClock> {
+    #[cfg(test)]
+    if let Some(ticks) = crate::simulation::ticks::shared() {
+        return Some(Box::new(move || ticks.lock().read()));
+    }
+    let source = std::fs::read_to_string(CLOCK_SOURCE).ok()?;
+    let is_fit = cfg!(target_arch = "x86_64") && source.trim_end() == "tsc";
+    is_fit.then(|| Box::new(monotonic_ns) as NumberClock)
+}
+
+/// What the kernel reads its clock from.
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// A counter that rises at a constant rate: the processor's time stamp where there is one, read in

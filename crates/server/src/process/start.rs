@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bobbin_io::{Acceptor, Address, DriverKind};
 use bobbin_store::hash::Hasher;
+use bobbin_store::log::Log;
 use bobbin_store::{Gate, Keyspace};
 use bobbin_sync::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::signals;
 use crate::admin::metrics;
-use crate::base::clock::{Clock, system_ms};
+use crate::base::clock::{Clock, number_clock, system_ms};
 use crate::base::random::random_bytes;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::engine::acl::Acl;
@@ -73,7 +74,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         tls: Default::default(),
         functions: Functions::new(Arc::clone(scripts.state_pool())),
         scripts,
-        log: Default::default(),
+        log: number_clock().map_or_else(Default::default, Log::with_clock),
         feed: Default::default(),
         log_error: Default::default(),
         pressure: Default::default(),

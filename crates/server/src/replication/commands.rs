@@ -362,7 +362,7 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     }
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
-    let (server, number) = (call.server, call.client.last_record);
+    let (server, number) = (call.server, last_record(call));
     let wanted = Wanted { number, replicas: usize::try_from(replicas).unwrap_or(0), disk: None };
     wait_for(call, server, wanted, deadline_ms);
     Ok(())
@@ -386,12 +386,17 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
         return Err("ERR value is out of range, must be positive".into());
     };
     let deadline_ms = blocking::deadline_of_ms(call, 3)?;
-    let (server, number) = (call.server, call.client.last_record);
+    let (server, number) = (call.server, last_record(call));
     if local > 0 && !server.config.appendonly() {
         return Err(NO_LOG);
     }
     wait_for(call, server, Wanted { number, replicas, disk: Some(local > 0) }, deadline_ms);
     Ok(())
+}
+
+/// The record that a client waits for: its last one, or a later one if that is not known.
+fn last_record(call: &Call<'_>) -> u64 {
+    call.client.last_record.min(call.server.log.last())
 }
 
 /// Answers at once if there is what is wanted, or blocks the client.

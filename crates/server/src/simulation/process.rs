@@ -30,6 +30,8 @@ impl Process {
         let config = Config::new();
         config.set_internally(OptionId::save, "").expect("it is an option");
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
+        // What a server does by the number of its workers, this one does as well.
+        config.set_internally(OptionId::io_threads, &workers.to_string()).expect("it is one");
         // With the same seed, the same keys must be in the same shards.
         config.set_internally(OptionId::hash_seed, "simulation").expect("it is an option");
         let server = crate::process::create(config, &[]).expect("a server can be made");

@@ -62,7 +62,7 @@ pub fn read() -> Option<u64> {
 }
 
 impl Ticks {
-    fn read(&mut self) -> u64 {
+    pub fn read(&mut self) -> u64 {
         let jump_us = match &mut self.jumps {
             Some((random, one_in, us)) => match random.below(*one_in) {
                 0 => random.below(*us),

@@ -114,7 +114,7 @@ impl Worker {
         connection.client.blocked = None;
         self.deadlines.forget(waiter.deadline_ms, connection.token);
         // What served it is before this.
-        connection.client.last_record = self.server.log.last();
+        connection.client.last_record = self.server.log.until_now();
         let stats = &self.handle.stats.commands[waiter.command.id];
         if end != WaiterEnd::Refused {
             stats.executed(0, self.server.config.latency_tracking());

@@ -83,7 +83,7 @@ impl Worker {
         let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(job));
         if !ready.is_empty() || done {
             // What it logged, or read, is before this.
-            connection.client.last_record = self.server.log.last();
+            connection.client.last_record = self.server.log.until_now();
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }

@@ -77,6 +77,7 @@ pub enum WaiterEnd {
 }
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
+#[repr(align(128))]
 pub struct Waiters {
     parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
     pub(super) clients: AtomicUsize,

@@ -18,6 +18,7 @@ const RETRY_MS: i64 = 100;
 
 /// The memory of all clients together.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct ClientMemory {
     /// Of all clients. Workers add and subtract in any order, so it may be below 0 for a moment.
     sum: AtomicI64,

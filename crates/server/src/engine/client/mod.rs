@@ -74,7 +74,8 @@ pub struct Client {
     pub has_waited: bool,
     /// What it waits for; nothing is executed until that has ended.
     pub blocked: Option<Arc<Waiter>>,
-    /// The number in the log of the last change that it made; 0: there is none.
+    /// The number in the log of the last change that it made, or one that this does not exceed; 0:
+    /// there is none.
     pub last_record: u64,
     /// What it is sent beside replies: it is a replica, or is about to be one.
     pub feeder: Option<Box<dyn Feeder>>,
@@ -459,6 +460,7 @@ impl Drop for Client {
 
 /// Every connected client, by id.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     next_id: AtomicU64,

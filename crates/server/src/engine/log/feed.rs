@@ -19,6 +19,7 @@ use crate::engine::server::Server;
 
 /// What is kept of the stream.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Feed {
     state: Mutex<FeedState>,
     is_on: AtomicBool,

@@ -46,10 +46,7 @@ impl RecordStream {
 
     /// Appends the next record, if there is one with this number at most; whether there was.
     pub fn next(&mut self, number_max: u64, output: &mut StreamOutput<'_>) -> bool {
-        if self.merger.done() >= number_max {
-            return false;
-        }
-        let Some(record) = self.merger.take_next() else { return false };
+        let Some(record) = self.merger.take_next(number_max) else { return false };
         self.last = RecordBytes::Nothing;
         let Some((&kind, mut effects)) = record.split_first() else { return true };
         if kind == RecordKind::REMARK {
@@ -133,12 +130,8 @@ impl RecordStream {
 
     /// Passes over everything up to a number; whether all of it was there.
     pub fn skip(&mut self, number_max: u64) -> bool {
-        while self.merger.done() < number_max {
-            if self.merger.take_next().is_none() {
-                return false;
-            }
-        }
-        true
+        while self.merger.take_next(number_max).is_some() {}
+        self.merger.done() >= number_max
     }
 
     /// The bytes to come are read by somebody who has not read those before.

@@ -6,6 +6,7 @@ use bobbin_sync::Mutex;
 
 /// How often each kind of error was answered, by its first word.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct ErrorStats {
     counts: Mutex<BTreeMap<String, u64>>,
 }

@@ -17,7 +17,7 @@ use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 use bobbin_sync::Mutex;
 
 use crate::base::clock::Clock;
-use crate::config::{Config, OptionId};
+use crate::config::{AppendFsync, Config, OptionId};
 use crate::engine::acl::Acl;
 use crate::engine::blocking::Waiters;
 use crate::engine::client::Clients;
@@ -125,14 +125,54 @@ impl Server {
         let clock = AccessClock::new(self.access_policy(), now_ms);
         if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
     }
+
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
     /// gate held).
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.switches.set(Switch::IMPORT, self.config.import_mode());
         self.follow_client_memory();
+        // With `always`, each turn asks for the last number, which the counter has at hand.
+        let is_always =
+            self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
+        self.log.number_by_clock(self.config.worker_count() > 1 && !is_always);
         self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
         let classes = self.config.notify_keyspace_events();
         self.event_classes.store(classes as u32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+    use std::ops::RangeInclusive;
+
+    use super::*;
+
+    /// The lines that a field lies on, by number.
+    fn lines<T>(offset: usize, _: fn(&Server) -> &T) -> RangeInclusive<usize> {
+        const LINE_BYTES: usize = 64;
+        offset / LINE_BYTES..=(offset + size_of::<T>() - 1) / LINE_BYTES
+    }
+
+    macro_rules! lines {
+        ($($field:ident)*) => {
+            [$((stringify!($field), lines(offset_of!(Server, $field), |server| &server.$field))),*]
+        };
+    }
+
+    #[test]
+    fn what_workers_read_is_on_no_line_that_is_written_under_load() {
+        let read = lines![
+            config registry acl keyspace gate switches pause monitors pubsub tracking event_classes
+            workers tls scripts functions log pressure parts
+        ];
+        let written = lines![clock clients client_memory waiters errors services feed];
+        for (written, on) in &written {
+            for (read, lines) in &read {
+                let shared = lines.start().max(on.start())..=lines.end().min(on.end());
+                assert!(shared.is_empty(), "{read} is read on a line where {written} is written");
+            }
+        }
     }
 }

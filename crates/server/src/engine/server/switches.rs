@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What few servers need, in one word: most commands look no further than that it is zero.
+/// What few servers need, in one word: most commands look no further than that it is zero. On a
+/// line of its own: every command reads it, and it hardly ever changes.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Switches(AtomicU32);
 
 /// Bits of `Switches`. They change under the gate, so nobody sees one change in mid-command.

@@ -15,6 +15,7 @@ use crate::system::host::OomScore;
 
 /// The services that watch over the server.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Services {
     pub command_log: CommandLog,
     pub hot_keys: HotKeys,

@@ -25,7 +25,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bobbin_sync::Mutex;
+use bobbin_sync::{Mutex, OwnLine};
 
 pub use directory::AofDirectory;
 pub use manifest::{AofFile, Manifest};
@@ -60,8 +60,8 @@ pub struct Aof {
     slow_until: AtomicU64,
     /// An `fsync` is under way beside the writing.
     pub syncs_beside: AtomicBool,
-    /// Replies wait for the disk.
-    holds_replies: AtomicBool,
+    /// Replies wait for the disk. Each turn looks at it.
+    holds_replies: OwnLine<AtomicBool>,
     /// The last record that is on disk for good.
     durable: AtomicU64,
     /// The log was turned on, and has no base yet: what is there counts for nothing.
@@ -151,7 +151,7 @@ impl Aof {
     /// Whether replies have to wait for the disk.
     #[inline(always)]
     pub fn holds_replies(&self) -> bool {
-        self.holds_replies.load(Ordering::Relaxed)
+        self.holds_replies.0.load(Ordering::Relaxed)
     }
 
     /// Whether a base must be written before the log counts.
@@ -295,7 +295,7 @@ pub fn replace_log(server: &'static Server, data: &mut Data) {
 /// Takes up what `appendfsync` says; the gate is held.
 pub fn follow_log_config(server: &Server) {
     let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
-    let held = Aof::of(server).holds_replies.swap(holds, Ordering::SeqCst);
+    let held = Aof::of(server).holds_replies.0.swap(holds, Ordering::SeqCst);
     if held && !holds {
         // There may be replies that were promised to wait, and with `no` nothing else would end
         // that.

@@ -1,19 +1,25 @@
 //! One order for the changes of all threads, without a lock or a buffer that they share.
 //!
 //! Each thread has a [`Lane`] of its own and appends its records there. A record's number comes
-//! from one counter; it is taken while everything that the record is about is held, after the last
-//! lock and before the first unlock. So records about the same thing are numbered in the order in
-//! which they happened, and a record that was made after another one was acknowledged has the
-//! higher number. The [`Merger`] puts the lanes together by number: numbers are dense, so a list by
-//! number of who has which record is all that it needs, however many lanes there are. It stops at
-//! the first one that is not there yet, and no beginning of what it yields holds a change without
-//! those that came before it.
+//! from one counter, or from a clock that is the same for all threads; it is taken while everything
+//! that the record is about is held, after the last lock and before the first unlock. So records
+//! about the same thing are numbered in the order in which they happened, and a record that was
+//! made after another one was acknowledged has the higher number. The [`Merger`] puts the lanes
+//! together by number.
+//!
+//! A number is taken while the lane is locked. So when the merger has looked at the counter, or the
+//! clock, and then at each lane, it has all records up to what it saw there. It yields those and no
+//! later ones: no beginning of what it yields holds a change without those that came before it.
+
+mod merger;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, OwnLine, fence};
+
+pub use merger::Merger;
 
 use crate::entry;
 
@@ -22,6 +28,10 @@ use crate::entry;
 pub struct Log {
     shared: Arc<Shared>,
 }
+
+/// A clock that numbers records. Each time it is read it shows more than it did whenever it was
+/// read before, by any thread.
+pub type NumberClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// What one thread appends to.
 pub struct Lane {
@@ -37,28 +47,22 @@ pub struct Appended {
     pub waiting_bytes: usize,
 }
 
-/// Puts the lanes together. There is one.
-#[derive(Default)]
-pub struct Merger {
-    /// The number of the last record that was yielded.
-    done: u64,
-    /// What it knows of each lane. A place is empty where a lane has ended, until another one gets
-    /// it.
-    sources: Vec<Option<Source>>,
-    /// The places of the sources that have the records behind `done`, by number.
-    owners: VecDeque<u32>,
-    /// The changes of the list of lanes that were seen.
-    seen: u64,
-}
-
 #[derive(Default)]
 struct Shared {
-    /// How many numbers were given out: the last one, as they start from 1.
-    last: OwnLine<AtomicU64>,
+    /// The number that the counter gave out last.
+    counter: OwnLine<AtomicU64>,
     /// `AWAKE`, `RUNG` or `ASLEEP`: the merger's owner.
     reader: OwnLine<Futex>,
-    is_on: OwnLine<AtomicBool>,
-    lanes: Mutex<Lanes>,
+    modes: OwnLine<Modes>,
+    lanes: OwnLine<Mutex<Lanes>>,
+}
+
+/// What each record is made by. It changes only while the gate is held.
+#[derive(Default)]
+struct Modes {
+    is_on: AtomicBool,
+    by_clock: AtomicBool,
+    clock: Option<NumberClock>,
 }
 
 #[derive(Default)]
@@ -67,12 +71,16 @@ struct Lanes {
     buffers: Vec<Arc<Buffer>>,
     /// How often a lane began or ended.
     changes: u64,
+    /// The highest number of a lane that has ended.
+    ended_last: u64,
 }
 
 /// What was appended and not taken yet.
 #[derive(Default)]
 struct Buffer {
     records: Mutex<Records>,
+    /// The number of the last record that was appended.
+    last: AtomicU64,
     /// Nothing more will be appended.
     has_ended: AtomicBool,
 }
@@ -85,28 +93,13 @@ struct Records {
     large_bytes: usize,
 }
 
-/// A lane as the merger sees it, with what it took from there.
-struct Source {
-    buffer: Arc<Buffer>,
-    taken: Records,
-    at: usize,
-    /// The large record that was yielded last.
-    shown: Vec<u8>,
-}
-
 const NUMBER_BYTES: usize = size_of::<u64>();
 const LENGTH_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
-/// Room for more owners than this is given back once there are none.
-const OWNERS_KEPT_MAX: usize = 1 << 16;
-/// In the place of an owner: the record was not collected yet.
-const NOBODY: u32 = u32::MAX;
 /// Where the length is, for a record that lies elsewhere.
 const IS_LARGE: u64 = u64::MAX;
 /// A record of at least this many bytes is not copied if it may be kept.
 const LARGE_MIN: usize = 64 * 1024;
-/// A buffer larger than this is given back once it is empty.
-const KEPT_MAX: usize = 1 << 20;
 
 /// What small records take, a cache line or two.
 const LINES_AHEAD: usize = 2;
@@ -118,10 +111,16 @@ const RUNG: u32 = 1;
 const ASLEEP: u32 = 2;
 
 impl Log {
+    /// A log that can be numbered by a clock.
+    pub fn with_clock(clock: NumberClock) -> Self {
+        let modes = OwnLine(Modes { clock: Some(clock), ..Modes::default() });
+        Self { shared: Arc::new(Shared { modes, ..Shared::default() }) }
+    }
+
     /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
     pub fn lane(&self) -> Lane {
         let buffer = Arc::<Buffer>::default();
-        let mut lanes = self.shared.lanes.lock();
+        let mut lanes = self.shared.lanes.0.lock();
         lanes.buffers.push(Arc::clone(&buffer));
         lanes.changes += 1;
         drop(lanes);
@@ -130,22 +129,60 @@ impl Log {
 
     /// Turns it on or off. The gate is held: nobody is in the midst of a change.
     pub fn switch(&self, on: bool) {
-        self.shared.is_on.0.store(on, Ordering::SeqCst);
+        self.shared.modes.0.is_on.store(on, Ordering::SeqCst);
     }
 
     pub fn is_on(&self) -> bool {
-        self.shared.is_on.0.load(Ordering::SeqCst)
+        self.shared.modes.0.is_on.load(Ordering::SeqCst)
     }
 
-    /// The number that was given out last; 0: none was.
+    /// Takes numbers from the clock from now on, or from the counter. The gate is held, or no
+    /// thread has a lane yet. A log without a clock is numbered by its counter.
+    ///
+    /// The counter is a line of memory that all threads write. It costs little with one thread, and
+    /// `last` is quick. The clock costs some 30 ns however many threads there are.
+    pub fn number_by_clock(&self, by_clock: bool) {
+        let Shared { counter, modes: OwnLine(modes), .. } = &*self.shared;
+        let Some(clock) = &modes.clock else { return };
+        // The merger has this while it collects: it does not see the time and then, in the lanes,
+        // lower numbers from the counter.
+        let lanes = self.shared.lanes.0.lock();
+        let last = lanes.last_number();
+        counter.0.fetch_max(last, Ordering::SeqCst);
+        // The counter does not get ahead of a clock that counts nanoseconds.
+        modes.by_clock.store(by_clock && clock() > last, Ordering::SeqCst);
+    }
+
+    /// Whether numbers come from the clock.
+    pub fn is_by_clock(&self) -> bool {
+        self.shared.modes.0.by_clock.load(Ordering::Relaxed)
+    }
+
+    /// The highest number of a record; 0: there was none. Where the clock gives the numbers, this
+    /// looks at each lane.
     #[inline]
     pub fn last(&self) -> u64 {
-        self.shared.last.0.load(Ordering::SeqCst)
+        if self.is_by_clock() { self.last_of_lanes() } else { self.until_now() }
+    }
+
+    #[cold]
+    fn last_of_lanes(&self) -> u64 {
+        self.shared.lanes.0.lock().last_number()
+    }
+
+    /// A number that no record exceeds that was appended before, and all exceed that will be. There
+    /// need not be a record of that number.
+    #[inline]
+    pub fn until_now(&self) -> u64 {
+        match &self.shared.modes.0.clock {
+            Some(clock) if self.is_by_clock() => clock(),
+            _ => self.shared.counter.0.load(Ordering::SeqCst),
+        }
     }
 
     /// Bytes that lie in the lanes.
     pub fn pending_bytes(&self) -> usize {
-        self.shared.lanes.lock().buffers.iter().map(|buffer| buffer.lock().len()).sum()
+        self.shared.lanes.0.lock().buffers.iter().map(|buffer| buffer.lock().len()).sum()
     }
 
     /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most
@@ -172,10 +209,21 @@ impl Log {
     }
 }
 
+impl Lanes {
+    fn last_number(&self) -> u64 {
+        let of_lanes = self.buffers.iter().map(|buffer| buffer.last.load(Ordering::Relaxed));
+        of_lanes.fold(self.ended_last, u64::max)
+    }
+}
+
 impl Shared {
     #[inline]
     fn next_number(&self) -> u64 {
-        self.last.0.fetch_add(1, Ordering::SeqCst) + 1
+        let modes = &self.modes.0;
+        match &modes.clock {
+            Some(clock) if modes.by_clock.load(Ordering::Relaxed) => clock(),
+            _ => self.counter.0.fetch_add(1, Ordering::SeqCst) + 1,
+        }
     }
 
     #[inline]
@@ -195,7 +243,7 @@ impl Lane {
     /// Whether somebody reads the log. Changes only while the gate is held.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.shared.is_on.0.load(Ordering::Relaxed)
+        self.shared.modes.0.is_on.load(Ordering::Relaxed)
     }
 
     /// Appends a record and gives it its number. The caller holds everything that the record is
@@ -213,9 +261,9 @@ impl Lane {
         let at = records.bytes.len();
         records.push_header(0, 0);
         write(&mut records.bytes);
-        // From taking the number until the buffer is let go nothing can take long: all others wait
+        // From taking the number until the buffer is let go nothing can take long: the merger waits
         // for it.
-        let number = self.shared.next_number();
+        let number = self.next_number();
         records.set_header(at, number);
         records.prefetch_end();
         Appended { number, waiting_bytes: records.len() }
@@ -233,11 +281,19 @@ impl Lane {
         let mut records = self.buffer.lock();
         records.bytes.reserve(HEADER_BYTES);
         records.large.reserve(1);
-        let number = self.shared.next_number();
+        let number = self.next_number();
         records.push_header(number, IS_LARGE);
         records.large_bytes += record.len();
         records.large.push_back(std::mem::take(record));
         Appended { number, waiting_bytes: records.len() }
+    }
+
+    /// A number for a record. The buffer is locked.
+    #[inline]
+    fn next_number(&self) -> u64 {
+        let number = self.shared.next_number();
+        self.buffer.last.store(number, Ordering::Relaxed);
+        number
     }
 
     /// Wakes the reader, or lets it not fall asleep. To be called once after the records of a turn.
@@ -250,118 +306,13 @@ impl Lane {
 impl Drop for Lane {
     /// Where nobody reads the log, nobody else would take the lane from the list.
     fn drop(&mut self) {
-        let mut lanes = self.shared.lanes.lock();
+        let mut lanes = self.shared.lanes.0.lock();
         lanes.changes += 1;
+        lanes.ended_last = lanes.ended_last.max(self.buffer.last.load(Ordering::Relaxed));
         self.buffer.has_ended.store(true, Ordering::Release);
         if self.buffer.lock().len() == 0 {
             lanes.buffers.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
         }
-    }
-}
-
-impl Merger {
-    /// Takes what the lanes hold: every record whose number was given out before.
-    pub fn collect(&mut self, log: &Log) {
-        let mut lanes = log.shared.lanes.lock();
-        if lanes.changes != self.seen {
-            self.follow(&mut lanes);
-        }
-        drop(lanes);
-        if self.owners.is_empty() {
-            self.owners.shrink_to(OWNERS_KEPT_MAX);
-        }
-        for (source, place) in self.sources.iter_mut().zip(0..) {
-            let Some(known) = source else { continue };
-            let has_ended = known.buffer.has_ended();
-            for number in known.refill() {
-                let ahead = (number - self.done - 1) as usize;
-                match self.owners.get_mut(ahead) {
-                    Some(owner) => *owner = place,
-                    None => {
-                        self.owners.resize(ahead, NOBODY);
-                        self.owners.push_back(place);
-                    }
-                }
-            }
-            source.take_if(|source| has_ended && source.is_empty());
-        }
-    }
-
-    /// Gets to know lanes that are new, and takes those off the list that have ended.
-    #[cold]
-    fn follow(&mut self, lanes: &mut Lanes) {
-        for buffer in &lanes.buffers {
-            let is_known = |source: &Source| Arc::ptr_eq(&source.buffer, buffer);
-            if self.sources.iter().flatten().any(is_known) {
-                continue;
-            }
-            let buffer = Arc::clone(buffer);
-            let source =
-                Some(Source { buffer, taken: Records::default(), at: 0, shown: Vec::new() });
-            match self.sources.iter_mut().find(|place| place.is_none()) {
-                Some(place) => *place = source,
-                None => self.sources.push(source),
-            }
-        }
-        lanes.buffers.retain(|buffer| !buffer.has_ended() || buffer.lock().len() > 0);
-        // One that still holds something goes next time.
-        if !lanes.buffers.iter().any(|buffer| buffer.has_ended()) {
-            self.seen = lanes.changes;
-        }
-    }
-
-    /// The next record by number, if it was collected.
-    pub fn take_next(&mut self) -> Option<&[u8]> {
-        let owner = *self.owners.front().filter(|&&owner| owner != NOBODY)?;
-        self.owners.pop_front();
-        self.done += 1;
-        let source = self.sources.get_mut(owner as usize)?.as_mut();
-        Some(source.expect("a source with records is kept").take())
-    }
-
-    /// The number of the last record that was yielded: all before it were as well.
-    pub const fn done(&self) -> u64 {
-        self.done
-    }
-}
-
-impl Source {
-    /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for
-    /// the records of others, behind that. Returns the numbers of what it took.
-    fn refill(&mut self) -> Numbers<'_> {
-        let is_empty = self.is_empty();
-        self.taken.bytes.drain(..self.at);
-        self.at = 0;
-        self.shown = Vec::new();
-        if is_empty {
-            self.taken.bytes.shrink_to(KEPT_MAX);
-            self.taken.large_bytes = 0;
-        }
-        let new_at = self.taken.bytes.len();
-        let mut records = self.buffer.lock();
-        if is_empty {
-            std::mem::swap(&mut *records, &mut self.taken);
-        } else {
-            self.taken.bytes.append(&mut records.bytes);
-            self.taken.large.append(&mut records.large);
-            self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
-        }
-        Numbers { bytes: &self.taken.bytes[new_at..] }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.at == self.taken.bytes.len()
-    }
-
-    fn take(&mut self) -> &[u8] {
-        let start = self.at + HEADER_BYTES;
-        let header = header(&self.taken.bytes[self.at..]).expect("an owner has a record");
-        self.at = start + header.len_here();
-        if header.length == IS_LARGE {
-            self.shown = self.taken.large.pop_front().unwrap_or_default();
-            return &self.shown;
-        }
-        &self.taken.bytes[start..self.at]
     }
 }
 
@@ -382,21 +333,6 @@ fn header(bytes: &[u8]) -> Option<Header> {
     let (number, rest) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
     let length = rest.first_chunk::<LENGTH_BYTES>()?;
     Some(Header { number: u64::from_le_bytes(*number), length: u64::from_le_bytes(*length) })
-}
-
-/// The numbers of the records that lie in some bytes.
-struct Numbers<'a> {
-    bytes: &'a [u8],
-}
-
-impl Iterator for Numbers<'_> {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        let header = header(self.bytes)?;
-        self.bytes = self.bytes.get(HEADER_BYTES + header.len_here()..)?;
-        Some(header.number)
-    }
 }
 
 impl Buffer {
@@ -449,11 +385,11 @@ mod tests {
     use super::*;
 
     fn all(merger: &mut Merger) -> Vec<u8> {
-        std::iter::from_fn(|| merger.take_next().map(|record| record[0])).collect()
+        std::iter::from_fn(|| merger.take_next(u64::MAX).map(|record| record[0])).collect()
     }
 
     fn lanes(log: &Log) -> usize {
-        log.shared.lanes.lock().buffers.len()
+        log.shared.lanes.0.lock().buffers.len()
     }
 
     #[test]
@@ -466,18 +402,71 @@ mod tests {
         assert_eq!(log.last(), 6);
         merger.collect(&log);
         assert_eq!(all(&mut merger), [0, 1, 2, 3, 4, 5]);
-        // Another thread has a number and did not append yet.
-        log.shared.last.0.fetch_add(1, Ordering::SeqCst);
-        lanes[1].append(b"8");
+        assert_eq!((merger.done(), log.pending_bytes()), (6, 0));
+    }
+
+    /// A log whose clock shows what the returned word says, and one more each time.
+    fn clocked() -> (Log, Arc<AtomicU64>) {
+        let time = Arc::<AtomicU64>::default();
+        let clock = Arc::clone(&time);
+        let log = Log::with_clock(Box::new(move || clock.fetch_add(1, Ordering::Relaxed) + 1));
+        (log, time)
+    }
+
+    #[test]
+    fn a_record_that_is_later_than_the_look_waits_for_the_next() {
+        let ((log, time), mut merger) = (clocked(), Merger::default());
+        log.number_by_clock(true);
+        let lanes = [log.lane(), log.lane()];
+        time.store(100, Ordering::Relaxed);
+        lanes[1].append(b"b");
+        lanes[0].append(b"c");
+        assert_eq!(log.last(), 102);
+        // The merger looked before these: what the first lane got meanwhile may be missing.
+        time.store(90, Ordering::Relaxed);
         merger.collect(&log);
-        assert_eq!((all(&mut merger), merger.done()), (vec![], 6));
-        let mut records = lanes[0].buffer.lock();
-        records.push_header(7, 1);
-        records.bytes.push(b'7');
-        drop(records);
+        assert_eq!((all(&mut merger), merger.done()), (vec![], 0));
+        time.store(101, Ordering::Relaxed);
         merger.collect(&log);
-        assert_eq!((all(&mut merger), merger.done()), (b"78".to_vec(), 8));
-        assert_eq!(log.pending_bytes(), 0);
+        assert_eq!(merger.take_next(100), None, "no further than asked for");
+        assert_eq!((all(&mut merger), merger.done()), (b"bc".to_vec(), 102));
+    }
+
+    #[test]
+    fn numbers_rise_when_another_source_gives_them() {
+        let ((log, time), mut merger) = (clocked(), Merger::default());
+        let lanes = [log.lane(), log.lane()];
+        let append = |lane: usize, name: u8| lanes[lane].append(&[name]).number;
+        assert_eq!((append(0, b'a'), append(1, b'b'), log.last()), (1, 2, 2));
+        time.store(1000, Ordering::Relaxed);
+        log.number_by_clock(true);
+        assert_eq!((append(1, b'c'), append(0, b'd'), log.last()), (1002, 1003, 1003));
+        log.number_by_clock(false);
+        assert_eq!(log.last(), 1003, "that record's number, not one that none has");
+        assert_eq!((append(0, b'e'), append(1, b'f'), log.last()), (1004, 1005, 1005));
+        // A clock that is behind would give lower numbers.
+        time.store(10, Ordering::Relaxed);
+        log.number_by_clock(true);
+        assert_eq!((append(0, b'g'), log.is_by_clock()), (1006, false));
+        merger.collect(&log);
+        assert_eq!(all(&mut merger), b"abcdefg");
+        drop(lanes);
+        assert_eq!(log.last(), 1006);
+    }
+
+    #[test]
+    fn a_lane_that_ended_counts_for_the_last_number() {
+        let (log, time) = clocked();
+        time.store(5, Ordering::Relaxed);
+        log.number_by_clock(true);
+        let lane = log.lane();
+        let number = lane.append(b"x").number;
+        drop(lane);
+        let mut merger = Merger::default();
+        merger.collect(&log);
+        assert_eq!((all(&mut merger), lanes(&log)), (b"x".to_vec(), 1));
+        merger.collect(&log);
+        assert_eq!((lanes(&log), log.last()), (0, number));
     }
 
     #[test]
@@ -494,9 +483,9 @@ mod tests {
             }
             merger.collect(&log);
             for (at, &len) in lens.iter().enumerate() {
-                assert_eq!(merger.take_next(), Some(&vec![at as u8; len][..]));
+                assert_eq!(merger.take_next(u64::MAX), Some(&vec![at as u8; len][..]));
             }
-            assert_eq!((merger.take_next(), log.pending_bytes()), (None, 0));
+            assert_eq!((merger.take_next(u64::MAX), log.pending_bytes()), (None, 0));
         }
     }
 
