@@ -204,6 +204,7 @@ const DUPLICATES: &[(&str, &str)] = &[
     ("nom", "x509-parser of rcgen in tests; hdrhistogram"),
     ("rand", "shuttle; proptest: both in tests"),
     ("rand_core", "of both versions of rand, in tests"),
+    ("signal-hook", "crossterm; ours"),
     ("syn", "derive macros, when building"),
     ("untrusted", "aws-lc-rs; rustls-webpki"),
     ("windows-sys", "of other systems"),

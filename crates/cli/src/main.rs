@@ -53,6 +53,7 @@ fn run(mut options: Options) -> ExitCode {
         Some(mode) => modes::run(mode, &mut session, &command),
         None if command.is_empty() => repl::run(&mut session),
         None if command == [b"doctor"] => modes::doctor::run(&mut session),
+        None if command == [b"top"] => modes::top::run(&session),
         None if modes::migrate::is_meant(&command) => modes::migrate::run(&mut session, &command),
         None => command::run(&mut session, command),
     }

@@ -77,6 +77,11 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Whether there is a screen to draw on, and a keyboard.
+pub fn has_screen() -> bool {
+    is_terminal() && is_typed() && std::env::var_os("TERM").is_some_and(|name| name != "dumb")
+}
+
 /// Whether somebody types.
 pub fn is_typed() -> bool {
     io::stdin().is_terminal()

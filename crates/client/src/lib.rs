@@ -36,6 +36,8 @@ pub struct Client {
     position: usize,
     scanner: ReplyScanner,
     pushes: VecDeque<Value>,
+    /// The longest reply that is read.
+    reply_len_max: usize,
 }
 
 impl Client {
@@ -191,6 +193,12 @@ impl Client {
         self.stream.set_write_timeout(timeout)
     }
 
+    /// Reads no reply of more than `len_max` bytes: a receive of one fails. A piece more may have
+    /// been read by then. Without a call [`REPLY_LEN_MAX`] is the limit.
+    pub fn limit_replies(&mut self, len_max: usize) {
+        self.reply_len_max = len_max.min(REPLY_LEN_MAX);
+    }
+
     /// Tells the server that nothing more will be sent. Replies can still be received.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         self.stream.shutdown_write()
@@ -224,6 +232,7 @@ impl Client {
             position: 0,
             scanner: ReplyScanner::default(),
             pushes: VecDeque::new(),
+            reply_len_max: REPLY_LEN_MAX,
         }
     }
 
@@ -254,7 +263,7 @@ impl Client {
             self.input.drain(..self.position);
             self.position = 0;
         }
-        if self.input.len() > REPLY_LEN_MAX {
+        if self.input.len() > self.reply_len_max {
             return Err(ClientError::ReplyTooLong);
         }
         // A long reply is read in ever larger pieces.
@@ -304,7 +313,7 @@ pub enum ClientError {
     Closed,
     /// What came is no reply.
     Protocol(ReplyError),
-    /// A reply of more than [`REPLY_LEN_MAX`] bytes.
+    /// A reply longer than [`Client::limit_replies`] or [`REPLY_LEN_MAX`] allows.
     ReplyTooLong,
     /// More than [`PUSHES_MAX`] pushes that nobody took.
     TooManyPushes,
@@ -338,7 +347,7 @@ impl fmt::Display for ClientError {
             Self::Io(error) => error.fmt(f),
             Self::Closed => f.write_str("the server closed the connection"),
             Self::Protocol(error) => error.fmt(f),
-            Self::ReplyTooLong => write!(f, "a reply of more than {REPLY_LEN_MAX} bytes"),
+            Self::ReplyTooLong => f.write_str("a reply that is too long"),
             Self::TooManyPushes => write!(f, "more than {PUSHES_MAX} unread pushes"),
             Self::UnbalancedQuotes => f.write_str("unbalanced quotes"),
         }
@@ -466,6 +475,17 @@ mod tests {
         server.join().unwrap();
         assert!(Client::connect("/nonexistent/socket").is_err());
         assert!(Client::connect("no port").is_err());
+    }
+
+    #[test]
+    fn a_reply_over_the_limit_is_not_read() {
+        let (address, server) = serve(&[b"$4\r\nfour\r\n", b"$99\r\n", b"more than", b" eight"]);
+        let mut client = Client::connect(&address).unwrap();
+        client.limit_replies(14);
+        assert_eq!(client.receive().unwrap(), Value::Bulk(b"four".to_vec()));
+        assert!(matches!(client.receive().unwrap_err(), ClientError::ReplyTooLong));
+        drop(client);
+        server.join().unwrap();
     }
 
     #[test]

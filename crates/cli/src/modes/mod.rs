@@ -20,6 +20,7 @@ mod replica;
 mod scan;
 mod server;
 mod statistics;
+pub mod top;
 
 use std::process::ExitCode;
 

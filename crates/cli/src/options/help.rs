@@ -60,6 +60,7 @@ const COLUMN: usize = 28;
 const USAGE: &str = "\
 Usage: bobbin-cli [options] [command [argument ...]]
        bobbin-cli [options] doctor
+       bobbin-cli [options] top
        bobbin-cli [options] migrate source [replace] [switch] [back]
 
 Runs a command on a server that speaks the Redis protocol and prints the reply.
@@ -77,5 +78,7 @@ Examples:
   bobbin-cli --eval script.lua key1 key2 , argument1
   bobbin-cli --latency-history -i 5
   bobbin-cli doctor
+  bobbin-cli -h db.example.com top
+  bobbin-cli -r 12 -i 5 top > five-seconds-each.txt
   bobbin-cli -p 6380 migrate redis.example.com:6379 switch
 ";

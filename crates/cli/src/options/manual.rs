@@ -45,12 +45,16 @@ bobbin\\-cli \\- a shell, and tools, for servers that speak the Redis protocol
 [\\fIoptions\\fR] \\fBdoctor\\fR
 .br
 .B bobbin\\-cli
+[\\fIoptions\\fR] \\fBtop\\fR
+.br
+.B bobbin\\-cli
 [\\fIoptions\\fR] \\fBmigrate\\fR \\fIsource\\fR [replace] [switch] [back]
 .SH DESCRIPTION
 With a command it sends it, prints the reply and ends. Without one it is a shell with history,
 completion and hints. Some options start a tool instead. \\fBdoctor\\fR looks at this machine and at
-the server and says what to change. \\fBmigrate\\fR has the server follow another one, compares
-them, and has it take over.
+the server and says what to change. \\fBtop\\fR shows a server live, on the whole screen, where ?
+lists the keys; into a file or a pipe it writes one look at it as text, or with \\-r several.
+\\fBmigrate\\fR has the server follow another one, compares them, and has it take over.
 ";
 
 const DESCRIPTION_OF_THE_REST: &str = "\

@@ -226,8 +226,8 @@ static FLAGS: &[Flag] = &[
         Commands,
         &["-i"],
         "seconds",
-        "Wait so long between repetitions, samples, or cycles of --scan and --stat (per 100 \
-         cycles of --bigkeys and similar modes). Fractions are fine.",
+        "Wait so long between repetitions, samples, looks of top, or cycles of --scan and --stat \
+         (per 100 cycles of --bigkeys and similar modes). Fractions are fine.",
         |options, value| {
             options.interval = Some(seconds(value).ok_or("Invalid interval for -i.")?)
                 .filter(|interval| !interval.is_zero());

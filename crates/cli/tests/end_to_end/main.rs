@@ -9,3 +9,4 @@ mod options;
 mod pages;
 mod shell;
 mod tls;
+mod top;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bobbin_client::{Address, Client, Target, Transport, Value, error_text};
 
-use crate::modes::info::Info;
+use crate::modes::info::{Info, part};
 use crate::modes::statistics::human;
 use crate::session::explain;
 
@@ -76,8 +76,8 @@ impl Node {
 
     pub fn facts(&mut self) -> Result<Facts, String> {
         let reply = self.demand(&["INFO"])?;
-        let text = String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned();
-        Ok(Facts { databases: databases(&text), info: Info::read(&reply) })
+        let info = Info::read(&reply);
+        Ok(Facts { databases: databases(&info), info })
     }
 }
 
@@ -101,16 +101,12 @@ impl Facts {
     }
 
     pub fn is_on(&self, name: &str) -> bool {
-        self.info.integer(name) != 0
+        self.info.is_on(name)
     }
 
     /// Which program it is, in which version.
     pub fn program(&self) -> String {
-        let named = |name, field| self.info.text(field).map(|version| format!("{name} {version}"));
-        named("bobbin", "bobbin_version")
-            .or_else(|| named("valkey", "valkey_version"))
-            .or_else(|| named("redis", "redis_version"))
-            .unwrap_or_else(|| "a server".to_owned())
+        self.info.program()
     }
 
     /// Its part and its data, in a few words.
@@ -124,13 +120,10 @@ impl Facts {
     }
 }
 
-/// The lines of INFO that are about databases: `db0:keys=3,expires=0`.
-fn databases(text: &str) -> Vec<(u32, u64)> {
-    let of_line = |line: &str| {
-        let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
-        Some((number.parse().ok()?, rest.split(',').next()?.parse().ok()?))
-    };
-    text.lines().filter_map(of_line).collect()
+/// The databases that have keys, and how many.
+fn databases(info: &Info) -> Vec<(u32, u64)> {
+    let keys = |value| part(value, "keys")?.parse().ok();
+    info.databases().filter_map(|(number, value)| Some((number, keys(value)?))).collect()
 }
 
 /// For how long a server may say nothing.
@@ -143,6 +136,7 @@ mod tests {
     #[test]
     fn databases_and_their_keys() {
         let text = "db0:keys=3,expires=0\r\ndb12:keys=40,expires=1,avg_ttl=0\r\ndbx:keys=9\r\n";
-        assert_eq!(databases(text), [(0, 3), (12, 40)]);
+        let info = Info::read(&Value::Bulk(text.into()));
+        assert_eq!(databases(&info), [(0, 3), (12, 40)]);
     }
 }
