@@ -42,7 +42,7 @@ pub(super) struct Source {
 
 /// Room for more owners than this is given back once there are none.
 const OWNERS_KEPT_MAX: usize = 1 << 16;
-/// So many runs are merged by comparing.
+/// Up to this many runs are merged by comparing.
 const RUNS_COMPARED: usize = 3;
 /// More are sorted by digits of so many bits, if that takes a few passes.
 const DIGIT_BITS: u32 = 11;
