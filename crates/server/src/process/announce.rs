@@ -68,7 +68,8 @@ fn metrics(config: &Config) -> String {
     let hosts = config.words_of(OptionId::metrics_bind);
     let host = hosts.first().map_or("localhost", |host| host.trim_start_matches('-'));
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    format!("http://{host}:{}/metrics", config.metrics_port())
+    let site = format!("http://{host}:{}/", config.metrics_port());
+    format!("{site}metrics, a dashboard on {site}")
 }
 
 #[cfg(test)]

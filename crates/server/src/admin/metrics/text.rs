@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::figures::Gatherer;
 use crate::admin::info::{InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot};
@@ -22,7 +23,7 @@ struct Exposition(String);
 
 /// All metrics.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
-    let figures = gatherer.figures();
+    let figures = gatherer.figures(Duration::ZERO);
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let mut text = Exposition(String::with_capacity(TEXT_USUAL_BYTES));
