@@ -54,7 +54,7 @@ pub(super) struct Site<K, B> {
 pub(super) trait Answers {
     fn is_known(&self, name: &str) -> bool;
     fn policy(&self) -> &str;
-    /// `is_local`: the peer is on this machine.
+    /// `is_local`: the peer is on this machine, and so is who asks through it.
     fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str>;
 }
 
@@ -196,6 +196,7 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
         let text = "There is nothing here; metrics are at /metrics, and the dashboard is at /.\n";
         return response("404 Not Found", "", Some((TEXT_TYPE, text)));
     };
+    let is_local = is_local && !is_for_others(request);
     let fields = match resource {
         Resource::Page => format!("Content-Security-Policy: {}\r\n", site.policy()),
         Resource::Status | Resource::Metrics => String::new(),
@@ -232,6 +233,14 @@ fn is_of_host(origin: &str, request: &[u8]) -> bool {
     host.is_some_and(|host| fields(request, "host").any(|own| own.eq_ignore_ascii_case(host)))
 }
 
+/// Whether a request from this machine may be one for somebody else: it came through a proxy, or
+/// under a name that the configuration lets through, which may be a page's of another site.
+fn is_for_others(request: &[u8]) -> bool {
+    let is_passed_on = |name| fields(request, name).next().is_some();
+    ["forwarded", "via", "x-forwarded-for", "x-real-ip"].into_iter().any(is_passed_on)
+        || fields(request, "host").any(|host| !is_certain(&host))
+}
+
 /// What the fields of a name, which is in lower case, say.
 fn fields(request: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     let lines = request.split(|byte| *byte == b'\n').skip(1);
@@ -243,21 +252,32 @@ fn fields(request: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     fields.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Whether a host and port name this server: by an address, which nobody can have lead elsewhere,
-/// by what means this machine everywhere, or by what the configuration says.
+/// Whether a host and port name this server: as [`is_certain`] does, or by what the configuration
+/// says.
 fn is_ours(host: &str, site: &impl Answers) -> bool {
+    is_certain(host) || name_of(host).is_some_and(|name| site.is_known(name))
+}
+
+/// Whether a host and port name this server by an address, which nobody can have lead elsewhere, or
+/// by what means this machine everywhere.
+fn is_certain(host: &str) -> bool {
+    let is_certain =
+        |name: &str| name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost");
+    name_of(host).is_some_and(is_certain)
+}
+
+/// The name or address of a host and port.
+fn name_of(host: &str) -> Option<&str> {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(six) = host.strip_prefix('[') {
-        let Some((address, port)) = six.split_once(']') else { return false };
+        let (address, port) = six.split_once(']')?;
         let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return is_port && address.parse::<Ipv6Addr>().is_ok();
+        return (is_port && address.parse::<Ipv6Addr>().is_ok()).then_some(address);
     }
-    let name = match host.split_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        Some(_) => return false,
-        None => host,
-    };
-    name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || site.is_known(name)
+    match host.split_once(':') {
+        Some((name, port)) => is_port(port).then_some(name),
+        None => Some(host),
+    }
 }
 
 /// A response with these fields, and a body with its type.
@@ -420,6 +440,17 @@ mod tests {
         ] {
             let (_, response) = answer_to(peer, request);
             assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{peer}: {response}");
+        }
+        for (field, is_local) in [
+            ("Host: localhost:9121", true),
+            ("Host: [::1]", true),
+            ("Host: db.local", false),
+            ("X-Forwarded-For: 10.0.0.1", false),
+            ("forwarded: for=10.0.0.1", false),
+        ] {
+            let (_, response) =
+                answer(&request.replace("\r\n\r\n", &format!("\r\n{field}\r\n\r\n")));
+            assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{field}: {response}");
         }
     }
 

@@ -100,7 +100,7 @@ function drawHeat() {
     const end = x(points[number].time);
     for (let at = low; at <= high; at += 1) {
       if (column[at] === 0) continue;
-      context.globalAlpha = 0.12 + 0.88 * Math.sqrt(column[at] / calls);
+      context.globalAlpha = 0.22 + 0.78 * Math.sqrt(column[at] / calls);
       context.fillRect(start, rowTop(at), Math.max(1, end - start), rowHeight - 1);
     }
   });
