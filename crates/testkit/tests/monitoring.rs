@@ -12,6 +12,27 @@ use bobbin_testkit::server::free_port;
 use bobbin_testkit::{Server, peers};
 use serde_json::Value;
 
+/// What the dashboards ask for that Debian's prometheus-redis-exporter 1.45 has among its examples.
+const KNOWN_FOR_REDIS: [&str; 17] = [
+    "redis_blocked_clients",
+    "redis_commands_duration_seconds_total",
+    "redis_commands_processed_total",
+    "redis_commands_total",
+    "redis_connected_clients",
+    "redis_db_keys",
+    "redis_db_keys_expiring",
+    "redis_evicted_keys_total",
+    "redis_expired_keys_total",
+    "redis_keyspace_hits_total",
+    "redis_keyspace_misses_total",
+    "redis_memory_max_bytes",
+    "redis_memory_used_bytes",
+    "redis_net_input_bytes_total",
+    "redis_net_output_bytes_total",
+    "redis_up",
+    "redis_uptime_in_seconds",
+];
+
 fn contrib(file: &str) -> PathBuf {
     peers::repository().join("contrib").join(file)
 }
@@ -48,6 +69,9 @@ fn what_is_asked_for_is_there() {
     stream.read_to_string(&mut text).expect("a response");
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let there: BTreeSet<&str> = types.filter_map(|rest| rest.split(' ').next()).collect();
+    for metric in KNOWN_FOR_REDIS {
+        assert!(there.contains(metric), "there is no {metric}: {text}");
+    }
     assert!(text.contains("\nbobbin_master_link_up 0\n"), "{text}");
     assert!(text.contains("\nbobbin_rdb_last_bgsave_ok 1\n"), "{text}");
     let rules = read("prometheus/bobbin.rules.yml");

@@ -6,6 +6,7 @@
 //! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
 //! shown, with their age.
 
+mod aliases;
 mod figures;
 mod http;
 mod json;

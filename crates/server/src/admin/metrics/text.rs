@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::aliases;
 use super::figures::Gatherer;
 use crate::admin::info::{InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot};
 use crate::engine::server::Server;
@@ -40,6 +41,7 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
     commands(&snapshot, &mut text);
     errors(&snapshot, &mut text);
     workers(&snapshot, &mut text);
+    aliases::append(&mut text.0);
     text.0
 }
 
@@ -277,7 +279,7 @@ const IDENTITY: [&str; 9] = [
     "maxmemory_policy",
 ];
 /// What the text comes to, about.
-const TEXT_USUAL_BYTES: usize = 32 * 1024;
+const TEXT_USUAL_BYTES: usize = 48 * 1024;
 
 #[cfg(test)]
 mod tests {
