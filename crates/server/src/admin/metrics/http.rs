@@ -97,8 +97,8 @@ impl Resource {
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-/// What every response says: nothing of it belongs into a frame, another site or a cache, and
-/// nothing is to be taken for what it does not say it is.
+/// What every response says: a browser shows it in no frame and to no other site, keeps no copy,
+/// and takes it for nothing else than what it says it is.
 const FIELDS: &str = "Connection: close\r\n\
                       Cache-Control: no-store\r\n\
                       Cross-Origin-Opener-Policy: same-origin\r\n\

@@ -1,5 +1,6 @@
-//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in Prometheus's text format,
-//! `/` with a page that shows how the server does, and `/status.json` with what the page shows.
+//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in Prometheus's text
+//! format, `/` with a page that shows how the server does, and `/status.json` with what the page
+//! shows.
 //!
 //! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
 //! are atomics and mutexes that are held for moments. What needs the shards is gathered by the

@@ -80,16 +80,15 @@ fn commands(server: &Server, json: &mut Json) -> usize {
     let left = used.len().saturating_sub(COMMANDS_MAX);
     json.array(|json| {
         for (name, stats) in used.iter().take(COMMANDS_MAX) {
-            let steps = stats.histogram().map(|counts| {
-                // How many calls took at most so many microseconds.
-                histogram::powers_of_two(&server.clock, counts)
-            });
+            let steps =
+                stats.histogram().map(|counts| histogram::powers_of_two(&server.clock, counts));
             json.object(|json| {
                 json.key("name").text(name);
                 json.key("calls").number(stats.calls.get());
                 json.key("us").number(server.clock.us(stats.ticks.get()) as u64);
                 json.key("failed").number(stats.failed.get());
                 json.key("rejected").number(stats.rejected.get());
+                // Microseconds, and the calls that took no longer.
                 json.key("buckets").array(|json| {
                     for (us, calls) in steps.unwrap_or_default() {
                         json.array(|json| {
