@@ -90,7 +90,8 @@ mod tests {
         assert_eq!(persistence(&config), format!("{expected}{folder}"));
         assert_eq!(configuration(&config), "defaults, no file");
         config.set_internally(OptionId::metrics_port, "9121").expect("a port");
-        assert_eq!(metrics(&config), "http://127.0.0.1:9121/metrics");
+        let expected = "http://127.0.0.1:9121/metrics, a dashboard on http://127.0.0.1:9121/";
+        assert_eq!(metrics(&config), expected);
         let address = Address::Tcp("[::1]:7".parse().expect("an address"));
         assert_eq!(
             listening(&[(address.clone(), false), (address, true)]),
