@@ -1,4 +1,5 @@
-//! The dashboard: its page, the document that the page asks for, and who gets what.
+//! The dashboard: its page, the document that the page asks for, and what is kept from
+//! others.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

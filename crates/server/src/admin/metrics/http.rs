@@ -54,7 +54,7 @@ pub(super) struct Site<K, B> {
 pub(super) trait Answers {
     fn is_known(&self, name: &str) -> bool;
     fn policy(&self) -> &str;
-    /// `is_local`: the peer is on this machine, and so is who asks through it.
+    /// `is_local`: the peer is on this machine, and does not ask for another one.
     fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str>;
 }
 
@@ -233,7 +233,7 @@ fn is_of_host(origin: &str, request: &[u8]) -> bool {
     host.is_some_and(|host| fields(request, "host").any(|own| own.eq_ignore_ascii_case(host)))
 }
 
-/// Whether a request from this machine may be one for somebody else: it came through a proxy, or
+/// Whether a request from this machine may be one of another machine: it came through a proxy, or
 /// under a name that the configuration lets through, which may be a page's of another site.
 fn is_for_others(request: &[u8]) -> bool {
     let is_passed_on = |name| fields(request, name).next().is_some();

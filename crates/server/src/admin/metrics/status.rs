@@ -46,8 +46,8 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, is_local: bool
     json.into_text()
 }
 
-/// Whether what clients said is shown, and the log: only to whoever could ask a client's port for
-/// it, without a password and with all rights.
+/// Whether what clients said is shown, and the log: only to a peer that could ask a client's port
+/// for it, without a password and with all rights.
 fn shows_details(server: &Server, is_local: bool) -> bool {
     let user = server.acl.default_user();
     let is_reachable = is_local || !server.config.protected_mode();

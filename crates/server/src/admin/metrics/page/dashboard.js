@@ -398,7 +398,7 @@ function tellKeys(answer) {
 }
 
 /** Why texts of clients are missing. */
-const WITHHELD = 'The server shows them only to whoever may read them without a password.';
+const WITHHELD = 'The server shows them only where no password is needed to read them.';
 
 function tellSlow(answer) {
   const { slow, details } = answer;
