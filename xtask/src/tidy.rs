@@ -29,6 +29,10 @@ pub(crate) fn check() -> Outcome {
             check_locks(file, &text, &mut faults);
             check_width(file, &text, &mut faults);
         }
+        if file.starts_with("crates/") && PAGE_FILES.iter().any(|end| file.ends_with(end)) {
+            check_length(file, &text, &mut faults);
+            check_page(file, &text, &mut faults);
+        }
         if file.ends_with(".md") {
             check_tables(file, &text, &mut faults);
         }
@@ -60,6 +64,20 @@ fn check_width(file: &str, text: &str, faults: &mut Vec<String>) {
         let is_comment = line.trim_start().starts_with("//");
         if is_comment && line.chars().count() > WIDTH_MAX {
             faults.push(format!("{file}:{}: wrap it at {WIDTH_MAX} columns", number + 1));
+        }
+    }
+}
+
+/// No formatter looks at what a browser gets, and no compiler at how it treats texts from outside.
+fn check_page(file: &str, text: &str, faults: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        if line.chars().count() > WIDTH_MAX {
+            faults.push(format!("{file}:{}: wrap it at {WIDTH_MAX} columns", number + 1));
+        }
+        for way in HTML_OF_TEXT {
+            if line.contains(way) {
+                faults.push(format!("{file}:{}: {way}: use textContent", number + 1));
+            }
         }
     }
 }
@@ -144,6 +162,12 @@ const OWN_FILE: &str = "xtask/src/tidy.rs";
 const WIDTH_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 1000;
 const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// How the files of a page for browsers end, in a crate.
+const PAGE_FILES: &[&str] = &[".css", ".html", ".js"];
+/// What makes HTML of a text.
+const HTML_OF_TEXT: &[&str] =
+    &["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser"];
 
 /// Files that may be longer, with their own limit.
 const LONG_FILES: &[(&str, usize)] = &[];
@@ -259,6 +283,15 @@ mod tests {
         assert_eq!(faults_of(&format!("{table}\n| 3 | 4 |\n")), 1);
         assert_eq!(faults_of(&format!("{table}| 3 | `4 | 5` |\n")), 1);
         assert_eq!(faults_of(&format!("{table}| 3 |\n")), 1);
+    }
+
+    #[test]
+    fn pages_are_narrow_and_take_texts_as_texts() {
+        let mut faults = Vec::new();
+        let text = format!("a.textContent = b;\na.innerHTML = b;\n{}\n", "x".repeat(101));
+        check_page("a.js", &text, &mut faults);
+        let expected = ["a.js:2: innerHTML: use textContent", "a.js:3: wrap it at 100 columns"];
+        assert_eq!(faults, expected);
     }
 
     #[test]

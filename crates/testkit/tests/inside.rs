@@ -155,7 +155,7 @@ fn metrics_are_those_of_info() {
     assert!(value(&families, "bobbin_used_memory_bytes", None) > 1e5);
     assert_eq!(value(&families, "bobbin_info", Some(("role", "master"))), 1.0);
     for (request, status) in [
-        ("GET / HTTP/1.1\r\n\r\n", "404"),
+        ("GET /none HTTP/1.1\r\n\r\n", "404"),
         ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
         ("HEAD /metrics HTTP/1.0\r\n\r\n", "200"),
         ("GET /metrics HTTP/1.1\r\nHost: rebound.example:9121\r\n\r\n", "403"),

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cores;
 pub(crate) mod files;
 pub mod glob;
+pub mod json;
 pub mod locale;
 pub mod memory;
 pub mod random;

@@ -68,7 +68,8 @@ fn metrics(config: &Config) -> String {
     let hosts = config.words_of(OptionId::metrics_bind);
     let host = hosts.first().map_or("localhost", |host| host.trim_start_matches('-'));
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    format!("http://{host}:{}/metrics", config.metrics_port())
+    let site = format!("http://{host}:{}/", config.metrics_port());
+    format!("{site}metrics, a dashboard on {site}")
 }
 
 #[cfg(test)]
@@ -89,7 +90,8 @@ mod tests {
         assert_eq!(persistence(&config), format!("{expected}{folder}"));
         assert_eq!(configuration(&config), "defaults, no file");
         config.set_internally(OptionId::metrics_port, "9121").expect("a port");
-        assert_eq!(metrics(&config), "http://127.0.0.1:9121/metrics");
+        let expected = "http://127.0.0.1:9121/metrics, a dashboard on http://127.0.0.1:9121/";
+        assert_eq!(metrics(&config), expected);
         let address = Address::Tcp("[::1]:7".parse().expect("an address"));
         assert_eq!(
             listening(&[(address.clone(), false), (address, true)]),

@@ -8,6 +8,7 @@
 //! files.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bobbin_sync::Mutex;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::base::json;
 use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat, SyslogFacility};
 
 static LOGGER: Logger = Logger::new();
@@ -85,6 +87,21 @@ pub fn show_replica(is_replica: bool) {
     LOGGER.is_replica.store(is_replica, Ordering::Relaxed);
 }
 
+/// The last lines at level notice and above, the newest first.
+pub fn recent() -> Vec<LoggedEvent> {
+    LOGGER.recent.lock().iter().cloned().collect()
+}
+
+/// A line of the log as others than its readers see it.
+#[derive(Clone, Debug)]
+pub struct LoggedEvent {
+    /// Unix time.
+    pub time_ms: i64,
+    /// As the log's formats name it.
+    pub level: &'static str,
+    pub text: String,
+}
+
 struct Logger {
     /// Numbers of `LogFormat` and `LogTimestampFormat`.
     format: AtomicU8,
@@ -92,6 +109,8 @@ struct Logger {
     is_replica: AtomicBool,
     descriptor: AtomicI32,
     outputs: Mutex<Outputs>,
+    /// Apart from the outputs: these may wait for a disk.
+    recent: Mutex<VecDeque<LoggedEvent>>,
 }
 
 struct Outputs {
@@ -128,6 +147,9 @@ impl LogTarget {
     }
 }
 
+/// Lines that are remembered, and letters of each.
+const RECENT_MAX: usize = 32;
+const RECENT_LETTERS_MAX: usize = 300;
 /// The standard output's descriptor.
 const STDOUT: i32 = 1;
 
@@ -142,6 +164,9 @@ impl Log for Logger {
         }
         let now = SystemTime::now();
         let message = record.args().to_string();
+        if record.level() <= Level::Info {
+            self.remember(record.level(), now, &message);
+        }
         let line = LogLine {
             pid: std::process::id(),
             is_replica: self.is_replica.load(Ordering::Relaxed),
@@ -183,7 +208,16 @@ impl Logger {
             is_replica: AtomicBool::new(false),
             descriptor: AtomicI32::new(STDOUT),
             outputs: Mutex::new(Outputs { target: LogTarget::Stdout, syslog: None }),
+            recent: Mutex::new(VecDeque::new()),
         }
+    }
+
+    fn remember(&self, level: Level, now: SystemTime, message: &str) {
+        let time_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+        let text = message.chars().take(RECENT_LETTERS_MAX).collect();
+        let mut recent = self.recent.lock();
+        recent.truncate(RECENT_MAX - 1);
+        recent.push_front(LoggedEvent { time_ms, level: sign_and_name(level).1, text });
     }
 }
 
@@ -284,12 +318,7 @@ struct LogLine<'m> {
 impl LogLine<'_> {
     fn format(&self, format: u8, time: &str) -> String {
         let pid = self.pid;
-        let (sign, level) = match self.level {
-            Level::Error | Level::Warn => ('#', "warning"),
-            Level::Info => ('*', "notice"),
-            Level::Debug => ('-', "verbose"),
-            Level::Trace => ('.', "debug"),
-        };
+        let (sign, level) = sign_and_name(self.level);
         let (letter, role) = if self.is_replica { ('S', "replica") } else { ('M', "primary") };
         if format == LogFormat::Logfmt as u8 {
             // As Valkey does: what would end the value is replaced, not escaped.
@@ -298,7 +327,7 @@ impl LogLine<'_> {
                 "pid={pid} role={role} timestamp=\"{time}\" level={level} message=\"{message}\"\n"
             )
         } else if format == LogFormat::Json as u8 {
-            let message = json_text(self.message);
+            let message = json::escaped(self.message);
             format!(
                 "{{\"pid\":{pid},\"role\":\"{role}\",\"timestamp\":\"{time}\",\"level\":\"{level}\",\
                  \"message\":\"{message}\"}}\n"
@@ -306,6 +335,15 @@ impl LogLine<'_> {
         } else {
             format!("{pid}:{letter} {time} {sign} {}\n", on_one_line(self.message))
         }
+    }
+}
+
+const fn sign_and_name(level: Level) -> (char, &'static str) {
+    match level {
+        Level::Error | Level::Warn => ('#', "warning"),
+        Level::Info => ('*', "notice"),
+        Level::Debug => ('-', "verbose"),
+        Level::Trace => ('.', "debug"),
     }
 }
 
@@ -324,21 +362,6 @@ fn on_one_line(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
-}
-
-fn json_text(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => escaped.extend(['\\', character]),
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            '\t' => escaped.push_str("\\t"),
-            control if control < ' ' => escaped.push_str(&format!("\\u{:04x}", u32::from(control))),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 fn timestamp(format: u8, now: SystemTime) -> String {
@@ -427,6 +450,25 @@ mod tests {
     }
 
     /// The expected lines are valkey-server 9.1.2's.
+    #[test]
+    fn the_last_lines_are_remembered() {
+        let logger = Logger::new();
+        for number in 0..RECENT_MAX + 3 {
+            logger.remember(
+                Level::Info,
+                UNIX_EPOCH + Duration::from_millis(7),
+                &number.to_string(),
+            );
+        }
+        logger.remember(Level::Warn, UNIX_EPOCH, &"é".repeat(RECENT_LETTERS_MAX + 1));
+        let recent = logger.recent.lock();
+        assert_eq!(recent.len(), RECENT_MAX);
+        assert_eq!((recent[0].level, recent[0].time_ms), ("warning", 0));
+        assert_eq!(recent[0].text, "é".repeat(RECENT_LETTERS_MAX));
+        assert_eq!((&*recent[1].text, recent[1].level, recent[1].time_ms), ("34", "notice", 7));
+        assert_eq!(recent[RECENT_MAX - 1].text, "4");
+    }
+
     #[test]
     fn writes_valkeys_lines() {
         let time = "21 Nov 2026 09:35:31.753";

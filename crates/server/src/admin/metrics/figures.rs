@@ -69,9 +69,12 @@ impl Gatherer {
         Ok(Self(shared))
     }
 
-    /// New figures; those of before if that takes too long.
-    pub(super) fn figures(&self) -> MetricFigures {
+    /// Figures that are no older than this; older ones if new ones take too long.
+    pub(super) fn figures(&self, age_max: Duration) -> MetricFigures {
         let mut state = self.0.state.lock();
+        if state.figures.at.is_some_and(|at| at.elapsed() < age_max) {
+            return state.figures.clone();
+        }
         state.asked += 1;
         let asked = state.asked;
         self.0.changed.notify_all();

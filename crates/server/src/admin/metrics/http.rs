@@ -1,16 +1,21 @@
-//! One request and its response, as much of HTTP/1.x as a scraper needs. The connection ends with
-//! the response.
+//! One request and its response, as much of HTTP/1.x as a scraper and a page need. The connection
+//! ends with the response.
 //!
 //! A web page whose name its owner suddenly has lead to this machine could have a browser read the
 //! metrics for it; the browser then names the page's host. So a request that names a host is
-//! answered only under a name that is ours.
+//! answered only under a name that is ours. A page of another site could have the browser ask under
+//! our own name; the browser then says so, and is refused. It would not show that page the answer,
+//! but what is not sent cannot leak.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// One request and its response.
 #[derive(Default)]
 pub(super) struct Exchange {
+    /// The peer is on this machine.
+    is_local: bool,
     request: Vec<u8>,
     response: Vec<u8>,
     sent: usize,
@@ -26,38 +31,87 @@ pub(super) enum HttpState {
     Done,
 }
 
+/// What is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Resource {
+    /// The dashboard.
+    Page,
+    /// What the dashboard shows.
+    Status,
+    Metrics,
+}
+
 /// What is served, and under which names.
-pub(super) struct Site<K, M> {
+pub(super) struct Site<K, B> {
     /// Whether a host's name is one that the configuration tells of.
     pub is_known: K,
-    pub metrics: M,
+    /// What a browser lets the page do: its `Content-Security-Policy`.
+    pub policy: String,
+    pub body: B,
 }
 
 /// A [`Site`] of whatever functions.
 pub(super) trait Answers {
     fn is_known(&self, name: &str) -> bool;
-    fn metrics(&self) -> String;
+    fn policy(&self) -> &str;
+    /// `is_local`: the peer is on this machine, and does not ask for another one.
+    fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str>;
 }
 
-impl<K: Fn(&str) -> bool, M: Fn() -> String> Answers for Site<K, M> {
+impl<K: Fn(&str) -> bool, B: Fn(Resource, bool) -> Cow<'static, str>> Answers for Site<K, B> {
     fn is_known(&self, name: &str) -> bool {
         (self.is_known)(name)
     }
 
-    fn metrics(&self) -> String {
-        (self.metrics)()
+    fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str> {
+        (self.body)(resource, is_local)
+    }
+}
+
+impl Resource {
+    /// What lies under a path.
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/" => Some(Self::Page),
+            "/status.json" => Some(Self::Status),
+            "/metrics" => Some(Self::Metrics),
+            _ => None,
+        }
+    }
+
+    /// Its `Content-Type`.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Page => "text/html; charset=utf-8",
+            Self::Status => "application/json",
+            Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+        }
     }
 }
 
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Where the metrics are.
-const PATH: &str = "/metrics";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What every response says: a browser shows it in no frame and to no other site, keeps no copy,
+/// and takes it for nothing else than what it says it is.
+const FIELDS: &str = "Connection: close\r\n\
+                      Cache-Control: no-store\r\n\
+                      Cross-Origin-Opener-Policy: same-origin\r\n\
+                      Cross-Origin-Resource-Policy: same-origin\r\n\
+                      Referrer-Policy: no-referrer\r\n\
+                      X-Content-Type-Options: nosniff\r\n\
+                      X-Frame-Options: DENY\r\n";
 
 impl Exchange {
+    pub(super) fn with(peer: IpAddr) -> Self {
+        Self { is_local: peer.to_canonical().is_loopback(), ..Self::default() }
+    }
+
     pub(super) const fn state(&self) -> HttpState {
         self.state
     }
@@ -87,7 +141,7 @@ impl Exchange {
                     let from = self.request.len().saturating_sub(HEAD_END.len() - 1);
                     self.request.extend_from_slice(&chunk[..count]);
                     if has_end(&self.request[from..]) {
-                        self.response = respond(&self.request, site);
+                        self.response = respond(&self.request, site, self.is_local);
                         self.state = HttpState::Sending;
                     } else if self.request.len() > HEAD_BYTES_MAX {
                         self.response = response("431 Request Header Fields Too Large", "", None);
@@ -125,7 +179,7 @@ fn has_end(request: &[u8]) -> bool {
     memchr::memmem::find(request, HEAD_END).is_some()
 }
 
-fn respond(request: &[u8], site: &impl Answers) -> Vec<u8> {
+fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let words: Vec<&str> = line.split(' ').collect();
@@ -135,54 +189,100 @@ fn respond(request: &[u8], site: &impl Answers) -> Vec<u8> {
     if !version.starts_with("HTTP/1.") {
         return response("505 HTTP Version Not Supported", "", None);
     }
-    if let Some(host) = hosts(request).find(|host| !is_ours(host, site)) {
-        let text =
-            format!("'{host}' is no name of this server. The option metrics-hosts takes more.\n");
+    if let Some(text) = refusal(request, site) {
         return response("403 Forbidden", "", Some((TEXT_TYPE, &text)));
     }
-    if target.split('?').next() != Some(PATH) {
-        let text = format!("There is nothing here; metrics are at {PATH}.\n");
-        return response("404 Not Found", "", Some((TEXT_TYPE, &text)));
-    }
+    let Some(resource) = target.split('?').next().and_then(Resource::at) else {
+        let text = "There is nothing here; metrics are at /metrics, and the dashboard is at /.\n";
+        return response("404 Not Found", "", Some((TEXT_TYPE, text)));
+    };
+    let is_local = is_local && !is_for_others(request);
+    let fields = match resource {
+        Resource::Page => format!("Content-Security-Policy: {}\r\n", site.policy()),
+        Resource::Status | Resource::Metrics => String::new(),
+    };
+    let kind = resource.kind();
     match method {
-        "GET" => response("200 OK", "", Some((METRICS_TYPE, &site.metrics()))),
+        "GET" => response("200 OK", &fields, Some((kind, &site.body(resource, is_local)))),
         // Its length is that of the next answer at best, so that it is not told.
-        "HEAD" => response("200 OK", &format!("Content-Type: {METRICS_TYPE}\r\n"), None),
+        "HEAD" => response("200 OK", &format!("{fields}Content-Type: {kind}\r\n"), None),
         _ => response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", None),
     }
 }
 
-/// What the fields called `Host` say. Browsers send one.
-fn hosts(request: &[u8]) -> impl Iterator<Item = String> {
+/// Why a request is refused, whatever it asks for.
+fn refusal(request: &[u8], site: &impl Answers) -> Option<String> {
+    if let Some(host) = fields(request, "host").find(|host| !is_ours(host, site)) {
+        return Some(format!(
+            "'{host}' is no name of this server. The option metrics-hosts takes more.\n"
+        ));
+    }
+    let is_foreign = |site: String| !matches!(&*site, "same-origin" | "none");
+    if fields(request, "sec-fetch-site").any(is_foreign)
+        || fields(request, "origin").any(|origin| !is_of_host(&origin, request))
+    {
+        let text = "Another site asks for this, which it may not. Open the address by itself.\n";
+        return Some(text.to_owned());
+    }
+    None
+}
+
+/// Whether an origin is the host that the request names.
+fn is_of_host(origin: &str, request: &[u8]) -> bool {
+    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    host.is_some_and(|host| fields(request, "host").any(|own| own.eq_ignore_ascii_case(host)))
+}
+
+/// Whether a request from this machine may be one of another machine: it came through a proxy, or
+/// under a name that the configuration lets through, which may be a page's of another site.
+fn is_for_others(request: &[u8]) -> bool {
+    let is_passed_on = |name| fields(request, name).next().is_some();
+    ["forwarded", "via", "x-forwarded-for", "x-real-ip"].into_iter().any(is_passed_on)
+        || fields(request, "host").any(|host| !is_certain(&host))
+}
+
+/// What the fields of a name, which is in lower case, say.
+fn fields(request: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     let lines = request.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.filter_map(|line| {
         let colon = memchr::memchr(b':', line)?;
         let (name, value) = (&line[..colon], &line[colon + 1..]);
-        name.trim_ascii().eq_ignore_ascii_case(b"host").then_some(value.trim_ascii())
+        name.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()).then_some(value.trim_ascii())
     });
     fields.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Whether a host and port name this server: by an address, which nobody can have lead elsewhere,
-/// by what means this machine everywhere, or by what the configuration says.
+/// Whether a host and port name this server: as [`is_certain`] does, or by what the configuration
+/// says.
 fn is_ours(host: &str, site: &impl Answers) -> bool {
+    is_certain(host) || name_of(host).is_some_and(|name| site.is_known(name))
+}
+
+/// Whether a host and port name this server by an address, which nobody can have lead elsewhere, or
+/// by what means this machine everywhere.
+fn is_certain(host: &str) -> bool {
+    let is_certain =
+        |name: &str| name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost");
+    name_of(host).is_some_and(is_certain)
+}
+
+/// The name or address of a host and port.
+fn name_of(host: &str) -> Option<&str> {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(six) = host.strip_prefix('[') {
-        let Some((address, port)) = six.split_once(']') else { return false };
+        let (address, port) = six.split_once(']')?;
         let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return is_port && address.parse::<Ipv6Addr>().is_ok();
+        return (is_port && address.parse::<Ipv6Addr>().is_ok()).then_some(address);
     }
-    let name = match host.split_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        Some(_) => return false,
-        None => host,
-    };
-    name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || site.is_known(name)
+    match host.split_once(':') {
+        Some((name, port)) => is_port(port).then_some(name),
+        None => Some(host),
+    }
 }
 
 /// A response with these fields, and a body with its type.
 fn response(status: &str, fields: &str, body: Option<(&str, &str)>) -> Vec<u8> {
-    let mut response = format!("HTTP/1.1 {status}\r\nConnection: close\r\n{fields}");
+    let mut response = format!("HTTP/1.1 {status}\r\n{FIELDS}{fields}");
     if let Some((kind, body)) = body {
         let length = body.len();
         response
@@ -230,9 +330,22 @@ mod tests {
     }
 
     fn answer(request: &str) -> (HttpState, String) {
+        answer_to("127.0.0.1", request)
+    }
+
+    fn answer_to(peer: &str, request: &str) -> (HttpState, String) {
         let mut stream = Stream { input: request.as_bytes(), output: Vec::new() };
-        let site = Site { is_known: |name: &str| name == "db.local", metrics: || "up 1\n".into() };
-        let state = Exchange::default().go_on(&mut stream, &site);
+        let site = Site {
+            is_known: |name: &str| name == "db.local",
+            policy: "default-src 'none'".to_owned(),
+            body: |resource, is_local| match resource {
+                Resource::Page => "<p>".into(),
+                Resource::Status => format!("{is_local}").into(),
+                Resource::Metrics => "up 1\n".into(),
+            },
+        };
+        let mut exchange = Exchange::with(peer.parse().unwrap());
+        let state = exchange.go_on(&mut stream, &site);
         (state, String::from_utf8(stream.output).unwrap())
     }
 
@@ -247,13 +360,103 @@ mod tests {
         assert_eq!(body, "up 1\n");
     }
 
+    fn status_of(path: &str, fields: &str) -> String {
+        let (state, response) = answer(&format!("GET {path} HTTP/1.1\r\n{fields}\r\n"));
+        assert_eq!(state, HttpState::Done);
+        response["HTTP/1.1 ".len()..][..3].to_owned()
+    }
+
+    #[test]
+    fn the_page_has_a_policy_and_nothing_may_be_shared() {
+        for (path, kind) in [
+            ("/", "text/html; charset=utf-8"),
+            ("/status.json", "application/json"),
+            ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+            ("/none", "text/plain; charset=utf-8"),
+        ] {
+            for method in ["GET", "HEAD"] {
+                let (_, response) = answer(&format!("{method} {path} HTTP/1.1\r\n\r\n"));
+                let (head, body) = response.split_once("\r\n\r\n").unwrap();
+                for field in [
+                    format!("Content-Type: {kind}"),
+                    "X-Content-Type-Options: nosniff".into(),
+                    "X-Frame-Options: DENY".into(),
+                    "Referrer-Policy: no-referrer".into(),
+                    "Cross-Origin-Resource-Policy: same-origin".into(),
+                    "Cache-Control: no-store".into(),
+                ] {
+                    assert!(head.lines().any(|line| line == field), "{path}: {field}: {head}");
+                }
+                assert!(!head.contains("Access-Control"), "{head}");
+                let policy = "\r\nContent-Security-Policy: default-src 'none'\r\n";
+                assert_eq!(head.contains(policy), path == "/", "{head}");
+                assert!(method == "GET" || path == "/none" || body.is_empty(), "{body}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_sites_are_refused() {
+        for path in ["/", "/status.json", "/metrics"] {
+            let status = |fields: &str| status_of(path, fields);
+            let host = "Host: localhost:9121\r\n";
+            for field in [
+                "Sec-Fetch-Site: same-origin",
+                "sec-fetch-site: none",
+                "Origin: http://localhost:9121",
+                "Origin: https://LOCALHOST:9121",
+            ] {
+                assert_eq!(status(&format!("{host}{field}\r\n")), "200", "{field}");
+            }
+            for field in [
+                "Sec-Fetch-Site: cross-site",
+                "Sec-Fetch-Site: same-site",
+                "Sec-Fetch-Site:",
+                "Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site",
+                "Origin: http://evil.example",
+                "Origin: http://localhost:8000",
+                "Origin: http://localhost",
+                "origin:null",
+                "Origin: localhost:9121",
+                "Origin: ",
+            ] {
+                assert_eq!(status(&format!("{host}{field}\r\n")), "403", "{field}");
+            }
+            assert_eq!(status("Origin: http://localhost\r\n"), "403", "of no host");
+        }
+    }
+
+    #[test]
+    fn the_peer_is_known_to_be_near() {
+        let request = "GET /status.json HTTP/1.1\r\n\r\n";
+        for (peer, is_local) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("::ffff:10.0.0.1", false),
+            ("fe80::1", false),
+        ] {
+            let (_, response) = answer_to(peer, request);
+            assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{peer}: {response}");
+        }
+        for (field, is_local) in [
+            ("Host: localhost:9121", true),
+            ("Host: [::1]", true),
+            ("Host: db.local", false),
+            ("X-Forwarded-For: 10.0.0.1", false),
+            ("forwarded: for=10.0.0.1", false),
+        ] {
+            let (_, response) =
+                answer(&request.replace("\r\n\r\n", &format!("\r\n{field}\r\n\r\n")));
+            assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{field}: {response}");
+        }
+    }
+
     #[test]
     fn only_who_calls_the_server_by_its_name_is_answered() {
-        let status = |fields: &str| {
-            let (state, response) = answer(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n"));
-            assert_eq!(state, HttpState::Done);
-            response["HTTP/1.1 ".len()..][..3].to_owned()
-        };
+        let status = |fields: &str| status_of("/metrics", fields);
         for host in [
             "127.0.0.1:9121",
             "10.0.0.7",
@@ -287,7 +490,8 @@ mod tests {
     #[test]
     fn whatever_else_is_asked_for_is_refused() {
         for (request, status) in [
-            ("GET / HTTP/1.1\r\n\r\n", "404 "),
+            ("GET /dashboard HTTP/1.1\r\n\r\n", "404 "),
+            ("POST / HTTP/1.1\r\n\r\n", "405 "),
             ("GET /metricsx HTTP/1.1\r\n\r\n", "404 "),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405 "),
             ("nonsense\r\n\r\n", "400 "),

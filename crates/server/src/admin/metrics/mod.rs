@@ -1,13 +1,18 @@
-//! The metrics endpoint: `GET /metrics` over HTTP/1.x, in Prometheus's text format, on a port of
-//! its own.
+//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in Prometheus's text
+//! format, `/` with a page that shows how the server does, and `/status.json` with what the page
+//! shows.
 //!
 //! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
 //! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
 //! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
 //! shown, with their age.
 
+mod aliases;
 mod figures;
 mod http;
+mod json;
+mod page;
+mod status;
 mod text;
 
 use std::io::ErrorKind;
@@ -18,7 +23,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
-use self::http::{Exchange, HttpState, Site};
+use self::http::{Exchange, HttpState, Resource, Site};
+use self::page::Page;
 use crate::config::OptionId;
 use crate::engine::server::Server;
 
@@ -42,13 +48,20 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     }
     let listeners = listeners(&server.config.words_of(OptionId::metrics_bind), port)?;
     let gatherer = Gatherer::start(server)?;
+    let Page { html, policy } = Page::new();
+    let html: &'static str = html.leak();
     let run = move || {
         let is_known = |name: &str| {
             let mut known = server.config.words_of(OptionId::metrics_hosts);
             known.extend(server.config.words_of(OptionId::metrics_bind));
             known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
         };
-        serve(&listeners, &Site { is_known, metrics: || text::write(server, &gatherer) });
+        let body = |resource, is_local| match resource {
+            Resource::Page => html.into(),
+            Resource::Status => status::write(server, &gatherer, is_local).into(),
+            Resource::Metrics => text::write(server, &gatherer).into(),
+        };
+        serve(&listeners, &Site { is_known, policy, body });
     };
     let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
     spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
@@ -129,10 +142,11 @@ fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>) {
         // Those that come at once are all seen to once before the oldest go.
         for _ in 0..PEERS_MAX {
             match listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     if stream.set_nonblocking(true).is_ok() {
                         let until = Instant::now() + EXCHANGE_MAX;
-                        peers.push(MetricsPeer { stream, exchange: Exchange::default(), until });
+                        let exchange = Exchange::with(peer.ip());
+                        peers.push(MetricsPeer { stream, exchange, until });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

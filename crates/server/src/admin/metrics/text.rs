@@ -3,11 +3,17 @@
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use super::aliases;
 use super::figures::Gatherer;
 use crate::admin::info::{InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot};
 use crate::engine::server::Server;
 use crate::engine::telemetry::histogram;
+use crate::persistence::Persistence;
+use crate::persistence::aof::Aof;
+use crate::replication::Replication;
+use crate::replication::link::LinkState;
 
 /// What a family of metrics is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +28,7 @@ struct Exposition(String);
 
 /// All metrics.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
-    let figures = gatherer.figures();
+    let figures = gatherer.figures(Duration::ZERO);
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let mut text = Exposition(String::with_capacity(TEXT_USUAL_BYTES));
@@ -30,10 +36,12 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
     for section in SECTIONS {
         fields(&snapshot, &section.lines, &mut text);
     }
+    states(server, &mut text);
     databases(&snapshot, age_s, &mut text);
     commands(&snapshot, &mut text);
     errors(&snapshot, &mut text);
     workers(&snapshot, &mut text);
+    aliases::append(&mut text.0);
     text.0
 }
 
@@ -110,6 +118,28 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
         name.push_str("_total");
     }
     name
+}
+
+/// What INFO says in words and an alert may ask for: 1 for good and 0 for bad.
+fn states(server: &Server, text: &mut Exposition) {
+    let persistence = Persistence::of(server);
+    let log = Aof::of(server);
+    let mut state = |name: &str, help: &str, is_good: bool| {
+        text.family(name, MetricKind::Gauge, help);
+        text.sample(name, &[], u64::from(is_good));
+    };
+    let is_saved = !persistence.last_failed.load(Ordering::Relaxed);
+    state("rdb_last_bgsave_ok", "Whether the last snapshot was written (1).", is_saved);
+    let is_rewritten = !log.rewrites.failed.load(Ordering::Relaxed);
+    let help = "Whether the last rewrite of the append-only file was (1).";
+    state("aof_last_bgrewrite_ok", help, is_rewritten);
+    let is_written = server.log_error.load(Ordering::Relaxed) == 0;
+    let help = "Whether the append-only file can be written (1).";
+    state("aof_last_write_ok", help, is_written);
+    if let Some(link) = Replication::of(server).link() {
+        let is_up = link.state() == LinkState::Connected;
+        state("master_link_up", "Whether a replica has its primary's stream (1).", is_up);
+    }
 }
 
 fn databases(snapshot: &Snapshot<'_>, age_s: Option<f64>, text: &mut Exposition) {
@@ -249,7 +279,7 @@ const IDENTITY: [&str; 9] = [
     "maxmemory_policy",
 ];
 /// What the text comes to, about.
-const TEXT_USUAL_BYTES: usize = 32 * 1024;
+const TEXT_USUAL_BYTES: usize = 48 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,80 @@
+//! The dashboard's page: one document with its style and its script in it, and the policy by which
+//! a browser runs these and nothing else.
+
+use sha2::{Digest, Sha256};
+
+/// The page as it is sent.
+pub(super) struct Page {
+    pub html: String,
+    /// What the field `Content-Security-Policy` says.
+    pub policy: String,
+}
+
+const HTML: &str = include_str!("page/dashboard.html");
+const STYLE: &str = include_str!("page/dashboard.css");
+/// One script in two files.
+const SCRIPT: [&str; 2] = [include_str!("page/parts.js"), include_str!("page/dashboard.js")];
+
+impl Page {
+    pub(super) fn new() -> Self {
+        let script = SCRIPT.concat();
+        let html = HTML
+            .replace("<style></style>", &format!("<style>{STYLE}</style>"))
+            .replace("<script></script>", &format!("<script>{script}</script>"));
+        let (style, script) = (hash(STYLE), hash(&script));
+        // With the last two, not even the page's own script can make HTML of a text.
+        let policy = format!(
+            "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; \
+             connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+             frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        );
+        Self { html, policy }
+    }
+}
+
+/// The SHA-256 of a text in Base64, as a policy names what may run.
+fn hash(text: &str) -> String {
+    base64(&Sha256::digest(text))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let groups = bytes.chunks(3).flat_map(|group| {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let letter = move |at: usize| char::from(LETTERS[(bits >> (18 - 6 * at)) as usize & 63]);
+        // A letter for each six bits that there are; the rest is filled up.
+        let count = group.len() + 1;
+        (0..4).map(move |at| if at < count { letter(at) } else { '=' })
+    });
+    groups.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_filled_up() {
+        for (text, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("\0\u{7f}??", "AH8/Pw==")]
+        {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn the_page_is_small_and_needs_nothing_else() {
+        let Page { html, policy } = Page::new();
+        assert!(html.len() <= 100_000, "{} bytes", html.len());
+        for name in ["style", "script"] {
+            assert_eq!(html.matches(&format!("<{name}>")).count(), 1);
+            assert_eq!(html.matches(&format!("</{name}>")).count(), 1);
+            assert!(policy.contains(&format!("{name}-src 'sha256-")));
+        }
+        assert!(!policy.contains("unsafe"));
+        for outside in ["src=\"", "@import", "url(", "style=\"", "onclick", "https://"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+}
