@@ -309,7 +309,7 @@ impl Replica {
         Ok(Self { reader })
     }
 
-    /// The server has ended: each of so many commands should have come.
+    /// The server has ended: what it was sent, `commands` of them, should have come.
     fn check(self, commands: u64) -> Outcome {
         let bytes = self.reader.join().map_err(|_| "the replica panicked")?;
         match bytes > commands * COMMAND_BYTES_MIN {

@@ -44,7 +44,7 @@ pub(super) struct Source {
 const OWNERS_KEPT_MAX: usize = 1 << 16;
 /// Up to this many runs are merged by comparing.
 const RUNS_COMPARED: usize = 3;
-/// More are sorted by digits of so many bits, if that takes a few passes.
+/// More are sorted by digits of this many bits, if that takes a few passes.
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const PASSES_MAX: u32 = 3;
