@@ -26,6 +26,7 @@ fn main() {
         config.set_internally(option, value).expect("the option takes this value");
     }
     if let Some(workers) = workers {
+        config.set_internally(OptionId::io_threads, workers).expect("it takes a number");
         let Ok(workers) = workers.parse::<usize>() else { usage() };
         if load.contains(['-', '@']) {
             usage();

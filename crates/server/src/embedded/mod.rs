@@ -117,6 +117,7 @@ impl Process {
 impl Embedded {
     /// The only worker of a process.
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+        config.set_internally(OptionId::io_threads, "1")?;
         let mut embedded = Process::new(config)?.worker(seed)?;
         embedded.set_time(0);
         Ok(embedded)

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 pub use group::{Consumer, ConsumerNumber, Group, Pending, PendingFrom};
 pub use id::StreamId;
 pub use id_map::{IdMap, Keyed, Records, RecordsBack};
+use node::Cursor;
 pub use node::{Entries, Entry, Items, NODE_BYTES_MAX, Node, Pairs};
 pub use range::{Range, RangeBack};
 
@@ -42,6 +43,9 @@ pub struct Log {
     /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of
     /// deleted ones.
     first_id: StreamId,
+    /// Where that entry begins in its node, so that the deleted ones are passed over. 0: that was
+    /// not looked for.
+    first_at: u32,
     /// The greatest ID that was given; new ones are greater.
     pub last_id: StreamId,
     /// The greatest ID that was deleted by itself.
@@ -167,15 +171,31 @@ impl Log {
 
     fn count_appended(&mut self, id: StreamId) {
         if self.len == 0 {
-            self.first_id = id;
+            (self.first_id, self.first_at) = (id, 0);
         }
         self.len += 1;
     }
 
     /// To be called after the first entry went.
     fn find_first(&mut self) {
-        let mut entries = self.range(StreamId::ZERO, StreamId::MAX);
-        self.first_id = entries.next().map_or(StreamId::ZERO, |entry| entry.id);
+        let nodes = self.nodes.iter().filter(|node| node.live() > 0);
+        let first = nodes.filter_map(|node| node.first_live(self.cursor_of(node))).next();
+        (self.first_at, self.first_id) = first.unwrap_or((0, StreamId::ZERO));
+    }
+
+    /// Where the entries of a node begin: with the first of the stream, if that is known to lie
+    /// there.
+    fn cursor_of(&self, node: &Node) -> Cursor {
+        let has_first = (node.master()..=node.last()).contains(&self.first_id);
+        match self.first_at {
+            at @ 1.. if has_first => node.cursor_at(at as usize, self.first_id),
+            _ => node.cursor(),
+        }
+    }
+
+    /// The entries of a node from there on.
+    fn entries_of<'a>(&self, node: &'a Node) -> Entries<'a> {
+        node.entries_from(self.cursor_of(node))
     }
 
     fn append_node<'a>(
@@ -226,9 +246,9 @@ impl Log {
             if whole {
                 break;
             }
-            let len = self.len;
+            let (len, from) = (self.len, self.cursor_of(node));
             let deleted = self.nodes.first_mut().map_or(0, |node| {
-                node.delete_until(|id, deleted| match until {
+                node.delete_until(from, |id, deleted| match until {
                     Trim::Len(len_max) => len - deleted <= len_max,
                     Trim::Id(first) => id >= first,
                 })
@@ -242,15 +262,15 @@ impl Log {
     /// Deletes an entry; whether it was there.
     pub fn delete(&mut self, id: StreamId) -> bool {
         // Nothing is copied for an entry that is not there.
-        let there =
-            self.nodes.iter_floor(id).next().is_some_and(|node| {
-                node.entries().any(|entry| entry.id == id && !entry.is_deleted)
-            });
+        let there = self.nodes.iter_floor(id).next().is_some_and(|node| {
+            self.entries_of(node).any(|entry| entry.id == id && !entry.is_deleted)
+        });
         if !there {
             return false;
         }
-        let Some(node) = self.nodes.floor_mut(id) else { return false };
-        node.delete(id);
+        let from = self.nodes.iter_floor(id).next().map(|node| self.cursor_of(node));
+        let (Some(node), Some(from)) = (self.nodes.floor_mut(id), from) else { return false };
+        node.delete(from, id);
         if node.live() == 0 {
             let master = node.master();
             self.nodes.remove(master);

@@ -128,7 +128,7 @@ impl Node {
             }
         }
         let fields = count / 2;
-        let mut lead = Lead::new(self.last, id);
+        let mut lead = LeadBytes::new(self.last, id);
         lead.bytes[0] |= if has_same_fields { SAME_FIELDS } else { 0 };
         lead.bytes[0] |= if is_deleted { DELETED } else { 0 };
         let mut packed_count = fields as i64 + 3;
@@ -156,11 +156,14 @@ impl Node {
         *(if is_deleted { &mut self.deleted } else { &mut self.live }) += 1;
     }
 
-    /// Marks entries as deleted, from the front until `stop` (given the ID and how many were
+    /// Marks entries as deleted, from a place on until `stop` (given the ID and how many were
     /// marked) says so; returns how many.
-    pub fn delete_until(&mut self, stop: impl Fn(StreamId, usize) -> bool) -> usize {
+    pub fn delete_until(
+        &mut self,
+        mut cursor: Cursor,
+        stop: impl Fn(StreamId, usize) -> bool,
+    ) -> usize {
         let mut deleted = 0;
-        let mut cursor = self.cursor();
         while let Some((at, entry)) = self.read(&mut cursor) {
             if stop(entry.id, deleted) {
                 break;
@@ -175,9 +178,8 @@ impl Node {
         deleted
     }
 
-    /// Marks an entry as deleted; whether it was there.
-    pub fn delete(&mut self, id: StreamId) -> bool {
-        let mut cursor = self.cursor();
+    /// Marks an entry as deleted, which lies behind a place; whether it was there.
+    pub fn delete(&mut self, mut cursor: Cursor, id: StreamId) -> bool {
         while let Some((at, entry)) = self.read(&mut cursor) {
             if entry.id >= id {
                 let found = entry.id == id && !entry.is_deleted;
@@ -264,7 +266,22 @@ impl Node {
 
     /// All entries, deleted ones too.
     pub fn entries(&self) -> Entries<'_> {
-        Entries { node: self, cursor: self.cursor() }
+        self.entries_from(self.cursor())
+    }
+
+    /// The entries from a place on, deleted ones too.
+    pub fn entries_from(&self, cursor: Cursor) -> Entries<'_> {
+        Entries { node: self, cursor }
+    }
+
+    /// The first entry from a place on that is not deleted: where it begins, and its ID.
+    pub fn first_live(&self, mut cursor: Cursor) -> Option<(u32, StreamId)> {
+        while let Some((at, entry)) = self.read(&mut cursor) {
+            if !entry.is_deleted {
+                return Some((at as u32, entry.id));
+            }
+        }
+        None
     }
 
     /// The bytes of its listpack in Redis, at most: the numbers of entries change.
@@ -286,37 +303,52 @@ impl Node {
         count == self.field_count
     }
 
-    fn cursor(&self) -> Cursor {
+    /// The place of the first entry.
+    pub fn cursor(&self) -> Cursor {
         let before_first = StreamId { seq: self.master.seq.wrapping_sub(1), ..self.master };
         Cursor { at: self.entries_at as usize, before: before_first }
+    }
+
+    /// The place of the entry with this ID, which begins there.
+    pub fn cursor_at(&self, start: usize, id: StreamId) -> Cursor {
+        let (bytes, mut at) = self.bytes_at(start);
+        let lead = read_lead(bytes, &mut at);
+        let seq = match lead {
+            // Any ID of those milliseconds would do.
+            Lead { since_ms: 1.., .. } => 0,
+            Lead { sequence, .. } => id.seq.wrapping_sub(sequence).wrapping_sub(1),
+        };
+        Cursor { at: start, before: StreamId::new(id.ms.wrapping_sub(lead.since_ms), seq) }
+    }
+
+    /// The block that holds a place, and where there.
+    #[inline]
+    fn bytes_at(&self, at: usize) -> (&[u8], usize) {
+        match &self.rest {
+            Some(rest) if at >= self.block.len() => (&rest[..], at - self.block.len()),
+            _ => (&self.block[..], at),
+        }
     }
 
     /// Where the next entry lies, and the entry.
     #[inline]
     fn read(&self, cursor: &mut Cursor) -> Option<(usize, Entry<'_>)> {
         let start = cursor.at;
-        let (bytes, before_bytes) = match &self.rest {
-            Some(rest) if start >= self.block.len() => (&rest[..], self.block.len()),
-            _ => (&self.block[..], 0),
-        };
-        let mut at = start - before_bytes;
+        let (bytes, mut at) = self.bytes_at(start);
+        let in_block = at;
         let head = *bytes.get(at)?;
-        at += 1;
-        let mut since_ms = u64::from(head >> MS_SHIFT);
-        if since_ms == MS_FOLLOWS {
-            since_ms += varint(bytes, &mut at);
-        }
+        let lead = read_lead(bytes, &mut at);
         let before = cursor.before;
-        let base = if since_ms == 0 { before.seq.wrapping_add(1) } else { 0 };
-        let more = if head & NEXT_SEQUENCE != 0 { 0 } else { varint(bytes, &mut at) };
-        let id = StreamId::new(before.ms.wrapping_add(since_ms), base.wrapping_add(more));
+        let base = if lead.since_ms == 0 { before.seq.wrapping_add(1) } else { 0 };
+        let ms = before.ms.wrapping_add(lead.since_ms);
+        let id = StreamId::new(ms, base.wrapping_add(lead.sequence));
         let has_same_fields = head & SAME_FIELDS != 0;
         let count = if has_same_fields { self.field_count } else { varint(bytes, &mut at) as u32 };
         let items_at = at;
         for _ in 0..if has_same_fields { count } else { count * 2 } {
             at += decode(bytes, at).1;
         }
-        *cursor = Cursor { at: before_bytes + at, before: id };
+        *cursor = Cursor { at: start + (at - in_block), before: id };
         let entry = Entry {
             id,
             is_deleted: head & DELETED != 0,
@@ -421,20 +453,39 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Where the next entry begins, and the ID of the one before.
+/// A place in a node: where the next entry begins, and the ID of the one before.
 #[derive(Clone, Copy)]
-struct Cursor {
+pub struct Cursor {
     at: usize,
     before: StreamId,
 }
 
-/// The bytes of an entry before its fields and values.
+/// What an entry's bytes begin with: how far its ID is from the one before.
 struct Lead {
+    since_ms: u64,
+    /// From the least that is possible on.
+    sequence: u64,
+}
+
+#[inline]
+fn read_lead(bytes: &[u8], at: &mut usize) -> Lead {
+    let head = bytes.get(*at).copied().unwrap_or(NEXT_SEQUENCE);
+    *at += 1;
+    let mut since_ms = u64::from(head >> MS_SHIFT);
+    if since_ms == MS_FOLLOWS {
+        since_ms += varint(bytes, at);
+    }
+    let sequence = if head & NEXT_SEQUENCE != 0 { 0 } else { varint(bytes, at) };
+    Lead { since_ms, sequence }
+}
+
+/// The bytes of an entry before its fields and values.
+struct LeadBytes {
     bytes: [u8; LEAD_LEN_MAX],
     len: usize,
 }
 
-impl Lead {
+impl LeadBytes {
     fn new(before: StreamId, id: StreamId) -> Self {
         let mut lead = Self { bytes: [0; LEAD_LEN_MAX], len: 1 };
         let since_ms = id.ms.wrapping_sub(before.ms);

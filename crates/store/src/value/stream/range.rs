@@ -19,7 +19,7 @@ impl<'a> Range<'a> {
         if first.is_some_and(|node| node.last() < start) {
             first = nodes.next();
         }
-        Self { nodes, entries: first.map(Node::entries), start, end }
+        Self { nodes, entries: first.map(|node| log.entries_of(node)), start, end }
     }
 }
 
@@ -47,6 +47,7 @@ impl<'a> Iterator for Range<'a> {
 /// Entries against their order, without deleted ones. A node can only be read forwards: its entries
 /// are noted first.
 pub struct RangeBack<'a> {
+    log: &'a Log,
     nodes: RecordsBack<'a, Node>,
     entries: Vec<Entry<'a>>,
     start: StreamId,
@@ -55,7 +56,7 @@ pub struct RangeBack<'a> {
 
 impl<'a> RangeBack<'a> {
     pub(super) fn new(log: &'a Log, start: StreamId, end: StreamId) -> Self {
-        Self { nodes: log.nodes.iter_back_from(end), entries: Vec::new(), start, end }
+        Self { log, nodes: log.nodes.iter_back_from(end), entries: Vec::new(), start, end }
     }
 }
 
@@ -74,7 +75,7 @@ impl<'a> Iterator for RangeBack<'a> {
             let wanted = |entry: &Entry<'_>| {
                 !entry.is_deleted && (self.start..=self.end).contains(&entry.id)
             };
-            self.entries.extend(node.entries().filter(wanted));
+            self.entries.extend(self.log.entries_of(node).filter(wanted));
         }
     }
 }
