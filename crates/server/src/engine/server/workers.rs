@@ -388,6 +388,26 @@ mod tests {
     }
 
     #[test]
+    fn a_place_follows_each_change_of_the_list() {
+        let workers = workers(2);
+        let (first, last) = (workers.all()[0].clone(), cores() + 1);
+        let mut place = WorkerPlace::default();
+        let mut among = || {
+            workers.update_place(last, &mut place);
+            place.among
+        };
+        assert_eq!(among(), Some((last, last + 1)));
+        workers.close(&first);
+        assert_eq!(among(), Some((last - 1, last)));
+        workers.add(first);
+        assert_eq!(among(), Some((last - 1, last + 1)));
+        workers.want(1);
+        let own = workers.all()[last - 1].clone();
+        assert!(workers.may_end(&own));
+        assert_eq!(among(), None);
+    }
+
+    #[test]
     fn workers_beyond_the_cores_wait_until_the_others_are_crowded() {
         let crowded = workers(2);
         assert_eq!(placed(&crowded, 3 * cores(), 3), [vec![3; cores()], vec![0; 2]].concat());
