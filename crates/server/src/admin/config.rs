@@ -137,7 +137,10 @@ fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(),
         Effect::Tls => follow_tls(server, config)?,
         Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
         Effect::Watchdog => watchdog::follow_watchdog(server),
-        Effect::Workers => pool::set_worker_count(server, config.worker_count())?,
+        Effect::Workers => {
+            server.choose_log_numbers();
+            pool::set_worker_count(server, config.worker_count())?;
+        }
         // The caller turns the log on and off, as that needs the keys.
         Effect::Log | Effect::None => {}
     }

@@ -146,6 +146,29 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
 /// A rewrite begins with the log turned off. When it is turned on meanwhile, the base lacks what
 /// happens until then.
 #[test]
+fn the_log_is_numbered_by_the_clock_unless_each_turn_asks_for_its_last_number() {
+    let mut process = Process::new(2);
+    let client = process.connect(0);
+    Disk::put_in(Some(Disk::default()));
+    process.server.log.switch(true);
+    let mut last = 0;
+    for (option, by_clock) in [
+        ("hz 10", true),
+        ("appendfsync always", true),
+        ("appendonly yes", false),
+        ("appendfsync everysec", true),
+    ] {
+        // Replies may wait for the disk.
+        process.ask(&client, &format!("CONFIG SET {option}"));
+        assert_eq!(process.server.log.is_by_clock(), by_clock, "{option}");
+        process.ask(&client, "INCR n");
+        let number = process.server.log.last();
+        assert!(number > last, "{number} behind {last} with {option}");
+        last = number;
+    }
+}
+
+#[test]
 fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     let (mut process, disk, client) = process();
     let server = process.server;

@@ -126,16 +126,22 @@ impl Server {
         if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
     }
 
+    /// Has the log numbered by the clock if there are several workers, which would share the
+    /// counter. But with `always`, each turn asks for the last number, which the counter has at
+    /// hand. The gate is held, or there is no worker yet.
+    pub fn choose_log_numbers(&self) {
+        let is_always =
+            self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
+        self.log.number_by_clock(self.config.worker_count() > 1 && !is_always);
+    }
+
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
     /// gate held).
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.switches.set(Switch::IMPORT, self.config.import_mode());
         self.follow_client_memory();
-        // With `always`, each turn asks for the last number, which the counter has at hand.
-        let is_always =
-            self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
-        self.log.number_by_clock(self.config.worker_count() > 1 && !is_always);
+        self.choose_log_numbers();
         self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
         let classes = self.config.notify_keyspace_events();
         self.event_classes.store(classes as u32, Ordering::Relaxed);

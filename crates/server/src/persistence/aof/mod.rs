@@ -296,6 +296,7 @@ pub fn replace_log(server: &'static Server, data: &mut Data) {
 pub fn follow_log_config(server: &Server) {
     let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
     let held = Aof::of(server).holds_replies.0.swap(holds, Ordering::SeqCst);
+    server.choose_log_numbers();
     if held && !holds {
         // There may be replies that were promised to wait, and with `no` nothing else would end
         // that.
