@@ -16,6 +16,7 @@ mod proofs;
 mod pubsub;
 mod release_check;
 mod replicas;
+mod scaling;
 mod shell;
 mod snapshot;
 mod summary;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["lines", options @ ..] => lines::run(options),
+        ["scaling"] => scaling::write(),
         ["miri"] => proofs::miri(),
         ["bullmq"] => bullmq::install().and_then(|()| bullmq::run()),
         ["heavy", options @ ..] => heavy::run(options),
@@ -150,6 +152,7 @@ usage: cargo xtask <task>
   lines [--server PATH] [--workers N] [--commands N] [--places N] [all|LOAD...]
                                 count the cache lines that move between threads; without a load
                                 compare with the limits
+  scaling                       writes what docs/scaling.md models for many cores
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz

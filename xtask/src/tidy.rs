@@ -6,11 +6,12 @@ use std::process::Command;
 use bobbin_testkit::peers::repository;
 
 use crate::layers;
+use crate::scaling;
 use crate::shell::{self, Outcome};
 
 /// Looks at every file of the checkout that git does not ignore.
 pub(crate) fn check() -> Outcome {
-    let mut faults = Vec::new();
+    let mut faults = scaling::faults()?;
     let listed = shell::output(
         Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
