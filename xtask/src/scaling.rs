@@ -77,8 +77,9 @@ fn files() -> Result<[(&'static str, String); 2], String> {
             Ok(MOVE_NS.map(|move_ns| CORES.map(|cores| rate(load, &counts, cores, move_ns))))
         })
         .collect::<Result<_, String>>()?;
-    let (before, rest) = document.split_once(BEGIN).ok_or(format!("{DOCUMENT}: no {BEGIN}"))?;
-    let (_, behind) = rest.split_once(END).ok_or(format!("{DOCUMENT}: no {END}"))?;
+    let missing = |mark: &str| format!("{DOCUMENT}: no {mark}");
+    let (before, rest) = document.split_once(BEGIN).ok_or_else(|| missing(BEGIN))?;
+    let (_, behind) = rest.split_once(END).ok_or_else(|| missing(END))?;
     let document = format!("{before}{BEGIN}\n{}{END}{behind}", table(&rates));
     Ok([(DOCUMENT, document), (CHART, chart(&rates))])
 }
