@@ -22,7 +22,8 @@ type Known = [u64; CLIENTS];
 
 fn start(folder: &Folder, policy: &str, arguments: &[&str]) -> Server {
     let own = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", policy];
-    let threads = ["--io-threads", "4", "--enable-debug-command", "yes"];
+    // As many as number the log by the clock.
+    let threads = ["--io-threads", "8", "--enable-debug-command", "yes"];
     Server::bobbin(&[&own[..], &threads, arguments].concat())
 }
 

@@ -44,6 +44,10 @@ pub use self::workers::{WorkerHandle, WorkerPlace, Workers};
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// From this many workers on, what the counter of the log's records costs them, and that they wait
+/// for each other there, is more than what the clock costs. Simulations have few.
+const WORKERS_BY_CLOCK: usize = if cfg!(test) { 2 } else { 8 };
+
 /// What all threads share. Lives as long as the process.
 ///
 /// It has many fields, as each is a part of the process with a file of its own: here they only come
@@ -126,13 +130,14 @@ impl Server {
         if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
     }
 
-    /// Has the log numbered by the clock if there are several workers, which would share the
-    /// counter. But with `always`, each turn asks for the last number, which the counter has at
-    /// hand. The gate is held, or there is no worker yet.
+    /// Has the log numbered by the clock if there are many workers, which would share the counter.
+    /// But with `always`, each turn asks for the last number, which the counter has at hand. The
+    /// gate is held, or there is no worker yet.
     pub fn choose_log_numbers(&self) {
         let is_always =
             self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
-        self.log.number_by_clock(self.config.worker_count() > 1 && !is_always);
+        let has_many = self.config.worker_count() >= WORKERS_BY_CLOCK;
+        self.log.number_by_clock(has_many && !is_always);
     }
 
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
