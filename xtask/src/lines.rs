@@ -133,7 +133,7 @@ impl Load {
     }
 }
 
-/// Whether the kernel has the clock that a server with several workers numbers its log by.
+/// Whether the kernel has the clock that a server with many workers numbers its log by.
 fn has_number_clock() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(SOURCE).is_ok_and(|source| source.trim_end() == "tsc")

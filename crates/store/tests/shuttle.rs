@@ -229,7 +229,7 @@ fn the_log_has_every_change_in_an_order_that_explains_it() {
     explore(|| log_storm(Log::default(), true));
 }
 
-/// The same with numbers from a clock.
+/// A clock numbers the records as well as the counter does.
 #[test]
 fn the_log_by_the_clock_has_every_change_in_an_order_that_explains_it() {
     explore(|| log_storm(clocked_log(0), true));

@@ -57,7 +57,8 @@ struct Shared {
     lanes: OwnLine<Mutex<Lanes>>,
 }
 
-/// What each record is made by. It changes only while the gate is held.
+/// Whether records are made, and where their numbers come from. It changes only while the gate is
+/// held.
 #[derive(Default)]
 struct Modes {
     is_on: AtomicBool,
