@@ -11,6 +11,7 @@ mod blocking;
 mod cells;
 pub mod disk;
 mod hands;
+mod pausing;
 mod process;
 mod promises;
 mod reply;

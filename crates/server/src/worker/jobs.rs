@@ -17,50 +17,79 @@ impl Worker {
         if !self.has_jobs() {
             return;
         }
-        let mut clock = ticks();
-        let deadline = clock + self.server.clock.ticks(JOBS_US);
+        let clock = ticks();
+        let mut pass = Pass {
+            clock,
+            deadline: clock + self.server.clock.ticks(JOBS_US),
+            reply_bytes: 0,
+            ended: Vec::new(),
+        };
         self.data.release();
         self.next.is_parked = self.orphans.are_parked();
-        let mut reply_bytes = 0;
+        let turns = self.server.scripts.turns();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
-            let Some(connection) = self.connections.at(slot) else { continue };
-            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-            if is_busy
-                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
-            {
-                self.slots.jobs.push(slot);
-                continue;
-            }
-            if reply_bytes > REPLIES_MAX {
-                // Those that came first must end first; otherwise half of each reply would be kept
-                // for long.
-                self.slots.jobs.push(slot);
-                continue;
-            }
-            let Some(mut job) = connection.client.job.take() else { continue };
-            if self.step_job(slot, &mut *job, deadline, &mut clock) {
-                self.end_job(slot, job);
-                continue;
-            }
-            let Some(connection) = self.connections.at(slot) else { continue };
-            let bytes = job.reply_bytes();
-            let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
-            connection.client.job = Some(job);
-            if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
-                self.slots.jobs.push(slot);
-                reply_bytes += bytes;
-            }
+            self.work_on(slot, &mut pass);
         }
         self.slots.jobs.extend(waiting);
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());
+        if self.server.scripts.turns() != turns {
+            self.serve_behind_scripts(&mut pass);
+        }
+        pass.ended.into_iter().for_each(|slot| self.parse_own(slot));
         self.execute();
     }
 
+    /// Something that a script kept is free: those that wait for it come before what the script's
+    /// client sends next, which may be a script as well.
+    #[cold]
+    fn serve_behind_scripts(&mut self, pass: &mut Pass) {
+        let is_parked = |slot: &mut u32| {
+            let connection = self.connections.get(*slot);
+            connection.and_then(|it| it.client.job.as_ref()).is_some_and(|job| job.is_parked())
+        };
+        let parked: Vec<u32> = self.slots.jobs.extract_if(.., is_parked).collect();
+        for slot in parked {
+            self.work_on(slot, pass);
+        }
+        self.resume_behind_scripts();
+    }
+
+    /// Works on a connection's job, if it is its turn.
+    fn work_on(&mut self, slot: u32, pass: &mut Pass) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+        if is_busy && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy()) {
+            self.slots.jobs.push(slot);
+            return;
+        }
+        if pass.reply_bytes > REPLIES_MAX {
+            // Those that came first must end first; otherwise half of each reply would be kept for
+            // long.
+            self.slots.jobs.push(slot);
+            return;
+        }
+        let Some(mut job) = connection.client.job.take() else { return };
+        if self.step_job(slot, &mut *job, pass) {
+            self.end_job(slot, job);
+            pass.ended.push(slot);
+            return;
+        }
+        let Some(connection) = self.connections.at(slot) else { return };
+        let bytes = job.reply_bytes();
+        let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
+        connection.client.job = Some(job);
+        if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
+            self.slots.jobs.push(slot);
+            pass.reply_bytes += bytes;
+        }
+    }
+
     /// Works on a connection's job for a slice, and sends what is ready of its reply; whether the
-    /// job is done. `clock`: the tick at which the slice begins, then the one at which it ended.
-    fn step_job(&mut self, slot: u32, job: &mut dyn Job, deadline: u64, clock: &mut u64) -> bool {
+    /// job is done.
+    fn step_job(&mut self, slot: u32, job: &mut dyn Job, pass: &mut Pass) -> bool {
+        let Pass { clock, deadline, .. } = pass;
         let Some(connection) = self.connections.at(slot) else { return true };
         self.data.database = connection.client.database;
         self.data.audience.working_for = connection.client.info.id;
@@ -69,7 +98,7 @@ impl Worker {
             data: &mut self.data,
             stats: &self.handle.stats,
             client: &mut connection.client,
-            more: &mut || ticks() < deadline,
+            more: &mut || ticks() < *deadline,
         });
         self.data.release();
         self.data.audience.working_for = 0;
@@ -93,8 +122,7 @@ impl Worker {
         done
     }
 
-    /// Sends the reply, or the rest of it, of a job that is done, and parses what its client has
-    /// sent since.
+    /// Sends the reply, or the rest of it, of a job that is done.
     fn end_job(&mut self, slot: u32, mut job: Box<dyn Job>) {
         let Some(connection) = self.connections.at(slot) else { return };
         let (mut pieces, mut rest) = (Vec::new(), Arena::default());
@@ -116,10 +144,20 @@ impl Worker {
         }
         if waits {
             self.blocked(slot);
-        } else {
-            self.parse_own(slot);
         }
     }
+}
+
+/// A worker's pass over its jobs.
+struct Pass {
+    /// The tick at which the next slice begins.
+    clock: u64,
+    /// The tick at which all slices end.
+    deadline: u64,
+    /// Of replies that are begun.
+    reply_bytes: usize,
+    /// Those whose jobs are done.
+    ended: Vec<u32>,
 }
 
 impl Worker {

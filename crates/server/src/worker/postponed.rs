@@ -49,14 +49,18 @@ impl Worker {
         if std::mem::replace(&mut self.postponed.script_turns, turns) == turns {
             return;
         }
+        let mut wishes = Vec::new();
         for slot in std::mem::take(&mut self.postponed.for_script) {
             let Some(connection) = self.connections.at(slot) else { continue };
             if connection.client.waits_for_script {
+                wishes.extend(connection.client.gate_wish.take());
                 connection.client.postpone(false);
                 self.parse_own(slot);
             }
         }
         self.execute();
+        // Others make way until these have had the gate, or wish for it anew.
+        drop(wishes);
     }
 
     /// Whether a script ended since the connections that wait for one were put off.

@@ -7,6 +7,7 @@ use bobbin_store::SHARDS;
 use super::Worker;
 use crate::base::clock::ticks;
 use crate::engine::eviction::{self, Room};
+use crate::engine::script::GateWish;
 use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
@@ -45,6 +46,8 @@ pub struct Timer {
     shard: usize,
     /// Which share of the shards is this worker's.
     place: WorkerPlace,
+    /// Something that is due was refused the gate; and when that is forgotten, Unix ms.
+    gate_wish: Option<(GateWish, i64)>,
 }
 
 impl Timer {
@@ -58,9 +61,7 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.turn.now_ms;
         Rates::tick(self.server, self.data.turn.now_ms);
-        rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
-        Persistence::tick(self.server, &mut self.data);
-        Replication::tick(self.server, &mut self.data);
+        self.begin_what_is_due();
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
@@ -82,6 +83,21 @@ impl Worker {
             } else {
                 self.timer.expire_at_ms = self.data.turn.now_ms + IDLE_MS;
             }
+        }
+    }
+
+    /// Begins what needs the gate for a moment and was scheduled: rewrites, snapshots, copies.
+    fn begin_what_is_due(&mut self) {
+        self.data.take_refusal();
+        rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
+        Persistence::tick(self.server, &mut self.data);
+        Replication::tick(self.server, &mut self.data);
+        let now_ms = self.data.turn.now_ms;
+        if self.data.take_refusal() {
+            // What is tried again in this time is not refused for ever.
+            self.timer.gate_wish = Some((GateWish::new(self.server), now_ms + 2 * IDLE_MS));
+        } else if self.timer.gate_wish.as_ref().is_some_and(|(_, until_ms)| now_ms > *until_ms) {
+            self.timer.gate_wish = None;
         }
     }
 

@@ -284,7 +284,7 @@ fn with_key<R>(
 ) -> R {
     let key = data.key(bytes);
     loop {
-        data.enter_unreserved();
+        data.enter_unreserved(server);
         data.refresh_time(server);
         // A pause lets nothing change. It begins in nobody's turn, so not behind this.
         if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {

@@ -23,6 +23,7 @@ use crate::engine::command::Registered;
 use crate::engine::command::job::{Account, Job};
 use crate::engine::command::transaction::{Transaction, WatchedKey};
 use crate::engine::pubsub::Subscriptions;
+use crate::engine::script::GateWish;
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 use crate::engine::telemetry::stats::Counter;
@@ -55,6 +56,8 @@ pub struct Client {
     pub halts: Halts,
     /// It was put off until a script is over.
     pub waits_for_script: bool,
+    /// Its command was refused the gate.
+    pub gate_wish: Option<GateWish>,
     /// With `Halts::CLOSING`: what the turn's commands answered is not sent either.
     pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
@@ -310,6 +313,7 @@ impl Client {
             replies: Replies::On,
             halts: Halts::default(),
             waits_for_script: false,
+            gate_wish: None,
             discard: false,
             job: None,
             account: None,

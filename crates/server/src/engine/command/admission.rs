@@ -8,6 +8,7 @@ use super::{Data, Failure, Flags, Outcome, Registered};
 use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, Replies};
 use crate::engine::eviction::{self, Room};
+use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
@@ -226,17 +227,19 @@ impl Call<'_> {
 /// script is over, or is told that it is slow. Nothing was done yet.
 #[cold]
 pub(super) fn wait_for_script(
-    server: &Server,
-    data: &Data,
+    server: &'static Server,
+    data: &mut Data,
     client: &mut Client,
     command: &Registered,
 ) -> Failure {
+    let is_gate_refused = data.take_refusal();
     // What a primary has done is done here too, however long that takes.
     if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
         return server.scripts.busy_failure(&server.config);
     }
     client.ran(command);
     client.wait_for_script();
+    client.gate_wish = is_gate_refused.then(|| GateWish::new(server));
     Failure::Postponed
 }
 

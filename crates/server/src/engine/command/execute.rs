@@ -108,7 +108,7 @@ fn admit(
             // A walk would see what belongs together in its midst.
             !command.has(Flags::WALKS)
                 || !command.has(Flags::READONLY)
-                || !context.data.is_something_reserved()
+                || !context.data.is_refused_everything()
         }
     };
     if !held {

@@ -262,6 +262,7 @@ impl PausedScript {
         session.busy = Some(Arc::clone(&busy));
         // SAFETY: the session lives in its box as long as the script does.
         unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
+        learned.note_pause();
         call.server.scripts.begin_slices(&busy);
         if session.is_slow() {
             // Before anything is given up, so that no client comes between that has not been told.
@@ -355,7 +356,10 @@ impl PausedScript {
             in_transaction: false,
             may_leave_job: true,
         };
+        // Kept until this attempt has failed or not.
+        let wish = call.client.gate_wish.take();
         let outcome = (self.command.row.handler)(&mut call);
+        drop(wish);
         call.client.postpone(false);
         match outcome {
             Ok(()) => {}

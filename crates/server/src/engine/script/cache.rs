@@ -43,11 +43,15 @@ pub enum Habits {
 
 /// What runs have shown of a script's habits, for all workers.
 #[derive(Default)]
-pub struct Learned(AtomicU8);
+pub struct Learned {
+    habits: AtomicU8,
+    /// A run paused.
+    takes_long: AtomicBool,
+}
 
 impl Learned {
     pub fn habits(&self) -> Habits {
-        match self.0.load(Ordering::Relaxed) {
+        match self.habits.load(Ordering::Relaxed) {
             0 => Habits::Unknown,
             1 => Habits::Declared,
             _ => Habits::Stray,
@@ -57,7 +61,19 @@ impl Learned {
     /// Remembers what a run has shown. A script that strayed once is not trusted again.
     pub fn note(&self, habits: Habits) {
         if self.habits() != habits {
-            self.0.fetch_max(habits as u8, Ordering::Relaxed);
+            self.habits.fetch_max(habits as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a run has paused.
+    pub fn takes_long(&self) -> bool {
+        self.takes_long.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that a run pauses.
+    pub fn note_pause(&self) {
+        if !self.takes_long() {
+            self.takes_long.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -73,6 +89,8 @@ pub struct Scripts {
     turns: AtomicU64,
     /// A client waits for a script, so that workers have to be woken when `turns` goes up.
     has_waiters: AtomicBool,
+    /// How many `GateWish`es there are.
+    wishes: AtomicUsize,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
@@ -88,6 +106,7 @@ impl Default for Scripts {
             busy: Mutex::default(),
             turns: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
+            wishes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
@@ -267,6 +286,20 @@ impl Scripts {
     /// clients that wait.
     pub fn note_waiter(&self) {
         self.has_waiters.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits for the gate until nothing is reserved.
+    pub fn is_gate_wished(&self) -> bool {
+        self.wishes.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn add_wish(&self) {
+        self.wishes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether it was the last.
+    pub(super) fn remove_wish(&self) -> bool {
+        self.wishes.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
     /// Another number whenever clients that wait for a script should try again. Those that were

@@ -18,6 +18,7 @@ mod long_command;
 mod lua;
 mod run;
 mod session;
+mod wish;
 
 use crate::engine::command::{Call, Outcome};
 
@@ -26,6 +27,7 @@ pub use self::cache::{Habits, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy, call_function};
 pub use self::lua::{Lua, LuaState};
 pub(crate) use self::run::{ScriptSource, evaluate};
+pub use self::wish::GateWish;
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {

@@ -68,6 +68,15 @@ pub(super) struct ScriptTask<'a> {
     pub read_only: bool,
 }
 
+impl ScriptTask<'_> {
+    /// Whether it has to wait: it is known to pause, and somebody waits until nothing is reserved.
+    fn makes_way(&self, call: &Call<'_>) -> bool {
+        self.learned.takes_long()
+            && call.server.scripts.is_gate_wished()
+            && !(self.everything || call.in_transaction || call.data.turn.loading)
+    }
+}
+
 /// How many keys follow; they begin at argument 3.
 pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
     let count = call.integer(2)?;
@@ -97,6 +106,10 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> O
 }
 
 fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
+    if task.makes_way(call) {
+        owner.give_back(call.server, call.data);
+        return Err(call.wait_for_script());
+    }
     let mut is_oom = false;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
         match eviction::make_room(call.server, call.data) {

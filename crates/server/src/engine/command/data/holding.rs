@@ -9,6 +9,8 @@ use bobbin_store::shard::Database;
 use bobbin_store::{Cut, Gate, GateGuard, Hash, Keyspace, Member, SHARDS, Shard, ShardGuard};
 
 use super::Data;
+use crate::engine::script::GateWish;
+use crate::engine::server::Server;
 
 /// What a thread holds.
 #[derive(Default)]
@@ -77,6 +79,8 @@ pub(super) struct Holding {
     recent: usize,
     /// Which were looked at with the gate held.
     looked_at: LookedAt,
+    /// The gate was refused, as something is reserved.
+    is_gate_refused: bool,
 }
 
 impl Holding {
@@ -86,7 +90,7 @@ impl Holding {
         member: Member<'static>,
     ) -> Self {
         let (guards, looked_at) = (Vec::new(), LookedAt::default());
-        Self { keyspace, gate, member, guards, recent: 0, looked_at }
+        Self { keyspace, gate, member, guards, recent: 0, looked_at, is_gate_refused: false }
     }
 }
 
@@ -236,18 +240,23 @@ impl Data {
         if self.holds_all() {
             return true;
         }
-        if self.holding.gate.is_reserved() {
-            // Nobody needs to make way for nothing.
+        // Nobody needs to make way for nothing.
+        if self.is_refused_everything() {
             self.release();
             return false;
         }
         self.hold_gate_anyway();
         // Only now: whoever was busy before may have reserved something at last.
-        if self.holding.gate.is_reserved() {
+        if self.is_refused_everything() {
             self.release();
             return false;
         }
         true
+    }
+
+    /// Whether the gate was refused since this was last asked, or a walk over all keys.
+    pub fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.holding.is_gate_refused)
     }
 
     /// Holds everything, even if something is reserved and changes may be half done. The caller has
@@ -399,6 +408,13 @@ impl Data {
         self.holding.gate.is_reserved()
     }
 
+    /// Likewise, for what must wait then; `take_refusal` tells of it.
+    pub fn is_refused_everything(&mut self) -> bool {
+        let is_refused = self.is_something_reserved();
+        self.holding.is_gate_refused |= is_refused;
+        is_refused
+    }
+
     /// Whether every shard is held, or reserved for this thread.
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
@@ -429,13 +445,15 @@ impl Data {
     }
 
     /// Begins a turn of a thread that serves no clients. Waits until nothing is reserved.
-    pub fn enter_unreserved(&mut self) {
+    pub fn enter_unreserved(&mut self, server: &'static Server) {
+        let mut wish = None;
         loop {
             self.enter();
             if !self.holding.gate.is_reserved() {
                 return;
             }
             self.holding.member.leave();
+            wish.get_or_insert_with(|| GateWish::new(server));
             std::thread::sleep(RESERVED_PAUSE);
         }
     }
