@@ -24,7 +24,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Searches at once if it is short or EXEC runs it, else in slices.
+/// Searches at once if it is short, else in slices.
 fn run(call: &mut Call<'_>, mut search: KeySearch) {
     if !call.may_leave_job || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
@@ -46,7 +46,7 @@ struct KeySearch {
     /// The keys, as bulks.
     found: Pieces,
     count: usize,
-    /// A script keeps what comes next.
+    /// A script or a transaction keeps what comes next.
     is_parked: bool,
 }
 

@@ -291,7 +291,7 @@ impl Embedded {
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
         loop {
             if session.client.is_postponed()
-                && !session.client.waits_for_script
+                && !session.client.waits_for_reserved
                 && server.paused(self.data.turn.now_ms).is_none()
             {
                 // It published more than may wait, but here nobody does.

@@ -120,7 +120,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     let id = String::from_utf8_lossy(call.args[1]).into_owned();
     log::info!("Failover request received for replid {id}.");
     if !call.data.hold_gate() {
-        return Err(call.wait_for_script());
+        return Err(call.wait_for_reserved());
     }
     call.admit_again()?;
     let replication = Replication::of(call.server);

@@ -11,6 +11,7 @@ mod blocking;
 mod cells;
 pub mod disk;
 mod hands;
+mod long_commands;
 mod pausing;
 mod process;
 mod promises;

@@ -79,7 +79,7 @@ fn what_needs_every_shard_is_served_though_scripts_overlap() {
     // A client that goes while it waits holds nobody up.
     admin.send(b"CONFIG SET maxmemory-samples 7\r\n");
     process.turns(1);
-    drop(admin);
+    admin.close();
     let client = process.connect(1);
     client.send(format!("EVAL \"{LONG}\" 1 another\r\n").as_bytes());
     let (heard, _) = wait(&mut process, &client, &mut others);
@@ -106,4 +106,95 @@ fn a_pipeline_of_scripts_lets_others_in_between() {
             assert!(scripts <= 3, "{line} came behind {scripts} scripts");
         }
     }
+}
+
+/// A process with keys that transactions read and write, and a log.
+fn fill(process: &mut Process, admin: &Peer) {
+    for at in 0..50 {
+        let members: Vec<String> = (0..100).map(|member| format!("m{at}:{member}")).collect();
+        process.ask(admin, &format!("SADD set {}", members.join(" ")));
+    }
+}
+
+#[test]
+fn a_transaction_pauses_and_nobody_sees_half_of_it() {
+    let mut process = process();
+    let (client, reader, admin) = (process.connect(0), process.connect(1), process.connect(1));
+    fill(&mut process, &admin);
+    let mut request = "MULTI\r\nSET first 1\r\nSMEMBERS set\r\n".to_owned();
+    request += &"INCR count\r\n".repeat(500);
+    request += "SET last 1\r\nEXEC\r\n";
+    for round in 1..=5 {
+        process.ask(&admin, "DEL first last");
+        client.send(request.as_bytes());
+        let (mut replies, mut turns, mut was_reserved) = (String::new(), 0, false);
+        while !replies.contains(&format!(":{}\r\n+OK\r\n", round * 500)) {
+            process.turns(1);
+            was_reserved |= process.server.gate.is_reserved();
+            replies += &process.heard(&client);
+            turns += 1;
+            // Others are served meanwhile.
+            assert_eq!(process.ask(&reader, "GET elsewhere"), "$-1\r\n");
+            assert!(turns < 10_000, "it does not end: {replies}");
+        }
+        assert!(was_reserved, "it never paused");
+        assert!(replies.contains("*503\r\n+OK\r\n"), "one reply of all commands");
+        assert_eq!(replies.matches("\r\nm").count(), 5000);
+    }
+}
+
+#[test]
+fn what_waits_for_a_transaction_sees_all_of_it() {
+    let mut process = process();
+    let (client, reader) = (process.connect(0), process.connect(1));
+    let request = format!("MULTI\r\n{}EXEC\r\n", "INCR count\r\n".repeat(2000));
+    for round in 1..=5 {
+        client.send(request.as_bytes());
+        while !process.server.gate.is_reserved() {
+            process.turns(1);
+        }
+        reader.send(b"GET count\r\n");
+        let mut heard = String::new();
+        while heard.is_empty() {
+            process.turns(1);
+            heard = process.heard(&reader);
+        }
+        let count = (round * 2000).to_string();
+        assert_eq!(heard, format!("${}\r\n{count}\r\n", count.len()));
+        process.turns(2);
+        process.heard(&client);
+    }
+}
+
+/// Its client is gone, and what it ordered is done all the same.
+#[test]
+fn a_transaction_outlives_its_client() {
+    let mut process = process();
+    let (client, reader) = (process.connect(0), process.connect(1));
+    client.send(format!("MULTI\r\n{}EXEC\r\n", "INCR count\r\n".repeat(2000)).as_bytes());
+    while !process.server.gate.is_reserved() {
+        process.turns(1);
+    }
+    client.close();
+    while process.server.gate.is_reserved() {
+        process.turns(1);
+    }
+    assert_eq!(process.ask(&reader, "GET count"), "$4\r\n2000\r\n");
+}
+
+/// A reply that is longer than its client may have is not made, and what is written is.
+#[test]
+fn a_transaction_whose_reply_is_too_long_is_carried_out() {
+    let mut process = process();
+    let (client, admin) = (process.connect(0), process.connect(1));
+    fill(&mut process, &admin);
+    process.ask(&admin, "CONFIG SET client-output-buffer-limit \"normal 20000 0 0\"");
+    let request = "MULTI\r\nSMEMBERS set\r\nSET k v\r\nSMEMBERS set\r\nINCR n\r\nEXEC\r\n";
+    client.send(request.as_bytes());
+    for _ in 0..200 {
+        process.turns(1);
+    }
+    assert!(!process.heard(&client).contains('*'), "nothing of the reply");
+    assert!(client.is_ended(), "its connection is");
+    assert_eq!(process.ask(&admin, "MGET k n"), "*2\r\n$1\r\nv\r\n$1\r\n1\r\n");
 }

@@ -25,7 +25,7 @@ impl Worker {
     pub(super) fn finish(&mut self) {
         self.slots.deferred.clear();
         self.postponed.slots.clear();
-        self.postponed.for_script.clear();
+        self.postponed.for_reserved.clear();
         self.slots.jobs.clear();
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot).filter(|it| !it.moving) else {

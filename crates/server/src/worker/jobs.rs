@@ -35,7 +35,7 @@ impl Worker {
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());
         if self.server.scripts.turns() != turns {
-            self.serve_behind_scripts(&mut pass);
+            self.serve_behind_reserved(&mut pass);
         }
         pass.ended.into_iter().for_each(|slot| self.parse_own(slot));
         self.execute();
@@ -44,7 +44,7 @@ impl Worker {
     /// Something that a script kept is free: those that wait for it come before what the script's
     /// client sends next, which may be a script as well.
     #[cold]
-    fn serve_behind_scripts(&mut self, pass: &mut Pass) {
+    fn serve_behind_reserved(&mut self, pass: &mut Pass) {
         let is_parked = |slot: &mut u32| {
             let connection = self.connections.get(*slot);
             connection.and_then(|it| it.client.job.as_ref()).is_some_and(|job| job.is_parked())
@@ -53,7 +53,7 @@ impl Worker {
         for slot in parked {
             self.work_on(slot, pass);
         }
-        self.resume_behind_scripts();
+        self.resume_behind_reserved();
     }
 
     /// Works on a connection's job, if it is its turn.

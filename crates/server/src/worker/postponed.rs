@@ -10,10 +10,10 @@ use super::{Worker, fanout};
 pub(super) struct Postponed {
     /// Those that a pause put off, or what else has its time.
     pub(super) slots: Vec<u32>,
-    /// Those that wait for a script.
-    pub(super) for_script: Vec<u32>,
+    /// Those that wait for what is reserved.
+    pub(super) for_reserved: Vec<u32>,
     /// `Scripts::turns` when they were last looked at.
-    script_turns: u64,
+    turns: u64,
     /// How many pauses had ended when the worker last looked at `slots`.
     pauses_ended: u64,
 }
@@ -44,15 +44,15 @@ impl Worker {
 
     /// Serves the connections that wait for a script, if something has become free since they were
     /// put off.
-    pub(super) fn resume_behind_scripts(&mut self) {
+    pub(super) fn resume_behind_reserved(&mut self) {
         let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.postponed.script_turns, turns) == turns {
+        if std::mem::replace(&mut self.postponed.turns, turns) == turns {
             return;
         }
         let mut wishes = Vec::new();
-        for slot in std::mem::take(&mut self.postponed.for_script) {
+        for slot in std::mem::take(&mut self.postponed.for_reserved) {
             let Some(connection) = self.connections.at(slot) else { continue };
-            if connection.client.waits_for_script {
+            if connection.client.waits_for_reserved {
                 wishes.extend(connection.client.gate_wish.take());
                 connection.client.postpone(false);
                 self.parse_own(slot);
@@ -63,10 +63,10 @@ impl Worker {
         drop(wishes);
     }
 
-    /// Whether a script ended since the connections that wait for one were put off.
-    pub(super) fn missed_script(&self) -> bool {
-        !self.postponed.for_script.is_empty()
-            && self.server.scripts.turns() != self.postponed.script_turns
+    /// Whether something has become free since the connections that wait for that were put off.
+    pub(super) fn missed_release(&self) -> bool {
+        !self.postponed.for_reserved.is_empty()
+            && self.server.scripts.turns() != self.postponed.turns
     }
 
     /// How long the connections that were put off still wait, at most; zero: no longer. Who waits

@@ -116,8 +116,8 @@ impl Worker {
             limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             self.arena.truncate(start);
         }
-        if connection.client.waits_for_script {
-            self.postponed.for_script.push(span.slot);
+        if connection.client.waits_for_reserved {
+            self.postponed.for_reserved.push(span.slot);
             self.server.scripts.note_waiter();
         } else if connection.client.is_postponed() {
             self.postponed.slots.push(span.slot);

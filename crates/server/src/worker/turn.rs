@@ -40,7 +40,7 @@ impl Worker {
     /// Waits until something arrives, or the time comes for what waits for it.
     pub(super) fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
-        let more = self.has_posts() || self.missed_script();
+        let more = self.has_posts() || self.missed_release();
         let work = self.has_jobs() || !self.slots.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.next.sleepless;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
@@ -112,7 +112,7 @@ impl Worker {
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
-        self.resume_behind_scripts();
+        self.resume_behind_reserved();
     }
 
     /// Goes on with long commands, and with what happens from time to time, a slice of each.

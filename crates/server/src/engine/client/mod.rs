@@ -54,8 +54,8 @@ pub struct Client {
     pub replies: Replies,
     /// Why what the client sent next is not executed at once.
     pub halts: Halts,
-    /// It was put off until a script is over.
-    pub waits_for_script: bool,
+    /// It was put off until a script or a transaction is over that keeps what it needs.
+    pub waits_for_reserved: bool,
     /// Its command was refused the gate.
     pub gate_wish: Option<GateWish>,
     /// With `Halts::CLOSING`: what the turn's commands answered is not sent either.
@@ -312,7 +312,7 @@ impl Client {
             tracking: None,
             replies: Replies::On,
             halts: Halts::default(),
-            waits_for_script: false,
+            waits_for_reserved: false,
             gate_wish: None,
             discard: false,
             job: None,
@@ -379,15 +379,15 @@ impl Client {
             && self.protocol == Protocol::Resp2
     }
 
-    /// Puts the client off until no script keeps what it needs.
-    pub fn wait_for_script(&mut self) {
+    /// Puts the client off until what it needs is no longer reserved.
+    pub fn wait_for_reserved(&mut self) {
         self.postpone(true);
-        self.waits_for_script = true;
+        self.waits_for_reserved = true;
     }
 
     /// Puts the client off, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
-        self.waits_for_script = false;
+        self.waits_for_reserved = false;
         if self.is_postponed() != postponed {
             self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);

@@ -48,7 +48,7 @@ pub(super) fn guard(
             match room {
                 Room::Enough | Room::Soon => {}
                 Room::Reserved => {
-                    return Err(wait_for_script(context.server, context.data, client, command));
+                    return Err(wait_for_reserved(context.server, context.data, client, command));
                 }
                 Room::None => return Err(Failure::OUT_OF_MEMORY),
             }
@@ -202,9 +202,9 @@ pub(super) fn admit_again(
 }
 
 impl Call<'_> {
-    /// What a command returns that finds what it needs with a script; nothing was done yet.
-    pub fn wait_for_script(&mut self) -> Failure {
-        wait_for_script(self.server, self.data, self.client, self.command)
+    /// What a command returns that finds what it needs reserved; nothing was done yet.
+    pub fn wait_for_reserved(&mut self) -> Failure {
+        wait_for_reserved(self.server, self.data, self.client, self.command)
     }
 
     /// Checks again what may have changed while the command waited. It is for a command that gets
@@ -223,10 +223,10 @@ impl Call<'_> {
     }
 }
 
-/// What becomes of a command before which a script keeps what it needs: its client waits until the
-/// script is over, or is told that it is slow. Nothing was done yet.
+/// What becomes of a command that finds what it needs reserved: its client waits until that is
+/// over, or is told that a script is slow. Nothing was done yet.
 #[cold]
-pub(super) fn wait_for_script(
+pub(super) fn wait_for_reserved(
     server: &'static Server,
     data: &mut Data,
     client: &mut Client,
@@ -238,7 +238,7 @@ pub(super) fn wait_for_script(
         return server.scripts.busy_failure(&server.config);
     }
     client.ran(command);
-    client.wait_for_script();
+    client.wait_for_reserved();
     client.gate_wish = is_gate_refused.then(|| GateWish::new(server));
     Failure::Postponed
 }

@@ -29,7 +29,7 @@ pub struct Call<'a> {
     pub hashes: &'a [Hash],
     /// Whether EXEC or a script runs it: what it holds stays held.
     pub in_transaction: bool,
-    /// Whether long work may be left to `Client::job`. EXEC does all of it at once.
+    /// Whether long work may be left to `Client::job`: not while a log is replayed, say.
     pub may_leave_job: bool,
 }
 

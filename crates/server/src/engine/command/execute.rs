@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
-use super::admission::{admit_again, guard, wait_for_script};
+use super::admission::{admit_again, guard, wait_for_reserved};
 use super::call::{Call, Context, Request, run};
 use super::plan::lone_key;
 use super::registry::KeyShape;
@@ -112,7 +112,7 @@ fn admit(
         }
     };
     if !held {
-        return Err(wait_for_script(context.server, context.data, client, command));
+        return Err(wait_for_reserved(context.server, context.data, client, command));
     }
     if context.data.turn.waited && !admit_again(context, client, command, request)? {
         return Ok(Executed::Postponed);
@@ -158,7 +158,7 @@ fn run_planned(
             false => Executed::Postponed,
         })
     } else {
-        Err(wait_for_script(context.server, context.data, client, command))
+        Err(wait_for_reserved(context.server, context.data, client, command))
     };
     context.data.shard_set = shards;
     executed

@@ -45,6 +45,12 @@ pub trait Job: Send {
     fn reply(&mut self, reply: &mut Reply<'_>);
 }
 
+/// How long a script or a transaction runs until it goes on in slices, while other clients of its
+/// worker wait; in microseconds.
+pub const STAY_US: u64 = 500;
+/// How long one of them then runs in a slice: as long as other jobs do.
+pub const SLICE_US: u64 = 50;
+
 /// What a job works with.
 pub struct Slice<'a> {
     pub server: &'static Server,

@@ -93,6 +93,10 @@ impl ShardSet {
         self.everything = true;
     }
 
+    pub const fn needs_everything(&self) -> bool {
+        self.everything
+    }
+
     /// The keys by argument; its memory comes back by `give_back`.
     pub fn take_hashes(&mut self) -> Vec<Hash> {
         std::mem::take(&mut self.hashes)

@@ -3,8 +3,7 @@
 //! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
 //! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
 //! others are served; a client that changes the key meanwhile copies the chunks that it changes. A
-//! script does such work in slices too, with all that it holds reserved for it. EXEC does
-//! everything at once.
+//! script or a transaction does such work in slices too, with all that it holds reserved for it.
 //!
 //! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is
 //! worked out like this, and made with its keys' shards held, if their values are still those that
@@ -29,7 +28,7 @@ pub const SLICED_MIN: usize = 4096;
 pub const SLICE: usize = 64;
 
 /// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
-/// whether there are more. EXEC makes it at once.
+/// whether there are more.
 pub fn reply_in_slices(
     call: &mut Call<'_>,
     mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
@@ -157,7 +156,7 @@ pub trait SlicedChange: Send + 'static {
 
 /// Makes a large change that concerns the keys at these arguments: in slices, without anything held
 /// until it is worked out. If the values were changed by then it begins anew, and after some
-/// attempts does everything at once, as EXEC does in any case. What a script holds nobody changes.
+/// attempts does everything at once. What a script or a transaction holds nobody changes.
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,
@@ -178,7 +177,7 @@ pub fn change_in_slices(
         keys,
         command: call.command,
         args: call.args.iter().map(|&arg| arg.into()).collect(),
-        in_script: call.in_transaction,
+        in_unit: call.in_transaction,
         attempts: 0,
         bytes: Vec::new(),
         protocol: call.client.protocol,
@@ -234,8 +233,8 @@ struct Changing<C> {
     command: &'static Registered,
     /// Its words, for the log.
     args: Vec<Box<[u8]>>,
-    /// A script runs the command.
-    in_script: bool,
+    /// A script or a transaction runs the command.
+    in_unit: bool,
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
@@ -305,7 +304,7 @@ impl<C: SlicedChange> Changing<C> {
         });
         if data.is_logged() {
             let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-            data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_script);
+            data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_unit);
         }
         done
     }
@@ -331,8 +330,8 @@ impl<C: SlicedChange> Job for Changing<C> {
                 return false;
             }
         }
-        match self.in_script {
-            // The script holds what it needs, and ends the unit.
+        match self.in_unit {
+            // The unit holds what it needs, and ends itself.
             true => self.make(slice.server, slice.data, slice.stats),
             false => self.make_alone(slice),
         }

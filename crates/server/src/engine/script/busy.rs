@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use bobbin_resp::{Part, Protocol, Reply};
+use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
 
 use super::cache::Learned;
@@ -27,11 +27,10 @@ use super::session::{ScriptSession, Way, count_failure};
 use super::{Lua, LuaState};
 use crate::config::Config;
 use crate::engine::command::data::{Suspended, Then};
-use crate::engine::command::job::{Job, Slice};
-use crate::engine::command::transaction::RunningTransaction;
+use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
 use crate::engine::server::Server;
-use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog;
 use crate::engine::telemetry::stats::WorkerStats;
 
 /// What others know of a script that goes on in slices.
@@ -162,10 +161,8 @@ pub struct PausedScript {
     command: &'static Registered,
     protocol: Protocol,
     reply: Vec<u8>,
-    /// Values that belong between its bytes.
-    parts: Vec<Part>,
-    /// The transaction that it is part of.
-    transaction: Option<RunningTransaction>,
+    /// It is part of a transaction, which ends the unit.
+    in_transaction: bool,
     /// The command's words, while the script may have to begin anew.
     words: Vec<Box<[u8]>>,
 }
@@ -198,9 +195,6 @@ struct ScriptRun {
 // belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the
 // others lead to what the run itself owns, in boxes.
 unsafe impl Send for ScriptRun {}
-
-/// How long the script runs while others wait for its worker: as long as other jobs do.
-const SLICE_US: u64 = 50;
 
 impl ScriptRun {
     /// Has the script go on for a slice; whether it is over.
@@ -287,22 +281,9 @@ impl PausedScript {
             command: call.command,
             protocol: call.client.protocol,
             reply: Vec::new(),
-            parts: Vec::new(),
-            transaction: None,
+            in_transaction: call.in_transaction,
             words: words.map(|&word| word.into()).collect(),
         }));
-    }
-
-    /// Has the transaction go on after the script, behind its reply so far.
-    pub(crate) fn within(
-        mut self: Box<Self>,
-        transaction: RunningTransaction,
-        reply: Vec<u8>,
-        parts: Vec<Part>,
-    ) -> Box<Self> {
-        (self.reply, self.parts) = (reply, parts);
-        self.transaction = Some(transaction);
-        self
     }
 
     /// Has the script go on for a slice; the run, once it is over.
@@ -332,8 +313,6 @@ impl PausedScript {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
-        self.count(run.session.duration(), slice);
-        let Slice { server, data, .. } = slice;
         run.owner.give_back(server, data);
         server.scripts.end_slices(&server.switches, &run.busy);
     }
@@ -375,50 +354,6 @@ impl PausedScript {
         data.release();
         true
     }
-
-    /// Goes on with the transaction behind the script; whether that is over too.
-    fn go_on_with(&mut self, mut running: RunningTransaction, slice: &mut Slice<'_>) -> bool {
-        let Slice { server, data, stats, client, .. } = slice;
-        let mut call = Call {
-            server,
-            command: running.command(),
-            args: &[b"EXEC"],
-            wire: &[],
-            client,
-            data,
-            stats,
-            reply: Reply::with_parts(&mut self.reply, &mut self.parts, self.protocol),
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
-        if running.go_on(&mut call, 0) {
-            running.end(&mut call);
-            return true;
-        }
-        if let Some(next) = data.paused.take() {
-            let (reply, parts) = (std::mem::take(&mut self.reply), std::mem::take(&mut self.parts));
-            *self = *next.within(running, reply, parts);
-        }
-        false
-    }
-
-    /// Counts the script's command, which is one of a transaction's: its client's job counts it
-    /// otherwise.
-    fn count(&self, ticks: u64, slice: &Slice<'_>) {
-        let Slice { server, stats, client, .. } = slice;
-        if self.transaction.is_none() {
-            return;
-        }
-        let measured = Measured { ticks, request_bytes: 0, reply_bytes: 0 };
-        stats.commands[self.command.id].executed(measured.ticks, server.config.latency_tracking());
-        stats.totals.commands.add(1);
-        client.info.commands.add(1);
-        if server.services.command_log.limits().exceeded_by(&measured) {
-            let words = || self.busy.words.clone();
-            slowlog::note_words(server, client, self.command, words, &measured);
-        }
-    }
 }
 
 impl Job for PausedScript {
@@ -439,26 +374,21 @@ impl Job for PausedScript {
             slice.server.scripts.serve_waiters(slice.server);
             return false;
         }
+        if self.in_transaction {
+            return true;
+        }
         slice.data.turn.now_ms = script_ms;
-        let is_done = match self.transaction.take() {
-            Some(running) => self.go_on_with(running, slice),
-            None => {
-                // What it did is made known, and others go on.
-                slice.data.end_unit(slice.server, None);
-                slice.data.release();
-                true
-            }
-        };
+        // What it did is made known, and others go on.
+        slice.data.end_unit(slice.server, None);
+        slice.data.release();
         slice.data.turn.now_ms = now_ms;
         slice.data.turn.may_expire = slice.server.may_expire(now_ms);
-        if is_done {
-            slice.server.scripts.serve_waiters(slice.server);
-        }
-        is_done
+        slice.server.scripts.serve_waiters(slice.server);
+        true
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.append(&self.reply, &self.parts);
+        reply.append(&self.reply, &[]);
     }
 
     fn goes_on_while_busy(&self) -> bool {
@@ -470,10 +400,8 @@ impl Job for PausedScript {
     }
 
     fn outlives_client(&mut self) -> bool {
-        if self.transaction.is_none() {
-            // Nobody waits for it. What it has written must be whole, though: then it goes on.
-            drop(self.busy.kill());
-        }
+        // Nobody waits for it. What it has written must be whole, though: then it goes on.
+        drop(self.busy.kill());
         true
     }
 }

@@ -274,7 +274,7 @@ impl Scripts {
 
     /// Makes the clients that wait for a script try again: something that one kept is free, or they
     /// must be told that it is slow.
-    pub(super) fn serve_waiters(&self, server: &Server) {
+    pub fn serve_waiters(&self, server: &Server) {
         self.turns.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.swap(false, Ordering::SeqCst) {
             server.workers.wake();

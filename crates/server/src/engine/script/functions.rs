@@ -264,7 +264,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let everything = function.learned.habits() != Habits::Declared;
     // Whoever holds the gate finds the state in its place, or with a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
-        return Err(call.wait_for_script());
+        return Err(call.wait_for_reserved());
     }
     call.admit_again()?;
     let state = take_state(call, &library)?;
@@ -299,7 +299,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
         if ticks() >= until && !call.data.holds_all() {
             // Before the last look, so that who gives it back after that sees it.
             library.is_awaited.store(true, Ordering::SeqCst);
-            return library.state.lock().take().ok_or_else(|| call.wait_for_script());
+            return library.state.lock().take().ok_or_else(|| call.wait_for_reserved());
         }
         std::thread::yield_now();
     }

@@ -108,7 +108,7 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> O
 fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     if task.makes_way(call) {
         owner.give_back(call.server, call.data);
-        return Err(call.wait_for_script());
+        return Err(call.wait_for_reserved());
     }
     let mut is_oom = false;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
@@ -116,7 +116,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             Room::Enough | Room::Soon => {}
             Room::Reserved => {
                 owner.give_back(call.server, call.data);
-                return Err(call.wait_for_script());
+                return Err(call.wait_for_reserved());
             }
             Room::None => is_oom = true,
         }
@@ -132,7 +132,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         // A transaction holds what it needs.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
             owner.give_back(call.server, call.data);
-            return Err(call.wait_for_script());
+            return Err(call.wait_for_reserved());
         }
         if let Err(failure) = call.admit_again() {
             owner.give_back(call.server, call.data);

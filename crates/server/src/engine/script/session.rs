@@ -13,7 +13,7 @@ use crate::base::clock::ticks;
 use crate::engine::acl;
 use crate::engine::client::Client;
 use crate::engine::command::call::{self, Call};
-use crate::engine::command::job::{Account, Slice};
+use crate::engine::command::job::{Account, STAY_US, Slice};
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Data, Failure, Flags, Registered};
@@ -573,8 +573,6 @@ const REPLICATE_ALL: u8 = 3;
 /// PUBLISH is one of them: subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
-/// How long a script runs until it goes on in slices, while other clients of its worker wait.
-const STAY_US: u64 = 500;
 /// How often, and how long each time, a script that changed something waits for a shard out of
 /// order.
 const PATIENCE: usize = 100;

@@ -425,6 +425,11 @@ impl Data {
         }
     }
 
+    /// Whether what is held is reserved, and entered where it is looked at.
+    pub(super) const fn is_aside(&self) -> bool {
+        matches!(self.unit.held, HeldShards::Reserved(_))
+    }
+
     fn release_many(&mut self, mut guards: Vec<ShardGuard<'static>>) {
         guards.clear();
         self.holding.guards = guards;

@@ -197,6 +197,14 @@ impl Data {
         (self.unit.effects, self.unit.notices, self.unit.ready) = (effects, notices, ready);
         self.unit.enter_midst();
     }
+
+    /// Holds by itself again what a unit that goes on kept reserved, if it did.
+    pub fn end_aside(&mut self) {
+        if self.is_aside() {
+            let unit = self.suspend_unit();
+            self.resume_unit(unit, Then::Ended);
+        }
+    }
 }
 
 #[cfg(all(test, debug_assertions))]

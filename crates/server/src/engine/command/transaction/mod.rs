@@ -1,19 +1,18 @@
 //! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all
 //! as one.
 
+mod running;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bobbin_store::Hash;
 use bobbin_store::entry::{INLINE_MAX, Shared};
 
-use super::call::{self, Call, Request};
+use super::call::{Call, Request};
 use super::distinct::Distinct;
-use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered};
-use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
-use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// A transaction that is being queued.
 #[derive(Default)]
@@ -169,19 +168,6 @@ pub fn abort(client: &mut Client, data: &mut super::Data) {
     forget(client, data);
 }
 
-/// A transaction that EXEC runs.
-pub struct RunningTransaction {
-    transaction: Box<Transaction>,
-    /// Of the keys, by argument; see `Call::hashes`.
-    hashes: Vec<Hash>,
-    /// The number of the command that comes next.
-    next: usize,
-    /// Bytes that the commands have replied with.
-    reply_bytes: usize,
-    /// EXEC.
-    command: &'static Registered,
-}
-
 /// EXEC: one plan for all that was queued and watched, then one command after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
@@ -202,13 +188,17 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         let Queued { command, args: at, first_hash } = queued;
         shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
     }
-    let held = shards.hold(call.data);
+    // Its scripts make way as others do.
+    let makes_way = transaction.has(Flags::RUNS)
+        && call.server.scripts.is_gate_wished()
+        && !(shards.needs_everything() || call.data.turn.loading);
+    let held = !makes_way && shards.hold(call.data);
     let hashes = shards.take_hashes();
     call.data.shard_set = shards;
     // Whether it may run now depends on what it is.
     drop(args);
     call.client.transaction = Some(transaction);
-    let admitted = if held { call.admit_again() } else { Err(call.wait_for_script()) };
+    let admitted = if held { call.admit_again() } else { Err(call.wait_for_reserved()) };
     if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);
         if failure == Failure::Postponed {
@@ -222,22 +212,12 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     };
     let untouched = unchanged(call);
     release_watched(call);
-    let start = call.reply.output().len();
-    let mut running =
-        RunningTransaction { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
     if untouched {
-        call.reply.array(running.transaction.queue.len());
-        if !running.go_on(call, start) {
-            let (bytes, parts) = call.reply.take_since(start);
-            if let Some(paused) = call.data.paused.take() {
-                call.client.job = Some(paused.within(running, bytes, parts));
-            }
-            return Ok(());
-        }
+        running::begin(call, transaction, hashes);
     } else {
         call.reply.null_array();
+        running::skip(call, hashes);
     }
-    running.end(call);
     Ok(())
 }
 
@@ -250,111 +230,6 @@ pub fn aborted(failure: &Failure) -> Failure {
     let text = failure.text();
     let reason = text.strip_prefix("ERR ").unwrap_or(text);
     Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
-}
-
-impl RunningTransaction {
-    pub const fn command(&self) -> &'static Registered {
-        self.command
-    }
-
-    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held
-    /// meanwhile. The replies lie behind the output's first `start` bytes. Once they are more than
-    /// the client may have there is none: the client will be closed, and what it ordered is carried
-    /// out all the same.
-    pub fn go_on(&mut self, call: &mut Call<'_>, start: usize) -> bool {
-        let args = self.transaction.args();
-        call.data.unit.enter_midst();
-        call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
-        while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
-            let window = &rest[..rest.len().min(WINDOW)];
-            let database = call.client.database;
-            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
-            for queued in keyed {
-                let (hash, writes) = (queued.first_hash, queued.command.has(Flags::WRITE));
-                call.data.find_next(hash.shard());
-                call.data.prefetch(database, hash, writes);
-            }
-            for queued in window {
-                self.next += 1;
-                let at = queued.args.clone();
-                let hashes = self.hashes.get(at.clone()).unwrap_or_default();
-                if queued.command.shape == KeyShape::First {
-                    call.data.find_next(queued.first_hash.shard());
-                }
-                self.reply_bytes += run(call, queued, &args[at], hashes);
-                if self.reply_bytes >= call.client.reply_bytes_max {
-                    call.client.set_overflowed(true);
-                    call.reply.truncate(start);
-                }
-                if call.data.paused.is_some() {
-                    call.data.offer(std::iter::empty());
-                    return false;
-                }
-            }
-        }
-        call.data.offer(std::iter::empty());
-        true
-    }
-
-    /// All is done: others see it.
-    pub fn end(self, call: &mut Call<'_>) {
-        call.end_unit();
-        call.data.release();
-        call.data.shard_set.give_back(self.hashes);
-        leave(call.client);
-        // CLIENT LIST shows EXEC as the last command, not what it ran.
-        call.client.ran(self.command);
-    }
-}
-
-/// Runs one queued command, under the locks of all; how many bytes it replied with.
-fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) -> usize {
-    if call.client.is_overflowed() && queued.command.has(Flags::READONLY) {
-        // Nobody will see what it would answer.
-        return 0;
-    }
-    let start = call.reply.output().len();
-    if !call.client.rights.is_open(call.server)
-        && let Err(failure) = acl::admit_queued(call, queued.command, args)
-    {
-        call.stats.commands[queued.command.id].rejected.add(1);
-        call.stats.totals.error_replies.add(1);
-        call.server.errors.count(failure.code());
-        call.reply.error(failure.text().as_bytes());
-        return call.reply.len_since(start);
-    }
-    let mut inner = Call {
-        server: call.server,
-        command: queued.command,
-        args,
-        wire: &[],
-        client: call.client,
-        data: call.data,
-        stats: call.stats,
-        reply: call.reply.reborrow(),
-        hashes,
-        in_transaction: true,
-        may_leave_job: false,
-    };
-    let started = crate::base::clock::ticks();
-    call::run(&mut inner);
-    if inner.data.paused.is_some() {
-        // It counts when it is over.
-        return 0;
-    }
-    let measured = Measured {
-        ticks: crate::base::clock::ticks() - started,
-        request_bytes: args.iter().map(|arg| arg.len()).sum(),
-        reply_bytes: inner.reply.len_since(start),
-    };
-    let track = call.server.config.latency_tracking();
-    call.stats.commands[queued.command.id].executed(measured.ticks, track);
-    call.stats.totals.commands.add(1);
-    call.client.info.commands.add(1);
-    if call.server.services.command_log.limits().exceeded_by(&measured) {
-        slowlog::note(call.server, call.client, queued.command, args, &measured);
-    }
-    measured.reply_bytes
 }
 
 /// WATCH. The keys' shards are held.

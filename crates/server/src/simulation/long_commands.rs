@@ -1,0 +1,138 @@
+//! Commands that take long do the same alone, in a script and in a transaction, though these pause
+//! in their midst.
+
+use crate::config::Config;
+use crate::embedded::{Embedded, Session};
+
+use super::ticks;
+use crate::base::random::Random;
+
+struct Keys {
+    embedded: Embedded,
+    session: Session,
+    /// How often a long command was left and gone on with.
+    pauses: usize,
+}
+
+impl Keys {
+    fn new() -> Self {
+        ticks::begin();
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        embedded.log();
+        let session = embedded.connect();
+        Self { embedded, session, pauses: 0 }
+    }
+
+    /// Puts collections into a database whose commands take long.
+    fn fill(&mut self, database: &str) {
+        self.ask(&["SELECT", database]);
+        for at in 0..6000 {
+            let member = format!("member:{at}");
+            let score = (at * 7919 % 6007).to_string();
+            self.ask(&["SADD", "set", &member]);
+            self.ask(&["SADD", "numbers", &score]);
+            self.ask(&["RPUSH", "list", &member]);
+            self.ask(&["HSET", "hash", &member, &score]);
+            self.ask(&["ZADD", "sorted", &score, &member]);
+            self.ask(&["XADD", "stream", &format!("1-{}", at + 1), "f", &member]);
+            self.ask(&["SET", &format!("weight_{score}"), &member]);
+        }
+        self.ask(&["XGROUP", "CREATE", "stream", "group", "0"]);
+    }
+
+    fn ask(&mut self, words: &[&str]) -> Vec<u8> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        let mut replies = self.embedded.feed(&mut self.session, request.as_bytes()).to_vec();
+        while self.session.is_working() {
+            self.pauses += 1;
+            replies.extend(self.embedded.step(&mut self.session));
+        }
+        replies
+    }
+
+    fn dump(&mut self, database: &str) -> Vec<Vec<u8>> {
+        self.ask(&["SELECT", database]);
+        VALUES.iter().map(|key| self.ask(&["DUMP", key])).collect()
+    }
+}
+
+const VALUES: &[&str] = &["set", "list", "sorted", "stored", "sorted_numbers", "ranged", "summed"];
+
+/// Commands that take long: what they reply and what they leave.
+const LONG: &[&str] = &[
+    "SMEMBERS set",
+    "SUNION set numbers",
+    "SINTERCARD 2 set numbers",
+    "SUNIONSTORE stored set numbers",
+    "SDIFFSTORE stored set numbers",
+    "SORT numbers",
+    "SORT set ALPHA DESC LIMIT 10 5000",
+    "SORT numbers BY weight_* ALPHA STORE sorted_numbers",
+    "SORT list GET weight_* GET # BY nosort",
+    "LRANGE list 0 -1",
+    "LREM list 0 member:5999",
+    "LTRIM list 5000 -1",
+    "HGETALL hash",
+    "HVALS hash",
+    "HSCAN hash 0 COUNT 5000",
+    "ZRANGE sorted 0 -1 WITHSCORES",
+    "ZRANGESTORE ranged sorted 0 -1",
+    "ZUNIONSTORE summed 2 sorted set WEIGHTS 2 1",
+    "ZREMRANGEBYRANK sorted 0 4999",
+    "XRANGE stream - +",
+    "XREADGROUP GROUP group consumer COUNT 5000 STREAMS stream >",
+    "XPENDING stream group",
+    "XREAD COUNT 5000 STREAMS stream 0",
+    "SPOP set 6000",
+    "KEYS *",
+    "SCAN 0 COUNT 5000",
+    // What is no number cannot be sorted as one.
+    "SORT hash",
+    "SORT numbers BY weight_*",
+];
+
+/// How a unit of several commands runs one of them; the reply of that one.
+type Form = fn(&mut Keys, &[&str]) -> Vec<u8>;
+
+fn in_script(keys: &mut Keys, words: &[&str]) -> Vec<u8> {
+    let mut script = vec!["EVAL", "return redis.pcall(unpack(ARGV))", "0"];
+    script.extend(words);
+    keys.ask(&script)
+}
+
+fn in_transaction(keys: &mut Keys, words: &[&str]) -> Vec<u8> {
+    keys.ask(&["MULTI"]);
+    keys.ask(words);
+    keys.ask(&["PING"]);
+    let reply = keys.ask(&["EXEC"]);
+    let inside = reply.strip_prefix(b"*2\r\n").and_then(|rest| rest.strip_suffix(b"+PONG\r\n"));
+    inside.expect("two replies").to_vec()
+}
+
+#[test]
+fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
+    let mut keys = Keys::new();
+    for database in ["0", "1", "2"] {
+        keys.fill(database);
+    }
+    // From now on half of what looks at the counter finds that it is late.
+    ticks::jump(Some((Random::new(7), 2, 1_000)));
+    keys.embedded.work_in_slices();
+    for command in LONG {
+        let words: Vec<&str> = command.split(' ').collect();
+        keys.ask(&["SELECT", "0"]);
+        let alone = keys.ask(&words);
+        assert!(!alone.is_empty(), "{command}");
+        for (database, form) in [("1", in_script as Form), ("2", in_transaction)] {
+            keys.ask(&["SELECT", database]);
+            let inside = form(&mut keys, &words);
+            assert!(inside == alone, "{command}: {} bytes, {}", inside.len(), alone.len());
+            let is_same = keys.dump("0") == keys.dump(database);
+            assert!(is_same, "{command} leaves something else in {database}");
+        }
+    }
+    assert!(keys.pauses > LONG.len(), "only {} pauses", keys.pauses);
+}
