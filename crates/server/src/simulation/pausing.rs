@@ -148,6 +148,8 @@ fn what_waits_for_a_transaction_sees_all_of_it() {
     let mut process = process();
     let (client, reader) = (process.connect(0), process.connect(1));
     let request = format!("MULTI\r\n{}EXEC\r\n", "INCR count\r\n".repeat(2000));
+    let monitor = process.connect(1);
+    assert_eq!(process.ask(&monitor, "MONITOR"), "+OK\r\n");
     for round in 1..=5 {
         client.send(request.as_bytes());
         while !process.server.gate.is_reserved() {
@@ -163,6 +165,12 @@ fn what_waits_for_a_transaction_sees_all_of_it() {
         assert_eq!(heard, format!("${}\r\n{count}\r\n", count.len()));
         process.turns(2);
         process.heard(&client);
+        let seen = process.heard(&monitor);
+        let names: Vec<&str> = seen.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        let own: Vec<&&str> =
+            names.iter().filter(|name| !name.eq_ignore_ascii_case("get")).collect();
+        assert_eq!(own.len(), 2002);
+        assert!(own[0].eq_ignore_ascii_case("multi") && own[2001].eq_ignore_ascii_case("exec"));
     }
 }
 

@@ -209,7 +209,9 @@ pub fn count_failure(
 /// Shows the command to those who look at all commands, and remembers what it read.
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
-    if call.server.switches.load() & Switch::MONITORED != 0 {
+    // A transaction that has paused is shown at its end, behind its commands.
+    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
+    if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
         monitor::feed(call);
     }
     if call.client.tracking.is_some() {

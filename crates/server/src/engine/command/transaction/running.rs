@@ -19,6 +19,8 @@ use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Data, Flags, Registered};
 use crate::engine::lazyfree;
+use crate::engine::server::Switch;
+use crate::engine::telemetry::monitor;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// A transaction that EXEC runs.
@@ -305,7 +307,12 @@ impl PausedTransaction {
             return false;
         }
         slice.data.end_aside();
-        self.with_call(slice, RunningTransaction::end);
+        self.with_call(slice, |running, call| {
+            running.end(call);
+            if call.server.switches.load() & Switch::MONITORED != 0 {
+                monitor::feed(call);
+            }
+        });
         true
     }
 
