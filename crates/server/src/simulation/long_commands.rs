@@ -36,6 +36,12 @@ impl Keys {
             self.ask(&["ZADD", "sorted", &score, &member]);
             self.ask(&["XADD", "stream", &format!("1-{}", at + 1), "f", &member]);
             self.ask(&["SET", &format!("weight_{score}"), &member]);
+            let (longitude, latitude) = ((at % 340 - 170).to_string(), (at % 160 - 80).to_string());
+            self.ask(&["GEOADD", "geo", &longitude, &latitude, &member]);
+        }
+        for (key, byte) in [("bits", "5"), ("more_bits", "x")] {
+            self.ask(&["SETRANGE", key, "0", &byte.repeat(700_000)]);
+            self.ask(&["SETRANGE", key, "900000", byte]);
         }
         self.ask(&["XGROUP", "CREATE", "stream", "group", "0"]);
     }
@@ -59,7 +65,19 @@ impl Keys {
     }
 }
 
-const VALUES: &[&str] = &["set", "list", "sorted", "stored", "sorted_numbers", "ranged", "summed"];
+const VALUES: &[&str] = &[
+    "set",
+    "list",
+    "other",
+    "sorted",
+    "stored",
+    "sorted_numbers",
+    "ranged",
+    "summed",
+    "near",
+    "bits",
+    "joined",
+];
 
 /// Commands that take long: what they reply and what they leave.
 const LONG: &[&str] = &[
@@ -74,19 +92,33 @@ const LONG: &[&str] = &[
     "SORT list GET weight_* GET # BY nosort",
     "LRANGE list 0 -1",
     "LREM list 0 member:5999",
-    "LTRIM list 5000 -1",
+    "LTRIM list 500 -1",
+    "SORT numbers STORE other",
+    "LMPOP 2 nothing other LEFT COUNT 5000",
+    "RPOP list 5000",
     "HGETALL hash",
     "HVALS hash",
     "HSCAN hash 0 COUNT 5000",
     "ZRANGE sorted 0 -1 WITHSCORES",
     "ZRANGESTORE ranged sorted 0 -1",
     "ZUNIONSTORE summed 2 sorted set WEIGHTS 2 1",
-    "ZREMRANGEBYRANK sorted 0 4999",
+    "ZRANDMEMBER sorted 6000",
+    "ZRANDMEMBER sorted 6000 WITHSCORES",
+    "ZREMRANGEBYRANK sorted 0 999",
+    "ZPOPMAX sorted 4500",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 21000 km WITHDIST WITHCOORD DESC",
+    "GEOSEARCHSTORE near geo FROMLONLAT 1 1 BYBOX 9000 9000 km STOREDIST",
+    "GEORADIUS geo 1 1 21000 km COUNT 5000 STORE near",
+    "ZMPOP 2 nothing summed MIN COUNT 5000",
+    "ZPOPMIN ranged 4500",
     "XRANGE stream - +",
     "XREADGROUP GROUP group consumer COUNT 5000 STREAMS stream >",
     "XPENDING stream group",
     "XREAD COUNT 5000 STREAMS stream 0",
     "SPOP set 6000",
+    "BITOP XOR bits bits more_bits",
+    "BITOP NOT joined bits",
+    "BITOP ANDOR joined bits more_bits joined",
     "KEYS *",
     "SCAN 0 COUNT 5000",
     // What is no number cannot be sorted as one.

@@ -64,6 +64,11 @@ impl Chunked {
         string
     }
 
+    /// Whether neither of two clones was changed since one was made of the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.is_same(&other.0)
+    }
+
     pub fn len(&self) -> usize {
         self.0.len
     }

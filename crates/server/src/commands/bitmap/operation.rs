@@ -1,15 +1,18 @@
 //! BITOP.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
+use bobbin_resp::Reply;
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::Expire;
 use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
-use bobbin_store::{NewValue, ValueRef};
+use bobbin_store::{EntryRef, NewValue, ValueRef};
 
 use crate::engine::command::data::string;
-use crate::engine::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::slices::{SlicedChange, change_in_slices};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,23 +50,36 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
         .find(|(name, _)| call.word_is(1, name))
         .ok_or(Failure::SYNTAX)?;
     let sources = call.args.len() - 3;
-    let needed = match operation {
+    let demand = match operation {
         BitOperation::Not if sources != 1 => "a single source key",
         BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if sources < 2 => {
             "at least two source keys"
         }
         _ => "",
     };
-    if !needed.is_empty() {
-        return Err(Failure::format(format!("ERR BITOP {name} must be called with {needed}.")));
+    if !demand.is_empty() {
+        return Err(Failure::format(format!("ERR BITOP {name} must be called with {demand}.")));
     }
-    let sources = Sources::gather(call, operation)?;
+    let names = needed(operation, &call.args[3..]).map(|index| 3 + index);
+    let keys = call.keys(names)?;
+    let sources = Sources::gather(call.data, keys.iter().map(|(_, key)| *key), Data::read)?;
+    if sources.bytes() > BYTES_AT_ONCE_MAX && call.may_leave_job {
+        let names = keys.iter().map(|(_, key)| key.bytes.into()).collect();
+        let destination = call.key(2)?.bytes.into();
+        let operating = SlicedOperation::new(operation, destination, names, sources);
+        return change_in_slices(call, 2..call.args.len(), operating);
+    }
     let result = combine(operation, &sources.strings());
     let key = call.key(2)?;
+    put(call.data, &mut call.reply, key, result);
+    Ok(())
+}
+
+fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Vec<u8>) {
     let len = result.len();
     if len == 0 {
-        if call.data.remove(key) {
-            call.data.event(Classes::GENERIC, "del", key);
+        if data.remove(key) {
+            data.event(Classes::GENERIC, "del", key);
         }
     } else {
         let value = if len <= INLINE_MAX {
@@ -71,11 +87,61 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
         } else {
             NewValue::Shared(Arc::new(result))
         };
-        call.data.set(key, value, Expire::Clear);
-        call.data.event(Classes::STRING, "set", key);
+        data.set(key, value, Expire::Clear);
+        data.event(Classes::STRING, "set", key);
     }
-    call.reply.integer(len as i64);
-    Ok(())
+    reply.integer(len as i64);
+}
+
+/// BITOP of large strings.
+struct SlicedOperation {
+    operation: BitOperation,
+    destination: Box<[u8]>,
+    /// Of the sources.
+    names: Vec<Box<[u8]>>,
+    sources: Sources,
+    result: Vec<u8>,
+    /// How many bytes of the result are there.
+    done: usize,
+}
+
+impl SlicedOperation {
+    fn new(
+        operation: BitOperation,
+        destination: Box<[u8]>,
+        names: Vec<Box<[u8]>>,
+        sources: Sources,
+    ) -> Self {
+        let result = vec![0; sources.len()];
+        Self { operation, destination, names, sources, result, done: 0 }
+    }
+}
+
+impl SlicedChange for SlicedOperation {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let blocks = (BLOCKS_PER_STEP / self.names.len().max(1)).max(1);
+        let end = self.result.len().min(self.done + blocks * BLOCK);
+        combine_range(self.operation, &self.sources.strings(), &mut self.result, self.done..end);
+        self.done = end;
+        end < self.result.len()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let keys: Vec<Key<'_>> = self.names.iter().map(|name| data.key(name)).collect();
+        let now = Sources::gather(data, keys.into_iter(), Data::peek)?;
+        let is_current = now.are_same(&self.sources);
+        if !is_current {
+            self.result = vec![0; now.len()];
+            (self.sources, self.done) = (now, 0);
+        }
+        Ok(is_current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = data.key(&self.destination);
+        put(data, reply, key, std::mem::take(&mut self.result));
+        Ok(())
+    }
 }
 
 /// The source strings, independent of their keys, of which the destination may be one.
@@ -93,12 +159,15 @@ enum OperandPart {
 }
 
 impl Sources {
-    fn gather(call: &mut Call<'_>, operation: BitOperation) -> Result<Self, Failure> {
+    fn gather<'k>(
+        data: &mut Data,
+        keys: impl Iterator<Item = Key<'k>>,
+        look: for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>,
+    ) -> Result<Self, Failure> {
         let mut sources = Self::default();
-        for index in needed(operation, &call.args[3..]).map(|index| 3 + index) {
-            let key = call.key(index)?;
+        for key in keys {
             let start = sources.short.len();
-            if let Some(entry) = call.data.read(key) {
+            if let Some(entry) = look(data, key) {
                 string(entry)?;
                 match entry.value() {
                     ValueRef::Shared(shared) => {
@@ -116,6 +185,32 @@ impl Sources {
             sources.parts.push(OperandPart::Short { start, end: sources.short.len() });
         }
         Ok(sources)
+    }
+
+    /// Whether the strings are still these.
+    fn are_same(&self, other: &Self) -> bool {
+        let is_same = |(a, b): (&OperandPart, &OperandPart)| match (a, b) {
+            (OperandPart::Long(a), OperandPart::Long(b)) => Arc::ptr_eq(a, b),
+            (OperandPart::Chunked(a), OperandPart::Chunked(b)) => a.is_same(b),
+            // Their bytes are compared below.
+            (OperandPart::Short { start, end }, OperandPart::Short { start: s, end: e }) => {
+                (start, end) == (s, e)
+            }
+            _ => false,
+        };
+        self.short == other.short
+            && self.parts.len() == other.parts.len()
+            && self.parts.iter().zip(&other.parts).all(is_same)
+    }
+
+    /// Length of the longest.
+    fn len(&self) -> usize {
+        self.strings().iter().map(|string| string.len()).max().unwrap_or(0)
+    }
+
+    /// Bytes of all of them.
+    fn bytes(&self) -> usize {
+        self.strings().iter().map(|string| string.len()).sum()
     }
 
     fn strings(&self) -> Vec<StringRef<'_>> {
@@ -163,18 +258,33 @@ const NAMES_MIN: usize = 8;
 /// Bytes that are combined at a time: what was written is still in the nearest cache when the next
 /// source is applied to it. Of a string in chunks, too, each block lies in one piece.
 const BLOCK: usize = 4096;
+/// How many blocks of a source are combined between two looks at the time.
+const BLOCKS_PER_STEP: usize = 8;
+/// Sources of more bytes than this are combined in slices.
+const BYTES_AT_ONCE_MAX: usize = 512 * 1024;
 const _: () = assert!(CHUNK_LEN.is_multiple_of(BLOCK));
 
 /// Combines strings, each of which is followed by zeros up to the length of the longest.
 fn combine(operation: BitOperation, sources: &[StringRef<'_>]) -> Vec<u8> {
     let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let mut result = vec![0; len];
-    let Some((first, others)) = sources.split_first() else { return result };
-    for (i, block) in result.chunks_mut(BLOCK).enumerate() {
-        let start = i * BLOCK;
+    combine_range(operation, sources, &mut result, 0..len);
+    result
+}
+
+/// Combines a range of the strings' bytes, which begins at a block, in `result`, which holds zeros
+/// there.
+fn combine_range(
+    operation: BitOperation,
+    sources: &[StringRef<'_>],
+    result: &mut [u8],
+    range: Range<usize>,
+) {
+    let Some((first, others)) = sources.split_first() else { return };
+    let starts = range.clone().step_by(BLOCK);
+    for (start, block) in starts.zip(result[range].chunks_mut(BLOCK)) {
         combine_block(operation, block, part(first, start), others.iter().map(|s| part(s, start)));
     }
-    result
 }
 
 /// The block of a source that begins at `start`, as far as the source goes.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Protocol, Reply};
 use bobbin_store::geo::{Position, Shape};
 use bobbin_store::hash::Hasher;
 use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
@@ -11,7 +11,7 @@ use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
-use crate::engine::command::slices::{SlicedChange, change_in_slices};
+use crate::engine::command::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
@@ -61,6 +61,38 @@ struct FoundMember<'a> {
     distance: f64,
 }
 
+impl FoundMember<'_> {
+    fn insert_into(
+        &self,
+        result: &mut SortedSet,
+        query: &Query,
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+    ) {
+        let distance = self.distance / query.metres;
+        let score = if query.store_distance { distance } else { self.score };
+        result.insert(self.member.text(&mut integer::Text::new(0)), score, limits, hasher);
+    }
+
+    fn append_to(&self, reply: &mut Reply<'_>, query: &Query) {
+        let more = [query.with_distance, query.with_score, query.with_position];
+        let more = more.iter().filter(|&&wanted| wanted).count();
+        if more > 0 {
+            reply.array(1 + more);
+        }
+        elements::bulk(reply, self.member);
+        if query.with_distance {
+            append_distance(reply, self.distance / query.metres);
+        }
+        if query.with_score {
+            reply.integer(self.score as i64);
+        }
+        if query.with_position {
+            append_position(reply, Position::from_score(self.score));
+        }
+    }
+}
+
 fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
     let source_at = if form == SearchForm::SearchStore { 2 } else { 1 };
     let source = call.key(source_at)?;
@@ -84,9 +116,14 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
             form,
             limits: limits(call.server),
             hasher,
+            protocol: call.reply.protocol(),
             set: set.clone(),
             query,
             looks,
+            hits: None,
+            made: 0,
+            result: SortedSet::new(),
+            members: Pieces::default(),
         };
         return change_in_slices(call, keys, sliced);
     }
@@ -95,7 +132,7 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
         looks.go_on(set, &query, usize::MAX);
         found = looks.found(set);
     }
-    sort(&mut found, &query);
+    sort(&mut found, &query, |member| member.distance);
     let Some(store) = query.store else {
         append(&mut call.reply, &query, &found);
         return Ok(());
@@ -107,11 +144,10 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
 }
 
 /// The order that is asked for, and no more than are asked for.
-fn sort(found: &mut Vec<FoundMember<'_>>, query: &Query) {
+fn sort<T>(found: &mut Vec<T>, query: &Query, distance: impl Fn(&T) -> f64) {
     let wanted = query.count.map_or(found.len(), |count| count.min(found.len()));
-    let by_distance = |a: &FoundMember<'_>, b: &FoundMember<'_>| {
-        a.distance.partial_cmp(&b.distance).unwrap_or(Ordering::Equal)
-    };
+    let by_distance =
+        |a: &T, b: &T| distance(a).partial_cmp(&distance(b)).unwrap_or(Ordering::Equal);
     match query.order {
         DistanceOrder::Any => {}
         DistanceOrder::Nearest => found.sort_by(by_distance),
@@ -128,12 +164,7 @@ fn stored(
     hasher: &Hasher,
 ) -> SortedSet {
     let mut result = SortedSet::new();
-    let mut text = integer::Text::new(0);
-    for member in found {
-        let distance = member.distance / query.metres;
-        let score = if query.store_distance { distance } else { member.score };
-        result.insert(member.member.text(&mut text), score, limits, hasher);
-    }
+    found.iter().for_each(|member| member.insert_into(&mut result, query, limits, hasher));
     result
 }
 
@@ -227,15 +258,46 @@ struct SlicedSearch {
     form: SearchForm,
     limits: SortedSetLimits,
     hasher: &'static Hasher,
+    protocol: Protocol,
     set: SortedSet,
     query: Query,
     looks: Looks,
+    /// Ranks and distances of those that are wanted, in their order, once all are found.
+    hits: Option<Vec<(usize, f64)>>,
+    /// How many of them are in the result or among the members.
+    made: usize,
+    /// What is to be stored.
+    result: SortedSet,
+    /// What is answered if nothing is stored.
+    members: Pieces,
 }
 
 impl SlicedChange for SlicedSearch {
     fn step(&mut self, _: &mut Data) -> bool {
-        let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
-        self.looks.go_on(&self.set, &self.query, (EFFORT_PER_SLICE / effort).max(1))
+        let Some(hits) = &self.hits else {
+            let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
+            if !self.looks.go_on(&self.set, &self.query, (EFFORT_PER_SLICE / effort).max(1)) {
+                let mut hits = std::mem::take(&mut self.looks.hits);
+                sort(&mut hits, &self.query, |&(_, distance)| distance);
+                self.hits = Some(hits);
+            }
+            return true;
+        };
+        let end = hits.len().min(self.made + SLICE);
+        let mut reply = Reply::new(self.members.open(), self.protocol);
+        for &(rank, distance) in &hits[self.made..end] {
+            let Some((member, score)) = self.set.get(rank) else { continue };
+            let found = FoundMember { member, score, distance };
+            match self.store {
+                Some(_) => {
+                    let result = &mut self.result;
+                    found.insert_into(result, &self.query, self.limits, self.hasher);
+                }
+                None => found.append_to(&mut reply, &self.query),
+            }
+        }
+        self.made = end;
+        end < hits.len()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
@@ -258,42 +320,33 @@ impl SlicedChange for SlicedSearch {
             None => Looks::default(),
         };
         self.set = now;
+        (self.hits, self.made, self.result) = (None, 0, SortedSet::new());
         Ok(false)
     }
 
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
-        let mut found = self.looks.found(&self.set);
-        sort(&mut found, &self.query);
         match &self.store {
-            None => append(reply, &self.query, &found),
+            None => reply.array(self.made),
             Some(store) => {
-                let result = stored(&found, &self.query, self.limits, self.hasher);
+                let result = std::mem::take(&mut self.result);
                 put(data, reply, data.key(store), result, self.form);
             }
         }
         Ok(())
     }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        self.store.is_none().then(|| std::mem::take(&mut self.members))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.members.byte_len()
+    }
 }
 
 fn append(reply: &mut Reply<'_>, query: &Query, found: &[FoundMember<'_>]) {
-    let more = [query.with_distance, query.with_score, query.with_position];
-    let more = more.iter().filter(|&&wanted| wanted).count();
     reply.array(found.len());
-    for member in found {
-        if more > 0 {
-            reply.array(1 + more);
-        }
-        elements::bulk(reply, member.member);
-        if query.with_distance {
-            append_distance(reply, member.distance / query.metres);
-        }
-        if query.with_score {
-            reply.integer(member.score as i64);
-        }
-        if query.with_position {
-            append_position(reply, Position::from_score(member.score));
-        }
-    }
+    found.iter().for_each(|member| member.append_to(reply, query));
 }
 
 /// A search of more effort than this is done in slices: some milliseconds.

@@ -1,10 +1,13 @@
 //! Pushing to the ends of lists, and popping from them.
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::{End, List, ListLimits};
 
 use super::super::elements::{self, bulk};
 use super::{element, end, limits, pop_event, push_event, shrunk};
+use crate::engine::command::slices::{
+    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
+};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lpush(call: &mut Call<'_>) -> Outcome {
@@ -105,13 +108,19 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
         call.reply.array(0);
         return Ok(());
     }
+    if count.min(list.len()) > SLICED_MIN && call.may_leave_job {
+        let draft = Draft::new(key.bytes, list, List::is_same);
+        let popping = ElementPopping::new(call, draft, end, count, false);
+        return change_in_slices(call, [1].into_iter(), popping);
+    }
+    call.reply.array(count.min(list.len()));
     let taken = take(list, count, end, limits, &mut call.reply);
     shrunk(call.data, key, taken, pop_event(end));
     Ok(())
 }
 
 /// Takes elements from an end and answers them, in the order in which they are taken; how many
-/// there were.
+/// there are.
 fn take(
     list: &mut List,
     count: usize,
@@ -121,7 +130,6 @@ fn take(
 ) -> usize {
     let len = list.len();
     let count = count.min(len);
-    reply.array(count);
     match end {
         End::Front => {
             list.range(0..count).for_each(|item| bulk(reply, item));
@@ -140,6 +148,14 @@ pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     let limits = limits(call.server);
     for at in popping.keys {
         let key = call.key(at)?;
+        if let Some(list) = call.data.write_as::<List>(key)?
+            && popping.count.min(list.len()) > SLICED_MIN
+            && call.may_leave_job
+        {
+            let draft = Draft::new(key.bytes, list, List::is_same);
+            let popping = ElementPopping::new(call, draft, end, popping.count, true);
+            return change_in_slices(call, [at].into_iter(), popping);
+        }
         if pop_from(call.data, key, popping.count, end, limits, &mut call.reply)? {
             return Ok(());
         }
@@ -160,11 +176,78 @@ pub(super) fn pop_from(
     let Some(list) = data.write_as::<List>(key)? else { return Ok(false) };
     reply.array(2);
     reply.bulk(key.bytes);
+    reply.array(count.min(list.len()));
     let taken = take(list, count, end, limits, reply);
-    let mut digits = itoa::Buffer::new();
-    data.propagate(&[pop_command(end), key.bytes, digits.format(taken).as_bytes()]);
-    shrunk(data, key, taken, pop_event(end));
+    note_popped(data, key, end, taken);
     Ok(true)
+}
+
+fn note_popped(data: &mut Data, key: Key<'_>, end: End, count: usize) {
+    let mut digits = itoa::Buffer::new();
+    data.propagate(&[pop_command(end), key.bytes, digits.format(count).as_bytes()]);
+    shrunk(data, key, count, pop_event(end));
+}
+
+/// The popping of many elements.
+struct ElementPopping {
+    draft: Draft<List>,
+    end: End,
+    wanted: usize,
+    popped: usize,
+    /// The key is answered too.
+    with_key: bool,
+    elements: Pieces,
+    limits: ListLimits,
+    protocol: Protocol,
+}
+
+impl ElementPopping {
+    fn new(call: &Call<'_>, draft: Draft<List>, end: End, wanted: usize, with_key: bool) -> Self {
+        let (limits, protocol) = (limits(call.server), call.reply.protocol());
+        let elements = Pieces::default();
+        Self { draft, end, wanted, popped: 0, with_key, elements, limits, protocol }
+    }
+}
+
+impl SlicedChange for ElementPopping {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let (list, count) = (&mut self.draft.value, SLICE.min(self.wanted - self.popped));
+        let mut reply = Reply::new(self.elements.open(), self.protocol);
+        self.popped += take(list, count, self.end, self.limits, &mut reply);
+        self.popped < self.wanted && list.len() > 0
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            (self.popped, self.elements) = (0, Pieces::default());
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        if self.popped == 0 {
+            // All of them have gone meanwhile.
+            reply.null_array();
+            return Ok(());
+        }
+        if self.with_key {
+            reply.array(2);
+            reply.bulk(key.bytes);
+        }
+        reply.array(self.popped);
+        note_popped(data, key, self.end, self.popped);
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.elements))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.elements.byte_len()
+    }
 }
 
 /// Takes one element of the list at a key, if there is any, and answers it behind the key.

@@ -3,10 +3,14 @@
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
+use bobbin_store::Hasher;
 use bobbin_store::value::SortedSet;
 
 use super::super::elements::{self, bulk};
 use super::shrunk;
+use crate::engine::command::slices::{
+    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
+};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// Which members go first.
@@ -42,6 +46,12 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
     }
     // One pair without a count is an array of two, in RESP3 too.
     let nested = counted && call.reply.protocol() != Protocol::Resp2;
+    if ranks.len() > SLICED_MIN && call.may_leave_job {
+        let draft = Draft::new(key.bytes, set, SortedSet::is_same);
+        let form = if nested { PopForm::Pairs } else { PopForm::Flat };
+        let popping = MemberPopping::new(call, draft, extreme, count, form);
+        return change_in_slices(call, [1].into_iter(), popping);
+    }
     call.reply.array(if nested { ranks.len() } else { ranks.len() * 2 });
     take(call.data, key, extreme, count, nested, &mut call.reply)?;
     Ok(())
@@ -51,12 +61,105 @@ pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, extreme) = elements::popping(call, 1, Extreme::read)?;
     for at in popping.keys {
         let key = call.key(at)?;
+        if let Some(set) = call.data.write_as::<SortedSet>(key)?
+            && popping.count.min(set.len()) > SLICED_MIN
+            && call.may_leave_job
+        {
+            let draft = Draft::new(key.bytes, set, SortedSet::is_same);
+            let popping = MemberPopping::new(call, draft, extreme, popping.count, PopForm::Keyed);
+            return change_in_slices(call, [at].into_iter(), popping);
+        }
         if pop_from(call.data, key, extreme, popping.count, &mut call.reply)? {
             return Ok(());
         }
     }
     call.reply.null_array();
     Ok(())
+}
+
+/// How popped members are answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PopForm {
+    /// Member and score, one behind the other.
+    Flat,
+    /// Each member with its score in an array.
+    Pairs,
+    /// Likewise, behind the key.
+    Keyed,
+}
+
+/// The popping of many members.
+struct MemberPopping {
+    draft: Draft<SortedSet>,
+    extreme: Extreme,
+    wanted: usize,
+    popped: usize,
+    form: PopForm,
+    members: Pieces,
+    hasher: &'static Hasher,
+    protocol: Protocol,
+}
+
+impl MemberPopping {
+    fn new(
+        call: &Call<'_>,
+        draft: Draft<SortedSet>,
+        extreme: Extreme,
+        wanted: usize,
+        form: PopForm,
+    ) -> Self {
+        let (hasher, protocol) = (call.data.keyspace().hasher(), call.reply.protocol());
+        let members = Pieces::default();
+        Self { draft, extreme, wanted, popped: 0, form, members, hasher, protocol }
+    }
+}
+
+impl SlicedChange for MemberPopping {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let set = &mut self.draft.value;
+        let ranks = self.extreme.ranks(set.len(), SLICE.min(self.wanted - self.popped));
+        self.popped += ranks.len();
+        let mut reply = Reply::new(self.members.open(), self.protocol);
+        self.extreme.answer(set, ranks.clone(), self.form != PopForm::Flat, &mut reply);
+        set.remove_range(ranks, self.hasher);
+        self.popped < self.wanted && set.len() > 0
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            (self.popped, self.members) = (0, Pieces::default());
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        match (self.form, self.popped) {
+            // All of them have gone meanwhile.
+            (PopForm::Keyed, 0) => reply.null_array(),
+            (PopForm::Keyed, popped) => {
+                reply.array(2);
+                reply.bulk(key.bytes);
+                reply.array(popped);
+            }
+            (PopForm::Pairs, popped) => reply.array(popped),
+            (PopForm::Flat, popped) => reply.array(popped * 2),
+        }
+        if self.popped > 0 {
+            shrunk(data, key, self.popped, self.extreme.event());
+            self.extreme.propagate(data, key, self.popped);
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.members))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.members.byte_len()
+    }
 }
 
 /// Takes members of the sorted set at a key, if there are any, and answers them behind the key.
@@ -73,8 +176,7 @@ pub(super) fn pop_from(
     reply.bulk(key.bytes);
     reply.array(taken);
     take(data, key, extreme, count, true, reply)?;
-    let mut digits = itoa::Buffer::new();
-    data.propagate(&[extreme.command(), key.bytes, digits.format(taken).as_bytes()]);
+    extreme.propagate(data, key, taken);
     Ok(true)
 }
 
@@ -107,18 +209,7 @@ fn take(
     let hasher = data.keyspace().hasher();
     let Some(set) = data.write_as::<SortedSet>(key)? else { return Ok(()) };
     let ranks = extreme.ranks(set.len(), count);
-    let mut answer = |(member, score)| {
-        if nested {
-            reply.array(2);
-        }
-        bulk(reply, member);
-        reply.double(score);
-    };
-    let elements = set.range(ranks.clone());
-    match extreme {
-        Extreme::Lowest => elements.for_each(&mut answer),
-        Extreme::Highest => elements.rev().for_each(&mut answer),
-    }
+    extreme.answer(set, ranks.clone(), nested, reply);
     let taken = ranks.len();
     set.remove_range(ranks, hasher);
     shrunk(data, key, taken, extreme.event());
@@ -142,6 +233,27 @@ impl Extreme {
             Self::Lowest => 0..count,
             Self::Highest => len - count..len,
         }
+    }
+
+    /// Appends members with their scores, `nested` each pair in an array.
+    fn answer(self, set: &SortedSet, ranks: Range<usize>, nested: bool, reply: &mut Reply<'_>) {
+        let answer = |(member, score)| {
+            if nested {
+                reply.array(2);
+            }
+            bulk(reply, member);
+            reply.double(score);
+        };
+        match self {
+            Self::Lowest => set.range(ranks).for_each(answer),
+            Self::Highest => set.range(ranks).rev().for_each(answer),
+        }
+    }
+
+    /// Logs that `count` members were popped.
+    fn propagate(self, data: &mut Data, key: Key<'_>, count: usize) {
+        let mut digits = itoa::Buffer::new();
+        data.propagate(&[self.command(), key.bytes, digits.format(count).as_bytes()]);
     }
 
     const fn command(self) -> &'static [u8] {

@@ -1,13 +1,13 @@
 //! ZRANDMEMBER.
 
-use std::collections::HashSet;
-
+use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
 
+use super::super::choice::{below, distinct_below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::base::random::Random;
-use crate::engine::command::slices::repeat_in_slices;
+use crate::engine::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
@@ -34,24 +34,47 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     if count < 0 {
         return repeated(call, count.unsigned_abs(), with_scores, random);
     }
-    let ranks = distinct(count as usize, set.len(), &mut random);
-    header(&mut call.reply, ranks.len(), with_scores);
-    for rank in ranks {
-        if let Some((member, score)) = set.get(rank) {
-            element(&mut call.reply, member, with_scores.then_some(score));
-        }
+    let wanted = usize::try_from(count).unwrap_or(usize::MAX);
+    if wanted.min(set.len()) > SLICED_MIN && call.may_leave_job {
+        let pinned = set.clone();
+        in_slices(call, pinned, wanted, with_scores, random);
+        return Ok(());
     }
+    let ranks = distinct_below(set.len(), wanted, &mut random);
+    header(&mut call.reply, ranks.len(), with_scores);
+    ranks.into_iter().for_each(|rank| reply_member(&mut call.reply, set, rank, with_scores));
     Ok(())
 }
 
 fn one(call: &mut Call<'_>) -> Outcome {
-    let chance = call.data.random.next_u64();
+    let mut random = Random::new(call.data.random.next_u64());
     let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
-    match set.and_then(|set| set.get(below(chance, set.len()))) {
+    match set.and_then(|set| set.get(below(&mut random, set.len()))) {
         Some((member, _)) => bulk(&mut call.reply, member),
         None => call.reply.null(),
     }
     Ok(())
+}
+
+fn in_slices(
+    call: &mut Call<'_>,
+    set: SortedSet,
+    wanted: usize,
+    with_scores: bool,
+    mut random: Random,
+) {
+    let (mut chosen, mut at) = (None, 0);
+    reply_in_slices(call, move |reply| {
+        let chosen = chosen.get_or_insert_with(|| {
+            let chosen = distinct_below(set.len(), wanted, &mut random);
+            header(reply, chosen.len(), with_scores);
+            chosen
+        });
+        let end = chosen.len().min(at + SLICE);
+        chosen[at..end].iter().for_each(|&rank| reply_member(reply, &set, rank, with_scores));
+        at = end;
+        at < chosen.len()
+    });
 }
 
 /// Answers members that may be the same several times.
@@ -63,66 +86,14 @@ fn repeated(call: &mut Call<'_>, count: u64, with_scores: bool, mut random: Rand
         call,
         count,
         move |reply| header(reply, count, with_scores),
-        move |reply| {
-            if let Some((member, score)) = set.get(below(random.next_u64(), len)) {
-                element(reply, member, with_scores.then_some(score));
-            }
-        },
+        move |reply| reply_member(reply, &set, below(&mut random, len), with_scores),
     )
 }
 
-/// That many different ranks below `len`, each set of them as likely as any other.
-fn distinct(count: usize, len: usize, random: &mut Random) -> Vec<usize> {
-    if count >= len {
-        return (0..len).collect();
+fn reply_member(reply: &mut Reply<'_>, set: &SortedSet, rank: usize, with_scores: bool) {
+    if let Some((member, score)) = set.get(rank) {
+        element(reply, member, with_scores.then_some(score));
     }
-    if count > len / 4 {
-        // Goes through all ranks and takes each with the chance that is left for it.
-        let mut left = count;
-        let chosen = (0..len).filter(|rank| {
-            let taken = below(random.next_u64(), len - rank) < left;
-            left -= usize::from(taken);
-            taken
-        });
-        return chosen.collect();
-    }
-    // Robert Floyd's way: one draw for each rank.
-    let mut seen = HashSet::with_capacity(count);
-    (len - count..len)
-        .map(|highest| {
-            let rank = below(random.next_u64(), highest + 1);
-            let rank = if seen.contains(&rank) { highest } else { rank };
-            seen.insert(rank);
-            rank
-        })
-        .collect()
-}
-
-/// Uniform below `bound`, of a random number.
-fn below(random: u64, bound: usize) -> usize {
-    ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
 const OUT_OF_RANGE: Failure = Failure::new("ERR value is out of range");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distinct_ranks_are_distinct_and_even() {
-        let mut random = Random::new(5);
-        for (count, len) in [(0, 10), (3, 10), (9, 10), (10, 10), (20, 10), (2, 100)] {
-            let mut hits = vec![0; len];
-            for _ in 0..2000 {
-                let ranks = distinct(count, len, &mut random);
-                assert_eq!(ranks.iter().collect::<HashSet<_>>().len(), count.min(len));
-                ranks.into_iter().for_each(|rank| hits[rank] += 1);
-            }
-            let expected = 2000 * count.min(len) / len;
-            for hit in hits {
-                assert!(hit >= expected / 2 && hit <= expected * 2, "{hit} of {expected}");
-            }
-        }
-    }
-}
