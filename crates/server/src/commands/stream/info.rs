@@ -1,11 +1,14 @@
 //! XINFO: what there is to know of a stream, its groups and their consumers.
 
-use bobbin_resp::Reply;
-use bobbin_store::value::stream::{Group, IdMap, Log, Node, Pending, PendingFrom};
+use std::collections::VecDeque;
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::value::stream::{ConsumerNumber, Group, IdMap, Log, Node, Pending};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
 use super::{group, id};
+use crate::engine::command::slices::{SLICE, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
@@ -23,8 +26,33 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     };
     // All is answered from what was pinned: nobody needs to wait for it.
     call.end_reading();
-    let (reply, log) = (&mut call.reply, stream.log());
-    reply.map(if full.is_some() { 9 } else { 10 });
+    let Some(count) = full else {
+        let reply = &mut call.reply;
+        reply.map(10);
+        summary(reply, &stream);
+        number(reply, "groups", stream.groups().len() as i64);
+        let log = stream.log();
+        reply.bulk(b"first-entry");
+        match log.range(StreamId::ZERO, StreamId::MAX).next() {
+            Some(entry) => append_entry(reply, &entry),
+            None => reply.null(),
+        }
+        reply.bulk(b"last-entry");
+        match log.range_back(StreamId::ZERO, StreamId::MAX).next() {
+            Some(entry) => append_entry(reply, &entry),
+            None => reply.null(),
+        }
+        return Ok(());
+    };
+    let count = if count == 0 { usize::MAX } else { count };
+    let mut full = FullReply::new(stream, count, call.reply.protocol());
+    reply_in_slices(call, move |reply| full.step(reply));
+    Ok(())
+}
+
+/// What is answered first, with and without FULL.
+fn summary(reply: &mut Reply<'_>, stream: &Stream) {
+    let log = stream.log();
     number(reply, "length", log.len() as i64);
     number(reply, "radix-tree-keys", log.nodes().len() as i64);
     number(reply, "radix-tree-nodes", radix_tree_nodes(log.nodes()) as i64);
@@ -32,63 +60,115 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     named_id(reply, "max-deleted-entry-id", log.max_deleted_id);
     number(reply, "entries-added", log.entries_added as i64);
     named_id(reply, "recorded-first-entry-id", log.first_id());
-    match full {
-        None => {
-            number(reply, "groups", stream.groups().len() as i64);
-            reply.bulk(b"first-entry");
-            match log.range(StreamId::ZERO, StreamId::MAX).next() {
-                Some(entry) => append_entry(reply, &entry),
-                None => reply.null(),
-            }
-            reply.bulk(b"last-entry");
-            match log.range_back(StreamId::ZERO, StreamId::MAX).next() {
-                Some(entry) => append_entry(reply, &entry),
-                None => reply.null(),
-            }
-        }
-        Some(count) => {
-            let count = if count == 0 { usize::MAX } else { count };
-            reply.bulk(b"entries");
-            reply.array(count.min(log.len()));
-            let entries = log.range(StreamId::ZERO, StreamId::MAX).take(count);
-            entries.for_each(|entry| append_entry(reply, &entry));
-            reply.bulk(b"groups");
-            reply.array(stream.groups().len());
-            for (name, group) in stream.groups().iter() {
-                full_group(reply, log, name, group, count);
-            }
-        }
-    }
-    Ok(())
 }
 
-fn full_group(reply: &mut Reply<'_>, log: &Log, name: &[u8], group: &Group, count: usize) {
-    reply.map(7);
-    reply.bulk(b"name");
-    reply.bulk(name);
-    progress(reply, log, group);
-    number(reply, "pel-count", group.pending().len() as i64);
-    let written = |pending: PendingFrom<'_>, reply: &mut Reply<'_>, with_name: bool| {
-        reply.bulk(b"pending");
-        let header = reply.defer();
-        let mut written = 0;
-        for pending in pending.take(count) {
-            one_pending(reply, group, pending, with_name);
-            written += 1;
+/// The answer of XINFO STREAM FULL, part by part.
+struct FullReply {
+    stream: Stream,
+    /// Entries of each kind at most.
+    count: usize,
+    /// In their order.
+    parts: VecDeque<FullPart>,
+    /// Where the first of them goes on; `None`: it is complete.
+    next: Option<StreamId>,
+    /// Its entries so far.
+    written: usize,
+}
+
+enum FullPart {
+    /// RESP as it is.
+    Bytes(Vec<u8>),
+    Entries,
+    /// The pending entries of a group, or of one of its consumers.
+    Pending {
+        group: Box<[u8]>,
+        consumer: Option<ConsumerNumber>,
+    },
+}
+
+impl FullReply {
+    fn new(stream: Stream, count: usize, protocol: Protocol) -> Self {
+        let mut parts = VecDeque::new();
+        let bytes = |write: &dyn Fn(&mut Reply<'_>)| {
+            let mut bytes = Vec::new();
+            write(&mut Reply::new(&mut bytes, protocol));
+            FullPart::Bytes(bytes)
+        };
+        parts.push_back(bytes(&|reply| {
+            reply.map(9);
+            summary(reply, &stream);
+            reply.bulk(b"entries");
+            reply.array(count.min(stream.len()));
+        }));
+        parts.push_back(FullPart::Entries);
+        parts.push_back(bytes(&|reply| {
+            reply.bulk(b"groups");
+            reply.array(stream.groups().len());
+        }));
+        let pending_header = |reply: &mut Reply<'_>, pending: usize| {
+            number(reply, "pel-count", pending as i64);
+            reply.bulk(b"pending");
+            reply.array(count.min(pending));
+        };
+        for (name, group) in stream.groups().iter() {
+            parts.push_back(bytes(&|reply| {
+                reply.map(7);
+                reply.bulk(b"name");
+                reply.bulk(name);
+                progress(reply, stream.log(), group);
+                pending_header(reply, group.pending().len());
+            }));
+            parts.push_back(FullPart::Pending { group: name.into(), consumer: None });
+            parts.push_back(bytes(&|reply| {
+                reply.bulk(b"consumers");
+                reply.array(group.consumer_count());
+            }));
+            for (consumer_number, consumer) in group.consumers() {
+                parts.push_back(bytes(&|reply| {
+                    reply.map(5);
+                    reply.bulk(b"name");
+                    reply.bulk(consumer.name());
+                    number(reply, "seen-time", consumer.seen_ms);
+                    number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
+                    pending_header(reply, consumer.pending().len());
+                }));
+                let consumer = Some(consumer_number);
+                parts.push_back(FullPart::Pending { group: name.into(), consumer });
+            }
         }
-        reply.finish_array(header, written);
-    };
-    written(group.pending_from(StreamId::ZERO, None), reply, true);
-    reply.bulk(b"consumers");
-    reply.array(group.consumer_count());
-    for (consumer_number, consumer) in group.consumers() {
-        reply.map(5);
-        reply.bulk(b"name");
-        reply.bulk(consumer.name());
-        number(reply, "seen-time", consumer.seen_ms);
-        number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
-        number(reply, "pel-count", consumer.pending().len() as i64);
-        written(group.pending_from(StreamId::ZERO, Some(consumer_number)), reply, false);
+        Self { stream, count, parts, next: Some(StreamId::ZERO), written: 0 }
+    }
+
+    /// Appends a part, or some entries of it; whether there is more.
+    fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+        let wanted = SLICE.min(self.count - self.written);
+        let before = self.written;
+        let mut last = StreamId::ZERO;
+        match (self.parts.front(), self.next) {
+            (Some(FullPart::Bytes(bytes)), _) => reply.raw(bytes),
+            (Some(FullPart::Entries), Some(start)) => {
+                for entry in self.stream.log().range(start, StreamId::MAX).take(wanted) {
+                    append_entry(reply, &entry);
+                    (self.written, last) = (self.written + 1, entry.id);
+                }
+            }
+            (Some(FullPart::Pending { group, consumer }), Some(start)) => {
+                if let Some(group) = self.stream.groups().get(group) {
+                    for pending in group.pending_from(start, *consumer).take(wanted) {
+                        one_pending(reply, group, pending, consumer.is_none());
+                        (self.written, last) = (self.written + 1, pending.id);
+                    }
+                }
+            }
+            (_, None) | (None, _) => {}
+        }
+        let may_be_more = self.written - before == SLICE && self.written < self.count;
+        self.next = last.next().filter(|_| may_be_more);
+        if self.next.is_none() {
+            self.parts.pop_front();
+            (self.next, self.written) = (Some(StreamId::ZERO), 0);
+        }
+        !self.parts.is_empty()
     }
 }
 

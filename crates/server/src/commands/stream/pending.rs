@@ -1,9 +1,10 @@
 //! What was delivered and is not acknowledged: XACK and XPENDING.
 
-use bobbin_resp::Reply;
-use bobbin_store::value::stream::{Group, Stream, StreamId};
+use bobbin_resp::{Aggregate, Reply};
+use bobbin_store::value::stream::{ConsumerNumber, Group, Stream, StreamId};
 
 use super::{group, id};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, elements_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
@@ -40,10 +41,33 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
     let stream = call.data.read_as::<Stream>(key)?;
     let group = stream.and_then(|stream| stream.groups().get(args[2]));
     let group = group.ok_or_else(|| group::nothing_found(args[1], args[2]))?;
-    match wanted {
-        None => summary(group, &mut call.reply),
-        Some(wanted) => wanted.list(group, now_ms, &mut call.reply),
+    let Some(wanted) = wanted else {
+        summary(group, &mut call.reply);
+        return Ok(());
+    };
+    let number = match wanted.consumer {
+        Some(name) => match group.consumer_number(name) {
+            None => {
+                call.reply.empty_array();
+                return Ok(());
+            }
+            number => number,
+        },
+        None => None,
+    };
+    let mut list = PendingList::new(&wanted, number, now_ms);
+    let is_long = group.pending().len() > SLICED_MIN && wanted.may_be_long();
+    if is_long && call.may_leave_job {
+        let (pinned, name) = (stream.cloned(), args[2].to_vec());
+        elements_in_slices(call, Aggregate::Array, move |reply, written| {
+            let group = pinned.as_ref().and_then(|stream| stream.groups().get(&name));
+            group.is_some_and(|group| list.step(group, reply, written))
+        });
+        return Ok(());
     }
+    let (header, mut written) = (call.reply.defer(), 0);
+    while list.step(group, &mut call.reply, &mut written) {}
+    call.reply.finish_array(header, written);
     Ok(())
 }
 
@@ -92,30 +116,55 @@ impl<'a> PendingFilter<'a> {
         Ok(Self { start, end, count, idle_ms_min, consumer })
     }
 
-    fn list(&self, group: &Group, now_ms: i64, reply: &mut Reply<'_>) {
-        let number = self.consumer.map(|name| group.consumer_number(name));
-        if number == Some(None) {
-            reply.empty_array();
-            return;
-        }
-        let header = reply.defer();
-        let mut written = 0;
-        let pending = group.pending_from(self.start, number.flatten());
-        for pending in pending.take_while(|pending| pending.id <= self.end) {
-            if written == self.count {
-                break;
+    /// Whether many entries may have to be looked at.
+    const fn may_be_long(&self) -> bool {
+        self.count > SLICED_MIN || self.idle_ms_min != 0
+    }
+}
+
+/// A list of pending entries, at work.
+struct PendingList {
+    /// Where to go on; `None`: it is complete.
+    next: Option<StreamId>,
+    end: StreamId,
+    /// Entries to answer at most.
+    count: usize,
+    idle_ms_min: i64,
+    /// Whose they are; `None`: anybody's.
+    number: Option<ConsumerNumber>,
+    now_ms: i64,
+}
+
+impl PendingList {
+    fn new(wanted: &PendingFilter<'_>, number: Option<ConsumerNumber>, now_ms: i64) -> Self {
+        let PendingFilter { start, end, count, idle_ms_min, .. } = *wanted;
+        Self { next: Some(start), end, count, idle_ms_min, number, now_ms }
+    }
+
+    /// Looks at some entries, and appends those that are wanted; whether there are more.
+    fn step(&mut self, group: &Group, reply: &mut Reply<'_>, written: &mut usize) -> bool {
+        let Some(start) = self.next.take() else { return false };
+        let mut looks = 0;
+        for pending in group.pending_from(start, self.number) {
+            if pending.id > self.end || *written == self.count {
+                return false;
             }
-            let idle_ms = now_ms.saturating_sub(pending.delivered_ms);
-            if self.idle_ms_min != 0 && idle_ms < self.idle_ms_min {
-                continue;
+            looks += 1;
+            let idle_ms = self.now_ms.saturating_sub(pending.delivered_ms);
+            if self.idle_ms_min == 0 || idle_ms >= self.idle_ms_min {
+                reply.array(4);
+                id::reply(reply, pending.id);
+                let consumer = group.consumer(pending.consumer());
+                reply.bulk(consumer.map_or(b"", |consumer| consumer.name()));
+                reply.integer(idle_ms.max(0));
+                reply.integer(pending.deliveries as i64);
+                *written += 1;
             }
-            reply.array(4);
-            id::reply(reply, pending.id);
-            reply.bulk(group.consumer(pending.consumer()).map_or(b"", |consumer| consumer.name()));
-            reply.integer(idle_ms.max(0));
-            reply.integer(pending.deliveries as i64);
-            written += 1;
+            if looks == SLICE {
+                self.next = pending.id.next();
+                return self.next.is_some();
+            }
         }
-        reply.finish_array(header, written);
+        false
     }
 }
