@@ -317,6 +317,11 @@ fn fill(connection: &mut Connection, elements: usize) {
     for i in &all {
         connection.say(&format!("XADD x {}-1 field {i} other value", i + 1));
     }
+    for (key, spacing) in [("b", 100), ("b2", 77)] {
+        for i in (0..elements).step_by(50) {
+            connection.say(&format!("SETRANGE {key} {} {i}", i * spacing));
+        }
+    }
     // Groups that have read nothing, some entries, and everything.
     connection.say("XGROUP CREATE x all 0");
     connection.say("XGROUP CREATE x part 3-1 ENTRIESREAD 3");
@@ -425,6 +430,8 @@ const READS: &[(&str, Order)] = &[
     ("ZDIFF 3 z z2 z2 WITHSCORES", Order::Given),
     ("ZSCAN z 0 COUNT 1000000", Order::Pairs),
     ("ZRANDMEMBER z 1000000", Order::Any),
+    ("ZRANDMEMBER z 1000000 WITHSCORES", Order::Any),
+    ("XPENDING x mine IDLE 100000000 - + 1000000", Order::Given),
     ("XRANGE x - +", Order::Given),
     ("XRANGE x 3 + COUNT 4500", Order::Given),
     ("XREVRANGE x + -", Order::Given),
@@ -447,6 +454,10 @@ const READS: &[(&str, Order)] = &[
     ("KEYS w_*", Order::Any),
     ("PFCOUNT p", Order::Given),
     ("GEOSEARCH g FROMLONLAT 0.5 10 BYRADIUS 30 km ASC", Order::Given),
+    (
+        "GEOSEARCH g FROMLONLAT 0.5 10 BYRADIUS 300 km DESC COUNT 4500 WITHDIST WITHHASH",
+        Order::Given,
+    ),
 ];
 
 /// Changes, and what shows what came of them: nothing when the reply alone does.
@@ -468,6 +479,15 @@ const WRITES: &[(&str, &str, Order)] = &[
     ("SORT i STORE to", "LRANGE to 0 -1", Order::Given),
     ("COPY z to REPLACE", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
     ("GEOSEARCHSTORE to g FROMLONLAT 0 10 BYRADIUS 60 km", "ZRANGE to 0 -1", Order::Given),
+    (
+        "GEOSEARCHSTORE to g FROMLONLAT 0 10 BYBOX 90 90 km STOREDIST",
+        "ZRANGE to 0 -1",
+        Order::Given,
+    ),
+    ("BITOP XOR to b b2", "GETRANGE to 0 -1", Order::Given),
+    ("BITOP AND to b2 b b", "GETRANGE to 0 -1", Order::Given),
+    ("BITOP OR to b none b2", "GETRANGE to 0 -1", Order::Given),
+    ("BITOP NOT to b", "GETRANGE to 0 -1", Order::Given),
     ("SORT n BY w_* GET # STORE to", "LRANGE to 0 -1", Order::Given),
     ("LREM l 0 item", "LRANGE l 0 -1", Order::Given),
     ("SPOP s 1000000", "", Order::Any),
@@ -488,6 +508,13 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
     ("l", "LTRIM c -4 -2", "LRANGE c 0 -1", Order::Given),
     ("l", "LTRIM c 1 0", "EXISTS c", Order::Given),
     ("n", "LTRIM c 5000 -1", "LRANGE c 0 -1", Order::Given),
+    ("l", "LPOP c 1000000", "EXISTS c", Order::Given),
+    ("l", "RPOP c 4500", "LRANGE c 0 -1", Order::Given),
+    ("l", "LMPOP 2 nothing c RIGHT COUNT 4200", "LRANGE c 0 -1", Order::Given),
+    ("z", "ZPOPMIN c 1000000", "EXISTS c", Order::Given),
+    ("z", "ZPOPMAX c 4500", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
+    ("z", "ZMPOP 2 nothing c MAX COUNT 4200", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
+    ("z", "ZMPOP 1 c MIN COUNT 1000000", "EXISTS c", Order::Given),
     ("x", "XREADGROUP GROUP all me STREAMS c >", "XPENDING c all", Order::Given),
     ("x", "XREADGROUP GROUP all you COUNT 4500 STREAMS c >", "XINFO GROUPS c", Order::Given),
     ("x", "XREADGROUP GROUP part me STREAMS c >", "XINFO GROUPS c", Order::Given),
