@@ -146,15 +146,18 @@ fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), 
     let table = stack.top();
     out.charge_table()?;
     let (mut count, mut last, mut is_list) = (0usize, 0, true);
+    // As a number of Lua's: to convert a count takes as long as all else here.
+    let mut number = 0.0;
     stack.push_nil();
     while stack.next(table) {
         out.charge(1)?;
         count += 1;
+        number += 1.0;
         if is_list {
             is_list = stack.kind(-2) == LUA_TNUMBER;
             let key = stack.number(-2);
             // The keys of most lists come in order, and to round a number takes long.
-            if key == count as f64 {
+            if key == number {
                 last = last.max(count);
             } else {
                 is_list &= (1.0..=f64::from(i32::MAX)).contains(&key) && key.floor() == key;

@@ -1,14 +1,19 @@
 //! DUMP and RESTORE: values as bytes that other servers understand.
 
+use std::sync::Arc;
+
 use bobbin_dump::{
     Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
     parse_payload_with,
 };
+use bobbin_resp::Reply;
 use bobbin_store::entry::Shared;
 use bobbin_store::value::{AnyCollection, Chunked, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use crate::config::RdbVersionCheck;
+use crate::engine::command::elsewhere::Elsewhere;
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::engine::server::Server;
@@ -23,14 +28,65 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     if let ValueRef::Bytes(bytes) = entry.value() {
         append_string_payload(StringRef::Flat(bytes), compress, &mut payload);
     } else {
-        let pinned = PinnedValue::new(entry.value());
+        let is_large = entry.memory() >= LARGE_BYTES;
+        let pinned = Arc::new(PinnedValue::new(entry.value()));
         // Compressing takes long: nobody else needs to wait for it.
         call.end_reading();
+        if is_large
+            && call.may_leave_job
+            && let Some(dumping) = Dumping::start(&pinned, compress)
+        {
+            call.client.job = Some(Box::new(dumping));
+            return Ok(());
+        }
         pinned.append_payload(compress, &mut payload);
     }
     call.reply.bulk(&payload);
     Ok(())
 }
+
+/// DUMP of a large value, which another thread makes.
+struct Dumping {
+    elsewhere: Elsewhere<Vec<u8>>,
+    payload: Vec<u8>,
+}
+
+impl Dumping {
+    fn start(pinned: &Arc<PinnedValue>, compress: bool) -> Option<Self> {
+        let pinned = Arc::clone(pinned);
+        let elsewhere = Elsewhere::start("bobbin-dump", move || {
+            let mut payload = Vec::new();
+            pinned.append_payload(compress, &mut payload);
+            payload
+        });
+        Some(Self { elsewhere: elsewhere?, payload: Vec::new() })
+    }
+}
+
+impl Job for Dumping {
+    fn step(&mut self, _: &mut Slice<'_>) -> bool {
+        let result = self.elsewhere.result();
+        let is_done = result.is_some();
+        self.payload = result.unwrap_or_default();
+        is_done
+    }
+
+    fn is_parked(&self) -> bool {
+        true
+    }
+
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        let header = format!("${}\r\n", self.payload.len()).into_bytes();
+        vec![header, std::mem::take(&mut self.payload)]
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.raw(b"\r\n");
+    }
+}
+
+/// Values of as many bytes take milliseconds.
+const LARGE_BYTES: usize = 512 * 1024;
 
 /// What values that are read are made for.
 pub(crate) fn target(server: &Server) -> Target<'_> {

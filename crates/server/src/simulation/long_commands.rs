@@ -127,6 +127,7 @@ const LONG: &[&str] = &[
     "BITOP XOR bits bits more_bits",
     "BITOP NOT joined bits",
     "BITOP ANDOR joined bits more_bits joined",
+    "DUMP bits",
     "KEYS *",
     "SCAN 0 COUNT 5000",
     // What is no number cannot be sorted as one.

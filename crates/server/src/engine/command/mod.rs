@@ -8,6 +8,7 @@ pub mod admission;
 pub mod call;
 pub mod data;
 pub mod distinct;
+pub mod elsewhere;
 pub mod execute;
 pub mod failure;
 pub mod flags;

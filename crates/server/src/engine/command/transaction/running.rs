@@ -416,6 +416,10 @@ impl Job for PausedTransaction {
         reply.append(&self.rest.bytes, &self.rest.parts);
     }
 
+    fn is_parked(&self) -> bool {
+        self.long.as_ref().is_some_and(|long| long.job.is_parked())
+    }
+
     fn goes_on_while_busy(&self) -> bool {
         true
     }
