@@ -266,7 +266,7 @@ struct SlicedSearch {
     hits: Option<Vec<(usize, f64)>>,
     /// How many of them are in the result or among the members.
     made: usize,
-    /// What is to be stored.
+    /// What STORE will put.
     result: SortedSet,
     /// What is answered if nothing is stored.
     members: Pieces,
