@@ -214,7 +214,7 @@ impl SlicedChange for ElementPopping {
         let (list, count) = (&mut self.draft.value, SLICE.min(self.wanted - self.popped));
         let mut reply = Reply::new(self.elements.open(), self.protocol);
         self.popped += take(list, count, self.end, self.limits, &mut reply);
-        self.popped < self.wanted && list.len() > 0
+        self.popped < self.wanted && !list.is_empty()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {

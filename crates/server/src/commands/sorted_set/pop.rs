@@ -122,7 +122,7 @@ impl SlicedChange for MemberPopping {
         let mut reply = Reply::new(self.members.open(), self.protocol);
         self.extreme.answer(set, ranks.clone(), self.form != PopForm::Flat, &mut reply);
         set.remove_range(ranks, self.hasher);
-        self.popped < self.wanted && set.len() > 0
+        self.popped < self.wanted && !set.is_empty()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
