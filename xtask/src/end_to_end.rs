@@ -1,9 +1,10 @@
-//! The end-to-end tests, one program after the other: some of them look at how long clients wait,
-//! and fail beside others.
+//! The end-to-end tests, two programs at a time: much of their time they wait. Those of a program
+//! run one after the other.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -29,20 +30,31 @@ pub(crate) fn run(names: &[&str]) -> Outcome {
     if programs.is_empty() {
         return Err("no test has such a name".to_owned());
     }
-    let mut failed = Vec::new();
-    for program in programs {
-        let start = Instant::now();
-        let outcome = program.run();
-        let took = start.elapsed().as_secs_f64();
-        match outcome {
-            Ok(summary) => println!("{took:7.1} s  {}: {summary}", program.name),
-            Err(error) => {
-                println!("{took:7.1} s  {}: FAILED\n{error}", program.name);
-                failed.push(program.name);
-            }
-        }
-    }
+    let (alone, mut together): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| ALONE.contains(&program.name.as_str()));
+    together.sort_by_key(Program::rank);
+    let mut failed = run_in_lanes(together, LANES);
+    failed.extend(run_in_lanes(alone, 1));
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs programs, `lanes` of them at a time, and returns the names of those that fail.
+fn run_in_lanes(programs: Vec<Program>, lanes: usize) -> Vec<String> {
+    let programs = Mutex::new(programs.into_iter());
+    let next = || programs.lock().expect("no lane panics").next();
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    if !program.report() {
+                        failed.lock().expect("no lane panics").push(program.name);
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().expect("no lane panics")
 }
 
 /// Builds all programs of tests, and says where they are. Of the whole workspace, as that is what
@@ -68,6 +80,23 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 impl Program {
+    /// Programs of a low rank begin early.
+    fn rank(&self) -> usize {
+        LONGEST.iter().position(|name| *name == self.name).unwrap_or(LONGEST.len())
+    }
+
+    /// Runs it, and says what came of it; whether it succeeds.
+    fn report(&self) -> bool {
+        let start = Instant::now();
+        let outcome = self.run();
+        let took = start.elapsed().as_secs_f64();
+        match &outcome {
+            Ok(summary) => println!("{took:7.1} s  {}: {summary}", self.name),
+            Err(error) => println!("{took:7.1} s  {}: FAILED\n{error}", self.name),
+        }
+        outcome.is_ok()
+    }
+
     /// The line that sums its tests up, or all that it wrote.
     fn run(&self) -> Result<String, String> {
         let (status, text) = self.output().map_err(|error| error.to_string())?;
@@ -112,5 +141,18 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
+const LANES: usize = 2;
+/// What needs the machine for itself: it counts how often one client is served while a command of
+/// another one runs.
+const ALONE: [&str; 1] = ["testkit/heavy"];
+/// The programs that take longest. They begin first, so that none runs long after the others.
+const LONGEST: [&str; 6] = [
+    "cli/end_to_end",
+    "testkit/history",
+    "testkit/slices",
+    "benchmark/pages",
+    "benchmark/options",
+    "benchmark/connections",
+];
 const LIMIT: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(20);

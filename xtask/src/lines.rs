@@ -149,8 +149,11 @@ fn find(name: &str) -> Result<&'static Load, String> {
 
 /// Builds the plugin and the clock that goes with it, and says where they are.
 fn libraries() -> Result<(PathBuf, PathBuf), String> {
-    let build = ["build", "--quiet", "--package", "bobbin-lines", "--lib", "--examples"];
-    shell::run(&mut shell::cargo(&build))?;
+    let plugin = ["build", "--quiet", "--package", "bobbin-lines", "--lib"];
+    shell::run(&mut shell::cargo(&plugin))?;
+    // Of the whole workspace: what it uses then has the features that the tests are built with.
+    let clock = ["build", "--quiet", "--workspace", "--example", "slow_clock"];
+    shell::run(&mut shell::cargo(&clock))?;
     let plugin = peers::bobbin().with_file_name("libbobbin_lines.so");
     let clock = plugin.with_file_name("examples").join("libslow_clock.so");
     Ok((plugin, clock))

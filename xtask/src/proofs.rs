@@ -57,14 +57,7 @@ pub(crate) fn instructions() -> Outcome {
     if !shell::works("valgrind", &["--version"]) {
         shell::install_packages(&["valgrind"])?;
     }
-    shell::run(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "bobbin-server",
-        EXAMPLE,
-    ]))?;
+    build_instructions()?;
     let program = target("release/examples/instructions");
     let mut over = Vec::new();
     for line in shell::read(&repository().join(LIMITS))?.lines() {
@@ -87,6 +80,12 @@ pub(crate) fn instructions() -> Outcome {
         }
     }
     if over.is_empty() { Ok(()) } else { Err(format!("{}\n({LIMITS})", over.join("\n"))) }
+}
+
+/// Builds the program whose instructions are counted, as a release is built.
+pub(crate) fn build_instructions() -> Outcome {
+    let build = ["build", "--quiet", "--release", "--package", "bobbin-server", EXAMPLE];
+    shell::run(&mut cargo(&build))
 }
 
 /// All instructions of one run.

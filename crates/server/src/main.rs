@@ -149,7 +149,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     title::show(&config);
     let server = process::create(config, &named.commands)?;
     server.load_users(&named.users)?;
-    exit_on_panic(server);
+    end_on_panic(server);
     crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
     let pid_file = host::PidFile::write(&server.config, daemon);
     start::start(server)?;
@@ -163,9 +163,9 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-/// `use-exit-on-panic`: leaves as after any failure, so that whoever measures the process can write
-/// down what it saw.
-fn exit_on_panic(server: &'static Server) {
+/// A panic of any thread ends the process, even where panics unwind. With `use-exit-on-panic` it
+/// leaves as after any failure, so that whoever measures the process can write down what it saw.
+fn end_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -173,6 +173,7 @@ fn exit_on_panic(server: &'static Server) {
         if server.config.use_exit_on_panic() {
             std::process::exit(1);
         }
+        std::process::abort();
     }));
 }
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Server, until};
 
 /// How long something may take that is to come soon.
 const SOON: Duration = Duration::from_secs(20);
@@ -323,6 +323,13 @@ fn wait_for_log(server: &Server, text: &str) -> String {
     }
 }
 
+fn has_thread(server: &Server, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    // One may end meanwhile.
+    let names = tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
+    names.into_iter().any(|comm| comm.trim() == name)
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_watchdog_tells_of_a_stuck_worker() {
@@ -333,14 +340,16 @@ fn the_watchdog_tells_of_a_stuck_worker() {
     assert!(!server.log().contains("WATCHDOG"));
     assert_eq!(client.say("CONFIG SET watchdog-period 200").text(), "OK");
     client.say("DEBUG SLEEP 1");
-    let log = wait_for_log(&server, "goes on");
-    let line = log.lines().find(|line| line.contains("WATCHDOG: worker")).expect("a line");
-    assert!(line.contains("name=culprit; its command is debug"), "{line}");
+    // It may tell of the other worker first, which waits for the gate.
+    let log = wait_for_log(&server, "------ ITS COMMAND ------\ndebug, 3 words\n");
+    let tells = |line: &str| line.contains("WATCHDOG: worker") && line.contains("name=culprit;");
+    let line = log.lines().find(|line| tells(line)).expect("a line");
+    assert!(line.ends_with("its command is debug."), "{line}");
     assert!(log.contains("------ STACK OF THAT THREAD ------\n0x"), "{log}");
-    assert!(log.contains("------ ITS COMMAND ------\ndebug, 3 words\n"), "{log}");
+    wait_for_log(&server, "goes on");
     client.say("CONFIG SET watchdog-period 0");
-    // Until then it may still tell that the other worker, which waited for the gate, goes on.
-    std::thread::sleep(Duration::from_millis(300));
+    // Until its thread has ended it may still tell that a worker goes on.
+    until(|| !has_thread(&server, "bobbin-watchdog"));
     let before = server.log().matches("WATCHDOG").count();
     client.say("DEBUG SLEEP 0.6");
     assert_eq!(server.log().matches("WATCHDOG").count(), before);
