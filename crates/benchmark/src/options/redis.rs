@@ -311,8 +311,8 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--precision"],
         value: "digits",
-        help: "Show the whole distribution, its latencies with so many significant digits (0 to 3; 0 \
-               is as 1).",
+        help: "Show the whole distribution, with this number of significant digits \
+               (0 to 3; 0 is as 1).",
         apply: |settings, value| {
             settings.precision = Some(number(value, 0..=3)?);
             Ok(())
