@@ -310,7 +310,7 @@ fn table_by_threads(
                 cell.server == server && cell.io_threads == threads && cell.shape == shape
             });
             let mut row = vec![format!("{}, {threads}", results.title(server))];
-            row.extend(here.map(|cell| marked(cell)));
+            row.extend(here.map(marked));
             rows.push(row);
         }
     }
