@@ -188,8 +188,8 @@ fn method(settings: &Settings) -> String {
         count => format!("{count} threads"),
     };
     let each = match rounds {
-        1 => format!("Each number comes from one round of {seconds} seconds"),
-        _ => format!("Each number is the mean of {rounds} rounds of {seconds} seconds"),
+        1 => format!("Each number comes from one round of {seconds} s"),
+        _ => format!("Each number is the mean of {rounds} rounds of {seconds} s"),
     };
     let interval = match rounds {
         1 => "",
