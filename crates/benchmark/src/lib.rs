@@ -10,8 +10,10 @@ pub mod drive;
 pub mod engine;
 pub mod options;
 pub mod page;
+pub mod provenance;
 pub mod report;
 pub mod server;
+pub mod statistics;
 pub mod workload;
 
 use std::process::ExitCode;

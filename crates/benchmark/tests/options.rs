@@ -43,6 +43,24 @@ fn all_tests_in_all_reports() {
     ] {
         assert!(long.contains(part), "{part:?} is not in\n{long}");
     }
+    let asked = bench(&server, "-t get -n 200 --percentiles");
+    assert!(asked.contains("\nCumulative distribution of latencies:\n"), "{asked}");
+    // What is not asked for is short, and keeps the lines that programs look for.
+    let short = bench(&server, "-t get -n 200 -P 4 --runs 3");
+    for part in [
+        "====== GET ======\n  200 requests completed in ",
+        "  50 clients, pipeline 4, 3 bytes payload\n\n  throughput summary: ",
+        " requests per second\n  latency summary (msec):\n",
+        "avg       min       p50       p95       p99       max\n",
+        "█",
+        "^p50",
+        "  median of 3 runs; slowest ",
+        "  mean ",
+        "(Student's t over the runs)\n",
+    ] {
+        assert!(short.contains(part), "{part:?} is not in\n{short}");
+    }
+    assert!(!short.contains("Cumulative") && short.lines().count() < 22, "{short}");
 }
 
 #[test]
@@ -349,17 +367,37 @@ fn a_sweep_writes_its_three_files() {
     let port = bobbin_testkit::server::free_port().unwrap();
     let swept = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
         .args(["sweep", "--io-threads", "1,2", "--tests", "get,lrange_100", "--seconds", "0.1"])
+        .args(["--rounds", "2", "--expire", "500"])
         .args(["-d", "3", "-P", "1,4", "-c", "5", "--threads", "1", "--port", &port.to_string()])
         .args(["--server".as_ref(), valkey.as_os_str(), "--output".as_ref(), output.as_os_str()])
         .output()
         .unwrap();
     let text = text_of("sweep", swept);
-    assert_eq!(text.lines().count(), 1 + 2 * 2 * 2, "{text}");
+    assert!(text.lines().count() > 1 + 2 * 2 * 2, "{text}");
+    assert!(text.contains("\nBeside 1 I/O thread: "), "{text}");
     let read = |end: &str| std::fs::read_to_string(format!("{}{end}", output.display())).unwrap();
     assert_eq!(read(".csv").lines().count(), 9);
-    assert!(read(".json").contains("\"server_cpu_us\""));
+    let json = read(".json");
+    for part in ["\"server_cpu_us\"", "\"kernel\"", "\"command\"", "\"other_client_max_ms\""] {
+        assert!(json.contains(part), "{part}");
+    }
     let page = read(".html");
-    assert!(page.contains("<svg") && page.contains("LRANGE_100") && !page.contains("http"));
+    for part in
+        ["<svg", "LRANGE_100", "<dt>Kernel</dt>", "class=\"bar\"", "By Student", "pipeline: 2 I/O"]
+    {
+        let found = page.to_lowercase().contains(&part.to_lowercase());
+        assert!(found, "{part}");
+    }
+    assert!(page.contains("SET NX EX 100 in MULTI") && !page.contains("http"));
+    // A file is no faster than itself, and the advice follows from how its rounds scatter.
+    let file = format!("{}.json", output.display());
+    let mut compare = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+    compare.args(["compare", "--difference", "50"]);
+    compare.args(["--html", &format!("{}-compare.html", output.display()), &file, &file]);
+    let text = text_of("compare", compare.output().unwrap());
+    assert!(text.contains("is faster in 0 and slower in 0"), "{text}");
+    assert!(text.contains("a difference of 50% in every test"), "{text}");
+    assert!(read("-compare.html").contains("<dt>Kernel</dt>"));
 }
 
 /// Servers live, and answer what chance sends.

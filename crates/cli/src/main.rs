@@ -54,6 +54,10 @@ fn run(mut options: Options) -> ExitCode {
         None if command.is_empty() => repl::run(&mut session),
         None if command == [b"doctor"] => modes::doctor::run(&mut session),
         None if command == [b"top"] => modes::top::run(&session),
+        None if modes::top::is_replay(&command) => modes::top::replay(&session, &command[2..]),
+        None if modes::top::record::is_meant(&command) => {
+            modes::top::record::run(&session, &command)
+        }
         None if modes::migrate::is_meant(&command) => modes::migrate::run(&mut session, &command),
         None => command::run(&mut session, command),
     }

@@ -4,16 +4,26 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{Failure, write_file};
+use super::{Failure, table, write_file};
 use crate::{
-    options::{Common, Flag, Grammar},
+    options::{Common, Flag, Grammar, positive},
     page::Page,
+    provenance,
+    statistics::{self, Interval, ROUNDS_MAX},
 };
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub common: Common,
     pub html: Option<PathBuf>,
+    /// As a share: the difference that the advice on rounds is about.
+    pub difference: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { common: Common::default(), html: None, difference: 0.05 }
+    }
 }
 
 impl AsMut<Common> for Settings {
@@ -25,20 +35,32 @@ impl AsMut<Common> for Settings {
 pub const GRAMMAR: Grammar<Settings> = Grammar {
     program: "bobbin-benchmark compare",
     about: "Compares two files that --json-out-file or sweep wrote: the second to the first.",
-    usage: "bobbin-benchmark compare [--html FILE] A.json B.json",
-    notes: "The interval holds the ratio with 95% confidence. It comes from the runs of each test, or\n\
-            from its seconds where there was one run; without either there is none.\n",
+    usage: "bobbin-benchmark compare [OPTIONS] A.json B.json",
+    notes: "The interval holds the ratio with 95% confidence (Welch's, of the logarithms). It comes \
+            from the\nrounds of each test, or from its seconds where there was one round; without \
+            either there is none.\n",
     connection: &[],
     shared: &[],
-    flags: &[Flag {
-        names: &["--html"],
-        value: "file",
-        help: "Also write the table as a page.",
-        apply: |settings, value| {
-            settings.html = Some(value.into());
-            Ok(())
+    flags: &[
+        Flag {
+            names: &["--difference"],
+            value: "percent",
+            help: "Say how many rounds would show a difference of this size (default 5).",
+            apply: |settings, value| {
+                settings.difference = positive(value)?.min(1e6) / 100.0;
+                Ok(())
+            },
         },
-    }],
+        Flag {
+            names: &["--html"],
+            value: "file",
+            help: "Also write the table as a page.",
+            apply: |settings, value| {
+                settings.html = Some(value.into());
+                Ok(())
+            },
+        },
+    ],
     attached_values: false,
 };
 
@@ -48,23 +70,47 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         return Err(Failure(format!("Two files are needed: {}", GRAMMAR.usage)));
     };
     let (before, after) = (read(first)?, read(second)?);
-    let mut rows = Vec::new();
-    for test in &before {
-        let Some(other) = after.iter().find(|other| other.title == test.title) else { continue };
-        rows.push(row(test, other));
+    let mut comparisons = Vec::new();
+    for test in &before.tests {
+        let Some(other) = after.tests.iter().find(|other| other.title == test.title) else {
+            continue;
+        };
+        comparisons.push(Comparison::new(test, other, settings.difference));
     }
-    if rows.is_empty() {
+    if comparisons.is_empty() {
         return Err(Failure("The files have no test in common".into()));
     }
     let head = HEAD.map(str::to_owned);
+    let rows: Vec<_> = comparisons.iter().map(Comparison::row).collect();
+    let conclusions = conclusions(&comparisons, settings.difference);
     say!("{}", table(&head, &rows));
+    say_line!();
+    for conclusion in &conclusions {
+        say_line!("{conclusion}");
+    }
     if let Some(path) = &settings.html {
-        let about = format!("Requests per second and p99 of {second}, compared to {first}.");
-        let mut page = Page::new("Comparison", &about);
+        let headline = conclusions.first().map_or("Comparison", String::as_str);
+        let mut page = Page::new("Comparison", headline);
+        for conclusion in conclusions.iter().skip(1) {
+            page.text(conclusion);
+        }
         page.table(&head, &rows);
+        for (title, name, file) in [("Before", first, &before), ("After", second, &after)] {
+            page.heading(title);
+            let mut lines = vec![("File".to_owned(), name.clone())];
+            lines.extend(file.provenance.iter().cloned());
+            page.definitions(&lines);
+        }
         write_file(path, page.finish())?;
     }
     Ok(())
+}
+
+/// A file of results.
+#[derive(Debug)]
+struct Results {
+    tests: Vec<Test>,
+    provenance: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -72,17 +118,22 @@ struct Test {
     title: String,
     rate: f64,
     samples: Vec<f64>,
+    /// The samples are seconds of one round.
+    are_seconds: bool,
     p99_ms: Option<f64>,
 }
 
-fn read(path: &str) -> Result<Vec<Test>, Failure> {
+fn read(path: &str) -> Result<Results, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure(format!("Cannot read {path}: {error}")))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Failure(format!("{path} is not JSON: {error}")))?;
     let tests = document["tests"].as_array();
     let tests = tests.ok_or_else(|| Failure(format!("{path} is no file of bobbin-benchmark")))?;
-    Ok(tests.iter().filter_map(test).collect())
+    Ok(Results {
+        tests: tests.iter().filter_map(test).collect(),
+        provenance: provenance::lines_of(&document),
+    })
 }
 
 fn test(value: &Value) -> Option<Test> {
@@ -91,105 +142,197 @@ fn test(value: &Value) -> Option<Test> {
     };
     let rates = numbers(&value["rates"], Value::as_f64);
     let seconds = numbers(&value["series"], |second| second["rate"].as_f64());
+    let are_seconds = rates.len() < 2;
     Some(Test {
         title: value["test"].as_str()?.to_owned(),
         rate: value["rate"].as_f64()?,
-        samples: if rates.len() > 1 { rates } else { seconds },
+        samples: if are_seconds { seconds } else { rates },
+        are_seconds,
         p99_ms: value["latency_ms"]["p99"].as_f64(),
     })
 }
 
-const HEAD: [&str; 7] =
-    ["test", "rps before", "rps after", "ratio", "95% interval", "p99 ratio", "verdict"];
-
-fn row(before: &Test, after: &Test) -> Vec<String> {
-    let ratio = after.rate / before.rate;
-    let interval = interval(&before.samples, &after.samples);
-    let verdict = match interval {
-        Some((low, _)) if low > 1.0 => "faster",
-        Some((_, high)) if high < 1.0 => "slower",
-        Some(_) => "no difference shown",
-        None => "not known",
-    };
-    let p99 = before.p99_ms.zip(after.p99_ms).filter(|(before, _)| *before > 0.0);
-    vec![
-        before.title.clone(),
-        format!("{:.0}", before.rate),
-        format!("{:.0}", after.rate),
-        format!("{ratio:.3}"),
-        interval.map_or_else(|| "-".into(), |(low, high)| format!("{low:.3} to {high:.3}")),
-        p99.map_or_else(|| "-".into(), |(before, after)| format!("{:.3}", after / before)),
-        verdict.into(),
-    ]
+/// A test of both files.
+struct Comparison {
+    title: String,
+    rates: (f64, f64),
+    ratio: f64,
+    interval: Option<Interval>,
+    rounds: (usize, usize),
+    are_seconds: bool,
+    /// Rounds that would show the difference that was asked about.
+    needed: Option<usize>,
+    p99_ratio: Option<f64>,
+    is_doubtful: bool,
 }
 
-/// The ratio of the means lies in this interval with 95% confidence: Welch's, of the logarithms.
-fn interval(before: &[f64], after: &[f64]) -> Option<(f64, f64)> {
-    let moments = |samples: &[f64]| {
-        let logs: Vec<_> = samples.iter().filter(|s| **s > 0.0).map(|s| s.ln()).collect();
-        let count = logs.len() as f64;
-        let mean = logs.iter().sum::<f64>() / count;
-        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-        (logs.len() > 1).then(|| (mean, squares / (count - 1.0) / count, count))
-    };
-    let (mean_before, error_before, count_before) = moments(before)?;
-    let (mean_after, error_after, count_after) = moments(after)?;
-    let error = error_before + error_after;
-    let freedom = if error > 0.0 {
-        error.powi(2)
-            / (error_before.powi(2) / (count_before - 1.0)
-                + error_after.powi(2) / (count_after - 1.0))
-    } else {
-        count_before + count_after - 2.0
-    };
-    let half = student(freedom) * error.sqrt();
-    let difference = mean_after - mean_before;
-    Some(((difference - half).exp(), (difference + half).exp()))
-}
-
-/// The 97.5% quantile of Student's distribution.
-fn student(freedom: f64) -> f64 {
-    let index = (freedom.floor().max(1.0) as usize - 1).min(STUDENT.len());
-    STUDENT.get(index).copied().unwrap_or(1.96 + 2.4 / freedom)
-}
-
-const STUDENT: [f64; 15] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131,
-];
-
-/// Columns of text, the first to the left, the others to the right.
-pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let rows = rows.iter().map(|row| row[column].chars().count());
-        rows.max().unwrap_or(0).max(head[column].chars().count())
-    };
-    let widths: Vec<_> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for row in std::iter::once(head).chain(rows.iter().map(Vec::as_slice)) {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            text += &match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("  {cell:>width$}"),
-            };
+impl Comparison {
+    fn new(before: &Test, after: &Test, difference: f64) -> Self {
+        let interval = statistics::ratio(&before.samples, &after.samples);
+        let means = statistics::geometric_mean(&after.samples)
+            .zip(statistics::geometric_mean(&before.samples))
+            .filter(|_| interval.is_some());
+        let p99 = before.p99_ms.zip(after.p99_ms).filter(|(before, _)| *before > 0.0);
+        let is_doubtful = |test: &Test| !test.are_seconds && statistics::disagree(&test.samples);
+        Self {
+            title: before.title.clone(),
+            rates: (before.rate, after.rate),
+            ratio: means.map_or(after.rate / before.rate, |(after, before)| after / before),
+            interval,
+            rounds: (before.samples.len(), after.samples.len()),
+            are_seconds: before.are_seconds || after.are_seconds,
+            needed: statistics::rounds_needed(&before.samples, &after.samples, difference),
+            p99_ratio: p99.map(|(before, after)| after / before),
+            is_doubtful: is_doubtful(before) || is_doubtful(after),
         }
-        text.push('\n');
     }
-    text
+
+    fn verdict(&self) -> &'static str {
+        match self.interval {
+            Some(Interval { low, .. }) if low > 1.0 => FASTER,
+            Some(Interval { high, .. }) if high < 1.0 => SLOWER,
+            Some(_) => "no difference shown",
+            None => "not known",
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let interval = |Interval { low, high }| format!("{low:.3} to {high:.3}");
+        let (before, after) = self.rounds;
+        let unit = if self.are_seconds { " s" } else { "" };
+        let needed = match self.needed {
+            Some(needed) => format!("{needed}{unit}"),
+            None if self.interval.is_some() => format!("over {ROUNDS_MAX}"),
+            None => "-".into(),
+        };
+        let doubt = if self.is_doubtful { crate::page::DOUBT } else { "" };
+        vec![
+            self.title.clone(),
+            format!("{:.0}", self.rates.0),
+            format!("{:.0}", self.rates.1),
+            format!("{:.3}", self.ratio),
+            self.interval.map_or_else(|| "-".into(), interval),
+            format!("{before}, {after}{unit}"),
+            needed,
+            self.p99_ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.3}")),
+            format!("{}{doubt}", self.verdict()),
+        ]
+    }
 }
+
+/// What the table says, in words: first what came out, then what a reader should do about it.
+fn conclusions(comparisons: &[Comparison], difference: f64) -> Vec<String> {
+    let count = |verdict: &str| comparisons.iter().filter(|c| c.verdict() == verdict).count();
+    let all = comparisons.len();
+    let (faster, slower) = (count(FASTER), count(SLOWER));
+    let rest = all - faster - slower;
+    let tests = if all == 1 { "test" } else { "tests" };
+    let mut lines = vec![format!(
+        "Of {all} {tests} the second file is faster in {faster} and slower in {slower}; {rest} \
+         show{} no difference.",
+        if rest == 1 { "s" } else { "" }
+    )];
+    let percent = difference * 100.0;
+    let known = comparisons.iter().filter(|comparison| comparison.interval.is_some());
+    let needed: Option<Vec<usize>> = known.clone().map(|comparison| comparison.needed).collect();
+    let are_seconds = known.clone().any(|comparison| comparison.are_seconds);
+    let rounds = if are_seconds { "seconds of one round" } else { "rounds" };
+    match needed.as_deref() {
+        Some([]) => lines.push(
+            "How far the results scatter is not known: measure again with --runs 5 or so.".into(),
+        ),
+        Some(needed) => {
+            let most = needed.iter().max().copied().unwrap_or(0);
+            let have = known.map(|c| c.rounds.0.min(c.rounds.1)).min().unwrap_or(0);
+            let enough = if have >= most { ": there are enough" } else { "" };
+            lines.push(format!(
+                "To show a difference of {percent}% in every test, each file needs about {most} \
+                 {rounds}, if more of them scatter as these do; they have {have}{enough}."
+            ));
+        }
+        None => lines.push(format!(
+            "The results scatter so much that more than {ROUNDS_MAX} {rounds} would be needed to \
+             show a difference of {percent}% in every test."
+        )),
+    }
+    if are_seconds {
+        lines.push(
+            "The seconds of one round depend on each other, so the intervals may be too narrow: \
+             --runs 5 measures rounds."
+                .into(),
+        );
+    }
+    let doubtful = comparisons.iter().filter(|comparison| comparison.is_doubtful).count();
+    if doubtful > 0 {
+        lines.push(format!(
+            "Warning: in {doubtful} of {all} {tests} the rounds of a file disagree (marked{}): its \
+             fastest and slowest are more than {:.0}% of the median apart.",
+            crate::page::DOUBT,
+            statistics::SPREAD_MAX * 100.0
+        ));
+    }
+    lines
+}
+
+const HEAD: [&str; 9] = [
+    "test",
+    "rps before",
+    "rps after",
+    "ratio",
+    "95% interval",
+    "rounds",
+    "needed",
+    "p99 ratio",
+    "verdict",
+];
+const FASTER: &str = "faster";
+const SLOWER: &str = "slower";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(title: &str, samples: &[f64], are_seconds: bool) -> Test {
+        Test {
+            title: title.into(),
+            rate: statistics::mean(samples),
+            samples: samples.to_vec(),
+            are_seconds,
+            p99_ms: Some(2.0),
+        }
+    }
+
     #[test]
-    fn intervals_hold_the_ratio() {
-        let (low, high) = interval(&[100.0, 102.0, 98.0], &[200.0, 204.0, 196.0]).unwrap();
-        assert!(low > 1.9 && low < 2.0 && high > 2.0 && high < 2.1, "{low} {high}");
-        assert_eq!(interval(&[1.0], &[1.0, 2.0]), None);
-        let (low, high) = interval(&[100.0, 120.0], &[110.0, 105.0]).unwrap();
-        assert!(low < 1.0 && high > 1.0);
-        let same = interval(&[5.0, 5.0], &[10.0, 10.0]).unwrap();
-        assert!((same.0 - 2.0).abs() < 1e-9 && (same.1 - 2.0).abs() < 1e-9);
+    fn what_two_files_show() {
+        let before = of("GET", &[100.0, 102.0, 98.0], false);
+        let faster = Comparison::new(&before, &of("GET", &[200.0, 204.0, 196.0], false), 0.05);
+        assert_eq!(faster.verdict(), "faster");
+        assert_eq!(faster.row()[3..6], ["2.000", "1.911 to 2.093", "3, 3"]);
+        // Deviations of 2% in both: t(2n - 2) * sqrt(0.0008 / n) is 0.0453 for n = 3, and ln(1.05)
+        // is 0.0488.
+        assert_eq!(faster.row()[6..], ["3", "1.000", "faster"]);
+        let same = Comparison::new(&before, &of("GET", &[90.0, 115.0], false), 0.05);
+        assert_eq!(same.verdict(), "no difference shown");
+        assert!(same.is_doubtful && same.needed.unwrap() > 3);
+        let lines = conclusions(&[faster, same], 0.05);
+        assert_eq!(
+            lines[0],
+            "Of 2 tests the second file is faster in 1 and slower in 0; 1 shows no difference."
+        );
+        assert!(lines[1].contains("they have 2."), "{}", lines[1]);
+        assert!(lines[2].starts_with("Warning: in 1 of 2 tests"), "{lines:?}");
+    }
+
+    #[test]
+    fn results_that_say_little() {
+        let none = Comparison::new(&of("GET", &[], true), &of("GET", &[], true), 0.05);
+        assert_eq!(none.verdict(), "not known");
+        assert!(conclusions(&[none], 0.05)[1].contains("not known"));
+        let seconds = of("GET", &[100.0, 101.0], true);
+        let lines = conclusions(&[Comparison::new(&seconds, &seconds, 0.05)], 0.05);
+        assert!(
+            lines[1].contains("seconds of one round; they have 2") || lines[1].contains("seconds")
+        );
+        assert!(lines[2].contains("too narrow"), "{lines:?}");
     }
 }

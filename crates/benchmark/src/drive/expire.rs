@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{Failure, write_file};
 use crate::{
     options::{Common, redis::Settings},
+    provenance::Provenance,
     report::json::{document, round},
     server,
 };
@@ -24,6 +25,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
     }
     let count = settings.requests.unwrap_or(OPERATIONS);
+    let provenance = Provenance::now();
     let mut client = server::connect(&settings.common)?;
     if settings.csv {
         say_line!("\"test\",\"seconds\",\"rps\",\"other_client_max_ms\"");
@@ -56,13 +58,13 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     if let Some(path) = &settings.common.json {
         let configuration =
             json!({ "server": server::place(&settings.common), "operations": count });
-        write_file(path, format!("{:#}\n", document(configuration, results)))?;
+        write_file(path, format!("{:#}\n", document(&provenance, configuration, results)))?;
     }
     Ok(())
 }
 
-struct Measurement {
-    title: &'static str,
+pub(super) struct Measurement {
+    pub(super) title: &'static str,
     /// Commands sent before a reply is waited for.
     batch: u64,
     in_transaction: bool,
@@ -79,7 +81,7 @@ enum Keys {
     Hundred,
 }
 
-const MEASUREMENTS: &[Measurement] = &[
+pub(super) const MEASUREMENTS: &[Measurement] = &[
     Measurement::new("SET, one by one", 1, false, Keys::Own, &["SET % value"]),
     Measurement::new("SET, as redis-cli --pipe", BATCH, false, Keys::Own, &["SET % value"]),
     Measurement::new("SET in MULTI", BATCH, true, Keys::Own, &["SET % value"]),
@@ -115,7 +117,7 @@ impl Measurement {
 
     /// How long it took, and the longest that another client waited then and in the second after,
     /// in which what was to expire does.
-    fn run(
+    pub(super) fn run(
         &self,
         common: &Common,
         client: &mut Client,
@@ -203,7 +205,7 @@ fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Result<Duration, S
     Ok(longest)
 }
 
-const OPERATIONS: u64 = 300_000;
+pub(super) const OPERATIONS: u64 = 300_000;
 const BATCH: u64 = 1000;
 const HUNDRED: u64 = 100;
 const AFTERMATH: Duration = Duration::from_secs(1);

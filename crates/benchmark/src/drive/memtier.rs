@@ -119,12 +119,7 @@ fn sections(
     }
     let mut whole = runs[0].0.clone();
     for (outcome, _) in &runs[1..] {
-        for (sum, class) in whole.classes.iter_mut().zip(&outcome.classes) {
-            sum.add(class);
-        }
-        whole.elapsed += outcome.elapsed;
-        whole.cpu += outcome.cpu;
-        whole.unanswered += outcome.unanswered;
+        whole.add(outcome);
     }
     sections.push((format!("AGGREGATED AVERAGE RESULTS ({} runs)", runs.len()), whole, runs[0].1));
     sections

@@ -65,6 +65,26 @@ pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), 
         .map_err(|error| Failure(format!("Cannot write {}: {error}", path.display())))
 }
 
+/// Columns of text, the first to the left, the others to the right.
+pub(crate) fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let rows = rows.iter().map(|row| row[column].chars().count());
+        rows.max().unwrap_or(0).max(head[column].chars().count())
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for row in std::iter::once(head).chain(rows.iter().map(Vec::as_slice)) {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            text += &match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("  {cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// What a test is called in a file's name.
 pub(crate) fn file_name(title: &str) -> String {
     title

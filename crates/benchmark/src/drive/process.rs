@@ -7,13 +7,15 @@ use std::{
 };
 
 use super::Failure;
-use crate::{options::Common, server};
+use crate::{options::Common, provenance, server};
 
 /// A server of our own; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
     folder: PathBuf,
+    /// How it was called, as a shell takes it.
+    command: String,
 }
 
 impl Process {
@@ -34,9 +36,15 @@ impl Process {
         ));
         std::fs::create_dir_all(&folder)?;
         let shown = program.display();
+        let port = common.port.to_string();
+        let own = ["--port", &port, "--bind", &common.host, "--save", "", "--appendonly", "no"];
+        let own = own.map(str::to_owned);
+        let words = [program.display().to_string()].into_iter().chain(own.clone());
+        let words = words.chain(arguments.iter().cloned());
+        let command = provenance::command_line(words);
         let child = Command::new(program)
-            .args(["--port", &common.port.to_string(), "--bind", &common.host])
-            .args(["--save", "", "--appendonly", "no", "--dir"])
+            .args(own)
+            .arg("--dir")
             .arg(&folder)
             .args(arguments)
             .stdin(Stdio::null())
@@ -44,7 +52,7 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| Failure(format!("Cannot start {shown}: {error}")))?;
-        let mut process = Self { child, folder };
+        let mut process = Self { child, folder, command };
         let deadline = Instant::now() + START_MAX;
         loop {
             let answers = server::connect(common)
@@ -60,6 +68,10 @@ impl Process {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    pub(super) fn command(&self) -> &str {
+        &self.command
     }
 
     pub(super) fn id(&self) -> u32 {

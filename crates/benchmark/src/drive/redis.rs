@@ -15,8 +15,10 @@ use super::{Failure, file_name, measure, median, write_distribution, write_file}
 use crate::{
     engine::{Greeting, Job, Limit, Node, Outcome, Pace, Topology},
     options::{Common, redis::Settings},
+    provenance::{self, Provenance},
     report::{json, redis as report},
     server,
+    statistics::{self, Interval},
     workload::{
         KeyOrder, Keyspace, Order, Placeholders, Random, Request, Shape, Template, Test, Values,
         Workload, sequence,
@@ -34,6 +36,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         return super::fuzz::run(settings);
     }
     let mut loads = loads(settings, command)?;
+    let provenance = Provenance::now();
     let bench = Bench::new(settings)?;
     if settings.idle {
         return bench.idle();
@@ -50,7 +53,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
             say_line!();
         }
         if let Some(path) = &settings.common.json {
-            let document = json::document(bench.configuration(), results);
+            let document = json::document(&provenance, bench.configuration(), results);
             write_file(path, format!("{document:#}\n"))?;
         }
         if !settings.for_ever {
@@ -77,6 +80,7 @@ pub(super) struct Bench<'a> {
     greeting: Greeting,
     /// The server's options save and appendonly.
     server: Option<(String, String)>,
+    version: Option<String>,
     seed: u64,
 }
 
@@ -102,13 +106,15 @@ impl<'a> Bench<'a> {
         let mut client = server::connect(common)?;
         let mut option = |name| server::option(&mut client, name);
         let server = option("save").zip(option("appendonly"));
+        let is_wanted = common.json.is_some();
+        let version = if is_wanted { provenance::version(&mut client) } else { None };
         let mut greeting = server::greeting(common, settings.tracking);
         if common.cluster && settings.read_from != crate::options::redis::ReadFrom::Primaries {
             greeting.push(&["READONLY"]);
         }
         let seed = seed(common);
         let topology = server::topology(common, settings.read_from);
-        Ok(Self { settings, nodes, topology, greeting, server, seed })
+        Ok(Self { settings, nodes, topology, greeting, server, version, seed })
     }
 
     /// Measures one load as often as it was asked for, reports it, and returns it for the file.
@@ -178,18 +184,21 @@ impl<'a> Bench<'a> {
             title: load.title.clone(),
             clients: settings.clients,
             payload_bytes: load.payload_bytes,
+            pipeline: settings.pipeline,
             keep_alive: settings.keep_alive,
             threads: settings.threads,
             cluster_nodes: settings.common.cluster.then_some(self.nodes.len()),
             server: self.server.clone(),
-            digits: settings.precision,
+            digits: settings.precision.unwrap_or(DIGITS),
         };
         let mut text = if settings.csv {
             report::csv(&header, outcome)
         } else if settings.quiet {
             report::short(&header, outcome)
-        } else {
+        } else if settings.percentiles || settings.precision.is_some() {
             report::text(&header, outcome)
+        } else {
+            report::summary(&header, outcome)
         };
         if !settings.csv {
             text += &extras(outcome, rates, settings.common.show_cpu);
@@ -215,6 +224,7 @@ impl<'a> Bench<'a> {
         let settings = self.settings;
         json!({
             "server": server::place(&settings.common),
+            "server_version": self.version,
             "clients": settings.clients,
             "threads": settings.threads.max(1),
             "pipeline": settings.pipeline,
@@ -272,8 +282,20 @@ fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
         text += &format!(
             "  median of {} runs; slowest {low:.2}, fastest {high:.2}, spread {:.1}%\n",
             rates.len(),
-            (high - low) / outcome.rate() * 100.0
+            statistics::spread(rates) * 100.0
         );
+        if let Some(Interval { low, high }) = statistics::interval(rates) {
+            text += &format!(
+                "  mean {:.2}, 95% interval {low:.2} to {high:.2} (Student's t over the runs)\n",
+                statistics::mean(rates)
+            );
+        }
+        if statistics::disagree(rates) {
+            text += &format!(
+                "  warning: the runs disagree, they are spread by more than {:.0}%\n",
+                statistics::SPREAD_MAX * 100.0
+            );
+        }
     }
     if outcome.redirections() > 0 {
         text += &format!(
@@ -440,5 +462,7 @@ fn now_ns() -> u64 {
 
 /// What an idle connection has to say comes at once.
 const IDLE_READ_TIME_MAX: Duration = Duration::from_millis(100);
+/// Significant digits of the distribution when nobody says how many.
+const DIGITS: u8 = 3;
 /// Requests of a test when nobody says how many.
 const REQUESTS: u64 = 100_000;

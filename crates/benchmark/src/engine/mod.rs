@@ -141,6 +141,20 @@ impl Outcome {
         self.classes.iter().map(|class| class.moved + class.asked).sum()
     }
 
+    /// Adds another run of the same workload, as if it had followed this one.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, class) in self.classes.iter_mut().zip(&other.classes) {
+            sum.add(class);
+        }
+        let before = self.elapsed;
+        let later = other.seconds.iter().map(|second| Second { at: before + second.at, ..*second });
+        self.seconds.extend(later);
+        self.elapsed += other.elapsed;
+        self.cpu += other.cpu;
+        self.unanswered += other.unanswered;
+        self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
+    }
+
     /// Requests a second.
     pub fn rate(&self) -> f64 {
         self.requests() as f64 / self.elapsed.as_secs_f64().max(1e-9)

@@ -19,7 +19,9 @@ pub struct Settings {
     pub sequential: bool,
     pub pipeline: usize,
     pub quiet: bool,
-    pub precision: u8,
+    /// Digits of the whole distribution; that is shown where they are given.
+    pub precision: Option<u8>,
+    pub percentiles: bool,
     pub csv: bool,
     pub for_ever: bool,
     pub tests: Option<String>,
@@ -77,7 +79,8 @@ impl Default for Settings {
             sequential: false,
             pipeline: 1,
             quiet: false,
-            precision: 3,
+            precision: None,
+            percentiles: false,
             csv: false,
             for_ever: false,
             tests: None,
@@ -308,9 +311,20 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--precision"],
         value: "digits",
-        help: "Significant digits of the latencies in the distribution (default 3; 0 is as 1).",
+        help: "Show the whole distribution, with this number of significant digits \
+               (0 to 3; 0 is as 1).",
         apply: |settings, value| {
-            settings.precision = number(value, 0..=3)?;
+            settings.precision = Some(number(value, 0..=3)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--percentiles"],
+        value: "",
+        help: "Show the whole distribution by percentiles, as redis-benchmark does, instead of the \
+               short summary with its chart.",
+        apply: |settings, _| {
+            settings.percentiles = true;
             Ok(())
         },
     },

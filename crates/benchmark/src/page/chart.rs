@@ -1,6 +1,6 @@
 //! Line charts as SVG.
 
-use super::{escape, short};
+use super::{bars::COLOURS, escape, short};
 
 /// A chart of some lines.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Chart {
 pub struct Axis {
     pub title: String,
     pub is_logarithmic: bool,
+    /// The values that are named; where there are none, round numbers are.
+    pub ticks: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +66,8 @@ impl Chart {
                 short(value)
             );
         }
-        for value in x.ticks() {
+        let named = if self.x.ticks.is_empty() { x.ticks() } else { self.x.ticks.clone() };
+        for value in named {
             svg += &format!(
                 "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
                 at_x(value),
@@ -176,7 +179,7 @@ const LEFT: f64 = 48.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 40.0;
-const COLOURS: usize = 6;
+
 const DASHES: [&str; COLOURS] = ["none", "8 4", "2 3", "10 3 2 3", "5 5", "1 5"];
 const TICKS: f64 = 5.0;
 const TICKS_MAX: usize = 20;

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{max_ms, min_ms, quantile_ms};
-use crate::engine::{Latencies, Outcome};
+use crate::{
+    engine::{Latencies, Outcome},
+    provenance::Provenance,
+};
 
 /// One test with all its runs; `outcome` is the run that stands for it.
 pub fn test(title: &str, outcome: &Outcome, rates: &[f64]) -> Value {
@@ -39,10 +42,11 @@ pub fn test(title: &str, outcome: &Outcome, rates: &[f64]) -> Value {
 }
 
 /// A whole document of such tests.
-pub fn document(configuration: Value, tests: Vec<Value>) -> Value {
+pub fn document(provenance: &Provenance, configuration: Value, tests: Vec<Value>) -> Value {
     json!({
         "program": "bobbin-benchmark",
         "version": env!("CARGO_PKG_VERSION"),
+        "provenance": provenance.json(),
         "configuration": configuration,
         "tests": tests,
     })

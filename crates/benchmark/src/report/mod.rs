@@ -1,5 +1,6 @@
 //! What is shown and written of an outcome.
 
+mod distribution;
 pub mod json;
 pub mod live;
 pub mod memtier;

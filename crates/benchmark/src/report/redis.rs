@@ -1,6 +1,6 @@
-//! redis-benchmark's reports: the long text, one line, one line of CSV.
+//! The short summary, and redis-benchmark's reports: the long text, one line, one line of CSV.
 
-use super::{max_ms, microseconds, min_ms, quantile_ms};
+use super::{distribution, max_ms, microseconds, min_ms, quantile_ms};
 use crate::engine::Outcome;
 
 /// What the report says about how a test ran.
@@ -9,6 +9,7 @@ pub struct Header {
     pub title: String,
     pub clients: usize,
     pub payload_bytes: usize,
+    pub pipeline: usize,
     pub keep_alive: bool,
     /// 0 where it was not asked for.
     pub threads: usize,
@@ -19,12 +20,34 @@ pub struct Header {
     pub digits: u8,
 }
 
+/// What most readers want to know: the rate, a few percentiles, and how the latencies are spread.
+/// The lines that redis-benchmark has too are as there.
+pub fn summary(header: &Header, outcome: &Outcome) -> String {
+    let mut text = completed(header, outcome);
+    let mut parts = vec![format!("{} clients", header.clients)];
+    if header.threads > 0 {
+        parts.push(format!("{} threads", header.threads));
+    }
+    parts.push(format!("pipeline {}", header.pipeline));
+    parts.push(format!("{} bytes payload", header.payload_bytes));
+    if !header.keep_alive {
+        parts.push("a connection for each pipeline".into());
+    }
+    text += &format!("  {}\n", parts.join(", "));
+    if let Some(nodes) = header.cluster_nodes {
+        text += &format!("  cluster mode: yes ({nodes} primaries)\n");
+    }
+    text += &faults(outcome);
+    text.push('\n');
+    text += &throughput_and_latency(outcome);
+    let chart = distribution::chart(&outcome.latencies());
+    if chart.is_empty() { text } else { format!("{text}\n{chart}") }
+}
+
 /// The long report.
 pub fn text(header: &Header, outcome: &Outcome) -> String {
     let latencies = outcome.latencies();
-    let mut text = format!("====== {} ======\n", header.title);
-    let seconds = outcome.elapsed.as_secs_f64();
-    text += &format!("  {} requests completed in {seconds:.2} seconds\n", outcome.requests());
+    let mut text = completed(header, outcome);
     text += &format!("  {} parallel clients\n", header.clients);
     text += &format!("  {} bytes payload\n", header.payload_bytes);
     text += &format!("  keep alive: {}\n", u8::from(header.keep_alive));
@@ -38,12 +61,7 @@ pub fn text(header: &Header, outcome: &Outcome) -> String {
     if header.threads > 0 {
         text += &format!("  threads: {}\n", header.threads);
     }
-    if outcome.errors() > 0 {
-        text += &format!("  error replies: {}\n", outcome.errors());
-    }
-    if outcome.unanswered > 0 {
-        text += &format!("  without reply at the end: {}\n", outcome.unanswered);
-    }
+    text += &faults(outcome);
     let us = microseconds(&latencies, header.digits.max(1));
     let total = us.len();
     text += "\nLatency by percentile distribution:\n";
@@ -71,13 +89,37 @@ pub fn text(header: &Header, outcome: &Outcome) -> String {
         shown = Some(count);
     }
     text += "\nSummary:\n";
-    text += &format!("  throughput summary: {:.2} requests per second\n", outcome.rate());
+    text + &throughput_and_latency(outcome)
+}
+
+fn completed(header: &Header, outcome: &Outcome) -> String {
+    let seconds = outcome.elapsed.as_secs_f64();
+    format!(
+        "====== {} ======\n  {} requests completed in {seconds:.2} seconds\n",
+        header.title,
+        outcome.requests()
+    )
+}
+
+fn faults(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    if outcome.errors() > 0 {
+        text += &format!("  error replies: {}\n", outcome.errors());
+    }
+    if outcome.unanswered > 0 {
+        text += &format!("  without reply at the end: {}\n", outcome.unanswered);
+    }
+    text
+}
+
+fn throughput_and_latency(outcome: &Outcome) -> String {
+    let mut text = format!("  throughput summary: {:.2} requests per second\n", outcome.rate());
     text += "  latency summary (msec):\n   ";
     for name in ["avg", "min", "p50", "p95", "p99", "max"] {
         text += &format!(" {name:>9}");
     }
     text += "\n   ";
-    for value in summary(outcome) {
+    for value in numbers(outcome) {
         text += &format!(" {value:9.3}");
     }
     text + "\n"
@@ -92,7 +134,7 @@ pub fn short(header: &Header, outcome: &Outcome) -> String {
 /// A line of CSV.
 pub fn csv(header: &Header, outcome: &Outcome) -> String {
     let mut line = format!("\"{}\",\"{:.2}\"", header.title, outcome.rate());
-    for value in summary(outcome) {
+    for value in numbers(outcome) {
         line += &format!(",\"{value:.3}\"");
     }
     line + "\n"
@@ -103,7 +145,7 @@ pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_
                               \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n";
 
 /// Average, minimum, three percentiles and maximum in milliseconds.
-fn summary(outcome: &Outcome) -> [f64; 6] {
+fn numbers(outcome: &Outcome) -> [f64; 6] {
     let latencies = outcome.latencies();
     let quantile = |quantile| quantile_ms(&latencies, quantile);
     let average = latencies.mean() / 1e6;

@@ -60,7 +60,8 @@ const COLUMN: usize = 28;
 const USAGE: &str = "\
 Usage: bobbin-cli [options] [command [argument ...]]
        bobbin-cli [options] doctor
-       bobbin-cli [options] top
+       bobbin-cli [options] top [--replay file [speed]]
+       bobbin-cli [options] record file [limit]
        bobbin-cli [options] migrate source [replace] [switch] [back]
 
 Runs a command on a server that speaks the Redis protocol and prints the reply.
@@ -80,5 +81,6 @@ Examples:
   bobbin-cli doctor
   bobbin-cli -h db.example.com top
   bobbin-cli -r 12 -i 5 top > five-seconds-each.txt
+  bobbin-cli -i 10 record night.jsonl 500mb; bobbin-cli top --replay night.jsonl 60
   bobbin-cli -p 6380 migrate redis.example.com:6379 switch
 ";

@@ -45,7 +45,10 @@ bobbin\\-cli \\- a shell, and tools, for servers that speak the Redis protocol
 [\\fIoptions\\fR] \\fBdoctor\\fR
 .br
 .B bobbin\\-cli
-[\\fIoptions\\fR] \\fBtop\\fR
+[\\fIoptions\\fR] \\fBtop\\fR [\\-\\-replay \\fIfile\\fR [\\fIspeed\\fR]]
+.br
+.B bobbin\\-cli
+[\\fIoptions\\fR] \\fBrecord\\fR \\fIfile\\fR [\\fIlimit\\fR]
 .br
 .B bobbin\\-cli
 [\\fIoptions\\fR] \\fBmigrate\\fR \\fIsource\\fR [replace] [switch] [back]
@@ -54,6 +57,7 @@ With a command it sends it, prints the reply and ends. Without one it is a shell
 completion and hints. Some options start a tool instead. \\fBdoctor\\fR looks at this machine and at
 the server and says what to change. \\fBtop\\fR shows a server live, on the whole screen, where ?
 lists the keys; into a file or a pipe it writes one look at it as text, or with \\-r several.
+\\fBrecord\\fR keeps what it asks in a file, which \\fBtop \\-\\-replay\\fR shows again.
 \\fBmigrate\\fR has the server follow another one, compares them, and has it take over.
 ";
 

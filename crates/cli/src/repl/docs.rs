@@ -28,6 +28,8 @@ pub struct Argument {
     /// A word that announces it, `COUNT` say.
     pub token: Option<String>,
     pub kind: Kind,
+    /// It is the name of a key.
+    pub is_key: bool,
     pub optional: bool,
     pub multiple: bool,
     /// The token is repeated with each of several.
@@ -62,6 +64,12 @@ impl Docs {
         for (name, specification) in fields(reply) {
             docs.read_command(&[name], specification);
         }
+        Self::of(docs.commands)
+    }
+
+    /// These commands.
+    pub fn of(commands: Vec<Command>) -> Self {
+        let mut docs = Self { commands, groups: Vec::new() };
         docs.commands.sort_by_cached_key(Command::name);
         docs.groups = docs.commands.iter().map(|command| command.group.clone()).collect();
         docs.groups.sort();
@@ -136,7 +144,11 @@ fn read_argument(value: &Value) -> Argument {
             "name" => argument.name = text(value),
             "display_text" => shown = Some(text(value)),
             "token" => argument.token = Some(text(value)),
-            "type" => argument.kind = read_kind(&text(value)),
+            "type" => {
+                let name = text(value);
+                argument.is_key = name == "key";
+                argument.kind = read_kind(&name);
+            }
             "arguments" => argument.arguments = read_arguments(value),
             "flags" => {
                 for flag in value.as_elements().unwrap_or_default() {
@@ -167,7 +179,7 @@ fn read_kind(name: &str) -> Kind {
 }
 
 /// The pairs of a map, which version 2 of the protocol sends as one list.
-fn fields(value: &Value) -> Vec<(&str, &Value)> {
+pub fn fields(value: &Value) -> Vec<(&str, &Value)> {
     let pairs: Vec<(&Value, &Value)> = match value {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
         _ => {

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::RefCell,
     fs::OpenOptions,
     io::{self, BufRead, BufReader, Write},
     os::unix::fs::OpenOptionsExt,
@@ -9,14 +10,19 @@ use std::{
     rc::Rc,
 };
 
-use bobbin_client::error_text;
+use bobbin_client::{Target, Transport, error_text};
 use rustyline::{
-    ColorMode, CompletionType, Config, Context, Editor, Helper, completion::Completer,
+    Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event,
+    EventContext, EventHandler, Helper, KeyEvent, Movement, RepeatCount, completion::Completer,
     error::ReadlineError, highlight::Highlighter, hint::Hinter, history::DefaultHistory,
     validate::Validator,
 };
 
-use super::{docs::Docs, hint, history};
+use super::{
+    completion::{Lookups, Suggestion, suggestions},
+    docs::Docs,
+    hint, history,
+};
 use crate::terminal;
 
 /// Lines, one after the other.
@@ -99,6 +105,15 @@ impl Lines {
         }
     }
 
+    /// Where completion may ask for keys and the like.
+    pub fn set_place(&mut self, target: Target, transport: Transport) {
+        if let Self::Typed(typed) = self
+            && let Some(assistant) = typed.editor.helper_mut()
+        {
+            assistant.lookups.get_mut().go_to(target, transport);
+        }
+    }
+
     pub fn set_hints(&mut self, hints: bool) {
         if let Self::Typed(typed) = self
             && let Some(assistant) = typed.editor.helper_mut()
@@ -122,11 +137,14 @@ impl Typed {
             .max_history_size(HISTORY_LINES_MAX)
             .and_then(|config| config.history_ignore_dups(true))
             .ok()?
-            .completion_type(CompletionType::Circular)
+            .completion_type(CompletionType::List)
+            .completion_show_all_if_ambiguous(true)
             .color_mode(colours)
             .build();
         let mut editor = Editor::with_config(config).ok()?;
         editor.set_helper(Some(Assistant::default()));
+        let clear = EventHandler::Conditional(Box::new(ClearLine));
+        editor.bind_sequence(KeyEvent::ctrl('C'), clear);
         let file = history::file();
         let text = file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
         for line in String::from_utf8_lossy(&text).lines() {
@@ -160,6 +178,21 @@ impl Typed {
             std::fs::write(file, kept.join("\n") + "\n")?;
         }
         Ok(())
+    }
+}
+
+/// Ctrl-C forgets what has been typed. Only where nothing has it ends the shell, as it always did.
+struct ClearLine;
+
+impl ConditionalEventHandler for ClearLine {
+    fn handle(
+        &self,
+        _event: &Event,
+        _count: RepeatCount,
+        _positive: bool,
+        context: &EventContext<'_>,
+    ) -> Option<Cmd> {
+        (!context.line().is_empty()).then_some(Cmd::Kill(Movement::WholeBuffer))
     }
 }
 
@@ -208,22 +241,23 @@ pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
 struct Assistant {
     docs: Option<Rc<Docs>>,
     hints: bool,
+    lookups: RefCell<Lookups>,
 }
 
 impl Helper for Assistant {}
 impl Validator for Assistant {}
 
 impl Completer for Assistant {
-    type Candidate = String;
+    type Candidate = Suggestion;
 
     fn complete(
         &self,
         line: &str,
         position: usize,
         _context: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
+    ) -> rustyline::Result<(usize, Vec<Suggestion>)> {
         let Some(docs) = &self.docs else { return Ok((0, Vec::new())) };
-        Ok(candidates(docs, &line[..position]))
+        Ok(suggestions(docs, &self.lookups, &line[..position]))
     }
 }
 
@@ -242,23 +276,6 @@ impl Highlighter for Assistant {
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
         Cow::Owned(format!("\x1b[90m{hint}\x1b[0m"))
     }
-}
-
-/// Where the completed text starts, and what it may be: names of commands, and of groups after
-/// `help`.
-fn candidates(docs: &Docs, typed: &str) -> (usize, Vec<String>) {
-    let about = typed.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("help "));
-    let start = match about {
-        true => typed.len() - typed[5..].trim_start().len(),
-        false => 0,
-    };
-    let begun = &typed[start..];
-    let fits = |name: &String| {
-        name.get(..begun.len()).is_some_and(|start| start.eq_ignore_ascii_case(begun))
-    };
-    let commands = docs.commands().iter().map(super::docs::Command::name);
-    let groups = docs.groups().iter().filter(|_| about).map(|group| format!("@{group}"));
-    (start, commands.chain(groups).filter(fits).collect())
 }
 
 const HISTORY_LINES_MAX: usize = 1000;

@@ -82,8 +82,13 @@ Type a command to run it; before it, a number says how often it runs.
   help @group        what the commands of a group do (generic, string, list, set, ...)
   help command       what a command does, and its arguments
   help and tab       the groups and commands there are
+  tab                commands, words of their syntax, options, categories, keys
+  ctrl-c             forget what has been typed; on an empty line, end
   :set hints         show the arguments that may follow while typing
   :set nohints       do not
+  :set timing        say of each command how long it took
+  :set notiming      do not
+  :watch 2 command   run a command every 2 seconds until Ctrl-C
   connect host port  go to another server
   clear              clear the screen
   quit               end

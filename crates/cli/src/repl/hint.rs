@@ -31,6 +31,65 @@ pub fn syntax(arguments: &[Argument]) -> String {
     show_all(arguments, &mut Match::none(arguments), " ")
 }
 
+/// What the next word may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    pub tokens: Vec<String>,
+    pub is_key: bool,
+}
+
+/// What may follow these words of a command's arguments. `None` where they do not fit.
+pub fn expected(arguments: &[Argument], words: &[Vec<u8>]) -> Option<Expected> {
+    let mut matches = Match::none(arguments);
+    if match_all(arguments, &mut matches, words) != words.len() {
+        return None;
+    }
+    let mut expected = Expected::default();
+    expect_all(arguments, &matches, &mut expected);
+    Some(expected)
+}
+
+/// Collects up to the first argument that must come before all behind it.
+fn expect_all(arguments: &[Argument], matches: &[Match], expected: &mut Expected) {
+    for (argument, state) in arguments.iter().zip(matches) {
+        if state.whole {
+            continue;
+        }
+        let again = argument.multiple && (state.name || is_filled(state));
+        if again {
+            expect(argument, &Match::nothing(argument), expected);
+            continue;
+        }
+        expect(argument, state, expected);
+        if !argument.optional || state.is_begun() {
+            return;
+        }
+    }
+}
+
+fn expect(argument: &Argument, state: &Match, expected: &mut Expected) {
+    if let Some(token) = argument.token.as_ref().filter(|_| !state.token) {
+        expected.tokens.push(token.clone());
+        return;
+    }
+    match argument.kind {
+        Kind::Block => expect_all(&argument.arguments, &state.inner, expected),
+        Kind::OneOf => {
+            let is_begun = state.is_begun();
+            let choices = argument.arguments.iter().zip(&state.inner);
+            for (choice, inner) in choices.filter(|(_, inner)| !is_begun || inner.is_begun()) {
+                expect(choice, inner, expected);
+            }
+        }
+        _ => expected.is_key |= argument.is_key,
+    }
+}
+
+/// Whether all parts of a block have come.
+fn is_filled(state: &Match) -> bool {
+    !state.inner.is_empty() && state.inner.iter().all(|inner| inner.whole)
+}
+
 /// How far an argument has been matched.
 #[derive(Clone, Default)]
 struct Match {

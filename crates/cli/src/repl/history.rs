@@ -47,7 +47,8 @@ fn migrate_has_password(options: &[&[u8]]) -> bool {
     own.windows(2).any(|pair| pair[0] == b"auth") || own.windows(3).any(|all| all[0] == b"auth2")
 }
 
-const SECRET_OPTIONS: [&[u8]; 7] = [
+/// Options of the configuration that are passwords, or names that go with them.
+pub const SECRET_OPTIONS: [&[u8]; 7] = [
     b"masterauth",
     b"masteruser",
     b"primaryauth",

@@ -1,5 +1,6 @@
 //! The shell: lines in, replies out, until the end of the input.
 
+mod completion;
 mod debugger;
 mod docs;
 mod editor;
@@ -9,6 +10,7 @@ mod history;
 mod messages;
 mod preferences;
 mod suite;
+mod watch;
 
 use std::{
     process::ExitCode,
@@ -62,7 +64,7 @@ enum Next {
 impl Shell {
     fn open() -> Self {
         let mut lines = Lines::open();
-        let mut preferences = Preferences { hints: true };
+        let mut preferences = Preferences::default();
         if lines.is_typed() {
             let (loaded, complaints) = Preferences::load();
             preferences = loaded;
@@ -78,6 +80,8 @@ impl Shell {
     fn serve(&mut self, session: &mut Session) -> ExitCode {
         self.ask_docs(session);
         loop {
+            let (target, transport) = session.place();
+            self.lines.set_place(target, transport);
             match self.lines.next(&session.prompt()) {
                 Line::Text(line) => {
                     if self.handle(session, &line) == Next::Quit {
@@ -128,6 +132,12 @@ impl Shell {
             }
         };
         self.lines.remember(line, history::is_secret(&words));
+        if words[0].eq_ignore_ascii_case(b":watch") {
+            if let Err(complaint) = watch::run(session, &mut self.lines, &words[1..]) {
+                out!("{complaint}\n");
+            }
+            return Next::Line;
+        }
         if words[0].starts_with(b":") {
             if let Err(complaint) = self.preferences.set(&words) {
                 out!("{complaint}\n");
@@ -143,7 +153,7 @@ impl Shell {
                 self.has_asked = false;
                 connect(session, &words);
             }
-            _ => run_timed(session, &words, repeat),
+            _ => run_timed(session, &words, repeat, self.preferences.timing),
         }
         self.ask_docs(session);
         Next::Line
@@ -173,14 +183,19 @@ fn connect(session: &mut Session, words: &[Vec<u8>]) {
     let _ = session.connect();
 }
 
-/// Runs a command, and says how long it took when one noticed.
-fn run_timed(session: &mut Session, words: &[Vec<u8>], repeat: Repeat) {
+/// Runs a command, and says how long it took when one noticed, or wants to know.
+fn run_timed(session: &mut Session, words: &[Vec<u8>], repeat: Repeat, says_always: bool) {
     let start = Instant::now();
     // What went wrong has been said; the next command connects again.
     let _ = session.run(words, repeat);
     let elapsed = start.elapsed();
-    if elapsed >= NOTICEABLE && session.options.style.form == Form::Tty {
+    if session.options.style.form != Form::Tty {
+        return;
+    }
+    if elapsed >= NOTICEABLE {
         out!("({:.2}s)\n", elapsed.as_secs_f64());
+    } else if says_always {
+        out!("({:.3} ms)\n", elapsed.as_secs_f64() * 1e3);
     }
 }
 

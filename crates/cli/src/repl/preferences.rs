@@ -1,4 +1,4 @@
-//! What the user likes: `:set hints`, typed or in ~/.valkeyclirc.
+//! What the user likes: `:set hints` or `:set timing`, typed or in ~/.valkeyclirc.
 
 use bobbin_resp::split_arguments;
 
@@ -7,12 +7,20 @@ use super::history::dot_file;
 #[derive(Clone, Debug)]
 pub struct Preferences {
     pub hints: bool,
+    /// Say of each command how long it took.
+    pub timing: bool,
+}
+
+impl Default for Preferences {
+    fn default() -> Self {
+        Self { hints: true, timing: false }
+    }
 }
 
 impl Preferences {
     /// The defaults, and what the file changes. The strings are complaints about lines of it.
     pub fn load() -> (Self, Vec<String>) {
-        let mut preferences = Self { hints: true };
+        let mut preferences = Self::default();
         let mut complaints = Vec::new();
         let file = dot_file(["VALKEYCLI_RCFILE", "REDISCLI_RCFILE"], ".valkeyclirc");
         let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
@@ -34,6 +42,8 @@ impl Preferences {
                 match name.to_ascii_lowercase().as_slice() {
                     b"hints" => self.hints = true,
                     b"nohints" => self.hints = false,
+                    b"timing" => self.timing = true,
+                    b"notiming" => self.timing = false,
                     _ => return Err(format!("unknown preference '{}'", text(name))),
                 }
                 Ok(())

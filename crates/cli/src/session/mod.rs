@@ -9,7 +9,7 @@ mod verbatim;
 
 use std::{io, os::fd::AsFd, time::Duration};
 
-use bobbin_client::{Address, Client, ClientError, Value, error_text};
+use bobbin_client::{Address, Client, ClientError, Target, Transport, Value, error_text};
 use bobbin_resp::Protocol;
 use rustix::net::sockopt;
 
@@ -137,6 +137,14 @@ impl Session {
         }
         prompt.push_str("> ");
         prompt
+    }
+
+    /// Where another connection has to go to be where this one is.
+    pub fn place(&self) -> (Target, Transport) {
+        let mut target = self.options.target.clone();
+        target.address = self.address.clone();
+        target.database = Some(self.database).filter(|number| *number != 0);
+        (target, self.options.transport.clone())
     }
 
     fn open(&self) -> io::Result<Client> {

@@ -163,6 +163,65 @@ fn hints_completion_and_help() {
     assert_eq!(terminal.ends(), Some(0));
 }
 
+/// Tab lists what may follow, with a few words about it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn completion_with_summaries() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    connection.call(&["SELECT", "3"]).unwrap();
+    connection.call(&["SET", "visits", "1"]).unwrap();
+    connection.call(&["RPUSH", "vis a vis", "1"]).unwrap();
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("getr\t");
+    terminal.sees("GETRANGE");
+    terminal.keys("\x03config set maxmem\t");
+    terminal.sees("maxmemory ");
+    terminal.sees("maxmemory-policy");
+    terminal.sees("\"noeviction\"");
+    terminal.keys("\x03acl cat scr\t\r");
+    terminal.sees("1) \"");
+    terminal.keys("select 3\r");
+    terminal.sees("[3]> ");
+    terminal.keys("get vi\t");
+    terminal.sees("\"vis a vis\"  list");
+    terminal.sees("visits       string");
+    terminal.keys("si\t\r");
+    terminal.sees("\"1\"\r\n");
+    // Passwords are among the options, and are not shown.
+    connection.call(&["CONFIG", "SET", "masterauth", "secret"]).unwrap();
+    terminal.keys("config get master\t");
+    terminal.sees("masterauth");
+    terminal.sees("masteruser");
+    assert!(!terminal.screen.lock().unwrap().contains("secret"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn ctrl_c_timing_and_watching() {
+    let server = Server::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("flushall now\x03ping\r");
+    terminal.sees("PONG\r\n");
+    terminal.keys(":set timing\rping\r");
+    terminal.sees("PONG\r\n(");
+    terminal.sees(" ms)\r\n");
+    terminal.keys(":watch 0.1 incr seen\r");
+    terminal.sees("incr seen, every 0.1s");
+    terminal.sees("(integer) 3\r\n");
+    terminal.interrupt();
+    terminal.sees("> ");
+    terminal.keys(":watch 0\r");
+    terminal.sees("from 0.1 to 86400");
+    terminal.keys(":set notiming\recho end\r");
+    terminal.sees("\"end\"\r\n");
+    terminal.sees("> ");
+    terminal.keys("\x03");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_and_ctrl_c() {

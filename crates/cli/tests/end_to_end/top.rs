@@ -46,3 +46,55 @@ fn a_client_is_disconnected_by_hand() {
     terminal.sees("\x1b[?1049l");
     assert_eq!(terminal.ends(), Some(0));
 }
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_was_recorded_is_shown_again() {
+    let server = Server::bobbin(&[]);
+    let file = server.folder().join("recording");
+    let file = file.to_str().unwrap();
+    let record =
+        |arguments: &[&str]| run(&server, &[&["-i", "0.05", "record"], arguments].concat());
+    let told = run(&server, &["-i", "0.05", "-r", "4", "record", file]).ok();
+    assert!(told.contains("Recorded 4 looks in ") && !told.contains("limit"), "{told}");
+    let lines = std::fs::read_to_string(file).unwrap();
+    assert_eq!(lines.lines().count(), 5, "{lines}");
+    assert!(lines.starts_with("{\"format\":\"bobbin-cli recording\""), "{lines}");
+    for words in ["round_trip_us", "CLIENT LIST", "bobbin_version", "SLOWLOG", "HOTKEYS"] {
+        assert!(lines.contains(words), "{words:?} in {lines}");
+    }
+    let error = record(&[file]).failed();
+    assert!(error.contains("exists already"), "{error}");
+    let small = server.folder().join("small");
+    let told = record(&[small.to_str().unwrap(), "30kb"]).ok();
+    assert!(told.contains("The file has its limit."), "{told}");
+    assert!(small.metadata().unwrap().len() <= 30 << 10);
+    let mut nowhere = program();
+    nowhere.args(["-p", &free_port().unwrap().to_string(), "record", "nowhere-recorded"]);
+    let error = finish(nowhere, b"").failed();
+    assert!(error.starts_with("Could not connect to 127.0.0.1:"), "{error}");
+    assert!(!std::path::Path::new("nowhere-recorded").exists());
+
+    let replay = |arguments: &[&str]| {
+        let mut command = program();
+        command.args(arguments);
+        finish(command, b"")
+    };
+    let text = replay(&["-r", "-1", "top", "--replay", file]).ok();
+    assert_eq!(text.matches("\nLoad\n").count(), 3, "{text}");
+    assert!(text.contains("bobbin-cli-top") && text.contains("\n  ping "), "{text}");
+    let error = replay(&["top", "--replay", file, "0"]).failed();
+    assert!(error.contains("The speed is"), "{error}");
+    let error = replay(&["top", "--replay", "/nowhere"]).failed();
+    assert!(error.contains("No such file"), "{error}");
+
+    let mut terminal = Terminal::open(&server, &["top", "--replay", file, "100"], None);
+    terminal.sees("\x1b[?1049h");
+    terminal.sees("recorded");
+    terminal.sees("ends here");
+    terminal.keys("4");
+    terminal.sees("bobbin-cli-top");
+    terminal.keys("q");
+    terminal.sees("\x1b[?1049l");
+    assert_eq!(terminal.ends(), Some(0));
+}

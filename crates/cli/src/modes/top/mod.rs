@@ -1,5 +1,5 @@
 //! `bobbin-cli top`: the server, live, on the whole screen; or one look at it as text, where the
-//! output is no terminal.
+//! output is no terminal. It shows a recording as it shows a server.
 
 mod change;
 mod draw;
@@ -7,6 +7,9 @@ mod facts;
 mod keyboard;
 mod model;
 mod plain;
+mod player;
+pub mod record;
+mod recording;
 mod sample;
 mod sampler;
 mod screen;
@@ -22,6 +25,7 @@ use std::{
 
 use self::{
     model::Model,
+    player::Recording,
     sample::Question,
     sampler::{News, Sampler},
 };
@@ -46,6 +50,36 @@ pub fn run(session: &Session) -> ExitCode {
     }
 }
 
+/// Whether a command line is meant for [`replay`]: no server has such a command.
+pub fn is_replay(command: &[Vec<u8>]) -> bool {
+    matches!(command, [name, option, ..] if name.eq_ignore_ascii_case(b"top") && option == b"--replay")
+}
+
+/// Shows a recording, which is of the words behind `--replay`.
+pub fn replay(session: &Session, words: &[Vec<u8>]) -> ExitCode {
+    let recording = match Recording::open(words) {
+        Ok(recording) => recording,
+        Err(reason) => {
+            complain!("{reason}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let interval = session.options.interval.unwrap_or(INTERVAL);
+    let mut model = Model::new(recording.header.server.clone(), interval);
+    model.is_recording = true;
+    if terminal::has_screen() {
+        return screen::run(model, recording.play(), Instant::now());
+    }
+    let player = recording.at_once().play();
+    match print(model, &player, interval, session.options.repeat) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            complain!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Prints as many looks as `repeat` says. The first needs two samples, as it shows rates.
 fn print(
     mut model: Model,
@@ -58,6 +92,9 @@ fn print(
     while !matches!(repeat, Repeat::Times(times) if printed >= times) {
         match sampler.news.recv_timeout(interval + PATIENCE) {
             Ok(News::Sample(sample)) => model.take(*sample),
+            // In a recording it came back, or the look before it is the last.
+            Ok(News::Lost(reason)) if model.is_recording => model.lose(reason),
+            Ok(News::Notice(_)) if model.is_recording && printed > 0 => return Ok(()),
             Ok(News::Lost(reason) | News::Notice(reason)) => return Err(reason),
             Err(RecvTimeoutError::Timeout) => return Err("The server does not answer.".into()),
             Err(RecvTimeoutError::Disconnected) => return Err("Nobody asks the server.".into()),

@@ -19,6 +19,8 @@ pub struct Model {
     pub input: Input,
     /// No new samples are taken in.
     pub is_frozen: bool,
+    /// What is shown happened before.
+    pub is_recording: bool,
     /// What the last action came to.
     pub notice: Option<String>,
     pub commands_per_second: History,
@@ -83,6 +85,8 @@ pub enum Action {
     /// The view changed, and with it what is asked of the server.
     Look(View),
     Kill(u64),
+    /// Whether what is shown is frozen from now on.
+    Freeze(bool),
     Quit,
 }
 
@@ -111,6 +115,7 @@ impl Model {
             view: View::Overview,
             input: Input::Normal,
             is_frozen: false,
+            is_recording: false,
             notice: None,
             commands_per_second: History::default(),
             round_trip_us: History::default(),
@@ -156,7 +161,7 @@ impl Model {
 
     /// Whether it should have said something by now.
     pub fn is_silent(&self) -> bool {
-        self.silence() >= self.interval + PATIENCE
+        !self.is_recording && self.silence() >= self.interval + PATIENCE
     }
 
     pub fn change(&self) -> Option<Change<'_>> {
@@ -210,7 +215,10 @@ impl Model {
         match key {
             Key::Char('q') => return Action::Quit,
             Key::Char('?') => self.input = Input::Help,
-            Key::Char(' ') => self.is_frozen = !self.is_frozen,
+            Key::Char(' ') => {
+                self.is_frozen = !self.is_frozen;
+                return Action::Freeze(self.is_frozen);
+            }
             Key::Char(digit @ '1'..='8') => {
                 return self.show(digit as usize - '1' as usize);
             }

@@ -25,6 +25,8 @@ pub enum Order {
     Ask(Option<Question>),
     /// Disconnect a client.
     Kill(u64),
+    /// What is shown is frozen, or goes on: a recording waits for that.
+    Freeze(bool),
 }
 
 /// What the thread tells.
@@ -51,15 +53,32 @@ impl Sampler {
         interval: Duration,
         also: &[Question],
     ) -> Self {
+        Self::start_asking(Asker::new(session, started, false), interval, also)
+    }
+
+    /// As [`Self::start`], and keeps the replies in the samples.
+    pub fn start_keeping(
+        session: &Session,
+        started: Instant,
+        interval: Duration,
+        also: &[Question],
+    ) -> Self {
+        Self::start_asking(Asker::new(session, started, true), interval, also)
+    }
+
+    /// Starts a thread that does `tell`.
+    pub fn start_with(
+        tell: impl FnOnce(&Receiver<Order>, &SyncSender<News>) + Send + 'static,
+    ) -> Self {
         let (orders, for_thread) = sync_channel(ORDERS_MAX);
         let (for_us, news) = sync_channel(NEWS_MAX);
-        let mut target = session.options.target.clone();
-        target.address = session.address.clone();
-        let transport = session.options.transport.clone();
-        let asker = Asker { target, transport, started, line: None };
-        let also = also.to_vec();
-        thread::spawn(move || run(asker, interval, also, &for_thread, &for_us));
+        thread::spawn(move || tell(&for_thread, &for_us));
         Self { orders, news }
+    }
+
+    fn start_asking(asker: Asker, interval: Duration, also: &[Question]) -> Self {
+        let also = also.to_vec();
+        Self::start_with(move |orders, news| run(asker, interval, also, orders, news))
     }
 }
 
@@ -82,6 +101,7 @@ fn run(
                 }
                 Ok(())
             }
+            Ok(Order::Freeze(_)) => continue,
             Ok(Order::Kill(id)) => news.send(News::Notice(asker.kill(id))),
         };
         let looked = match asker.look(&also) {
@@ -102,6 +122,7 @@ struct Asker {
     target: Target,
     transport: Transport,
     started: Instant,
+    keeps_replies: bool,
     line: Option<Line>,
 }
 
@@ -117,6 +138,13 @@ struct Line {
 }
 
 impl Asker {
+    fn new(session: &Session, started: Instant, keeps_replies: bool) -> Self {
+        let mut target = session.options.target.clone();
+        target.address = session.address.clone();
+        let transport = session.options.transport.clone();
+        Self { target, transport, started, keeps_replies, line: None }
+    }
+
     /// The error is for the user.
     fn look(&mut self, also: &[Question]) -> Result<Sample, String> {
         let started = self.started;
@@ -124,7 +152,7 @@ impl Asker {
             Some(line) => line,
             none => none.insert(Line::open(&self.target, &self.transport)?),
         };
-        line.look(started, also).map_err(|error| {
+        line.look(started, also, self.keeps_replies).map_err(|error| {
             let reason = text::safe(explain(&error).as_bytes(), REASON_LEN_MAX);
             self.line = None;
             reason
@@ -194,6 +222,7 @@ impl Line {
         &mut self,
         started: Instant,
         also: &[Question],
+        keeps_replies: bool,
     ) -> Result<Result<Sample, String>, ClientError> {
         let has_too_many = self.clients > CLIENTS_MAX;
         let is_asked = |question: &Question| {
@@ -222,9 +251,15 @@ impl Line {
                 }
             }
             sample.read(question, &reply);
+            if keeps_replies {
+                sample.replies.push((question, reply));
+            }
         }
         for (question, reply) in &self.refused {
             sample.read(*question, reply);
+        }
+        if keeps_replies {
+            sample.replies.extend(self.refused.iter().cloned());
         }
         if has_too_many && also.contains(&Question::Clients) {
             sample.clients = Answer::Refused("too many clients to list them so often".into());
@@ -299,7 +334,7 @@ mod tests {
     fn asker(answers: Vec<Vec<u8>>) -> Asker {
         let target = server(answers);
         let transport = Transport::default();
-        Asker { target, transport, started: Instant::now(), line: None }
+        Asker { target, transport, started: Instant::now(), keeps_replies: true, line: None }
     }
 
     fn bulk(text: &str) -> String {

@@ -100,6 +100,7 @@ impl Screen {
                     Action::Quit => return Ok(()),
                     Action::Look(view) => Order::Ask(view.question()),
                     Action::Kill(id) => Order::Kill(id),
+                    Action::Freeze(is_frozen) => Order::Freeze(is_frozen),
                 };
                 if sampler.orders.try_send(order).is_err() {
                     model.notice = Some("The server is too slow for that.".into());

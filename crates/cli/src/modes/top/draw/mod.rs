@@ -53,6 +53,7 @@ fn draw_head(frame: &mut Frame, area: Rect, model: &Model) {
         Link::Up if model.is_silent() => {
             (format!("no answer for {}s", model.silence().as_secs()), style::alarm())
         }
+        Link::Up if model.is_recording => ("recorded".to_owned(), style::warning()),
         Link::Up => ("live".to_owned(), style::good()),
     };
     let width = u16::try_from(text::width(&state)).unwrap_or(area.width);

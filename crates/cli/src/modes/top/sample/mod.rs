@@ -31,6 +31,9 @@ pub enum Question {
 }
 
 impl Question {
+    pub const ALL: [Self; 5] =
+        [Self::Info, Self::SlowLog, Self::Latency, Self::Clients, Self::HotKeys];
+
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Info => &["INFO", "everything"],
@@ -68,6 +71,8 @@ pub struct Sample {
     pub slow: Answer<Vec<Slow>>,
     pub events: Answer<Vec<Event>>,
     pub hot: Answer<Hot>,
+    /// What all of this was read from, where that is recorded.
+    pub replies: Vec<(Question, Value)>,
 }
 
 /// What came of a question.
@@ -188,13 +193,7 @@ pub mod tests {
         let replies = [Value::Null, Value::Integer(-5), Value::Bulk(vec![0xff; 9]), nested];
         for reply in &replies {
             let mut sample = Sample::default();
-            for question in [
-                Question::Info,
-                Question::SlowLog,
-                Question::Latency,
-                Question::Clients,
-                Question::HotKeys,
-            ] {
+            for question in Question::ALL {
                 sample.read(question, reply);
             }
             assert_eq!(sample.slow.given().map(Vec::len), Some(0), "{reply:?}");

@@ -1,0 +1,271 @@
+//! What came out of a sweep, in words.
+
+use super::{
+    Settings,
+    measure::{Cell, Results, threads_title},
+};
+use crate::{
+    page::short,
+    statistics::{self, Interval},
+};
+
+/// A sentence, and sentences that say how sure it is.
+pub(super) struct Headline {
+    pub(super) sentence: String,
+    pub(super) details: Vec<String>,
+}
+
+/// The first server beside each other one, with the most threads; or, of one server, the most
+/// threads beside the fewest.
+pub(super) fn headline(settings: &Settings, results: &Results) -> Headline {
+    let threads = settings.io_threads.iter().copied();
+    let (fewest, most) = (threads.clone().min().unwrap_or(1), threads.max().unwrap_or(1));
+    let cells_of = |server: usize, io_threads: usize| -> Vec<&Cell> {
+        let cells = results.cells.iter();
+        cells.filter(|cell| cell.server == server && cell.io_threads == io_threads).collect()
+    };
+    if results.cells.is_empty() {
+        return expiry(settings, results);
+    }
+    let ours = cells_of(0, most);
+    let name = results.title(0);
+    let mut comparisons = Vec::new();
+    if results.servers.len() > 1 {
+        for server in 1..results.servers.len() {
+            let other = results.title(server).to_owned();
+            comparisons.extend(Comparison::new(other, &ours, &cells_of(server, most)));
+        }
+    } else if fewest < most {
+        let fewest_title = threads_title(fewest);
+        comparisons.extend(Comparison::new(fewest_title, &ours, &cells_of(0, fewest)));
+    }
+    let with = format!("With {}", threads_title(most));
+    if comparisons.is_empty() {
+        return Headline { sentence: plain(&with, name, &ours), details: Vec::new() };
+    }
+    let details = comparisons.iter().map(Comparison::detail).collect();
+    let sentence = match comparisons.as_slice() {
+        [Comparison { ratio, .. }] if results.servers.len() == 1 => {
+            if comparisons[0].is_shown() {
+                format!(
+                    "{with}, {name} serves {ratio:.2} times as many requests a second as with {fewest}."
+                )
+            } else {
+                format!("{name} shows no difference between {fewest} and {most} I/O threads.")
+            }
+        }
+        _ => sentence(&with, name, &comparisons),
+    };
+    Headline { sentence, details }
+}
+
+/// How a server does beside another, over all tests.
+#[derive(Debug)]
+struct Comparison {
+    other: String,
+    /// The geometric mean of the ratios of all tests.
+    ratio: f64,
+    /// Student's, over the rounds.
+    interval: Option<Interval>,
+    /// The tests with the lowest and the highest ratio.
+    lowest: (String, f64),
+    highest: (String, f64),
+    tests: usize,
+}
+
+impl Comparison {
+    /// Both have the same tests in the same order. `None` where one has no rate above 0.
+    fn new(other: String, ours: &[&Cell], theirs: &[&Cell]) -> Option<Self> {
+        let pairs: Vec<(&Cell, &Cell)> = ours.iter().copied().zip(theirs.iter().copied()).collect();
+        let rounds = pairs.iter().map(|(a, b)| a.rates.len().min(b.rates.len())).min()?;
+        // The rounds are paired: both servers met the same weather in each.
+        let by_round: Option<Vec<f64>> = (0..rounds)
+            .map(|round| {
+                let ratios: Vec<_> =
+                    pairs.iter().map(|(a, b)| a.rates[round] / b.rates[round]).collect();
+                Some(statistics::geometric_mean(&ratios)?.ln())
+            })
+            .collect();
+        let by_round = by_round.filter(|logs| logs.iter().all(|log| log.is_finite()))?;
+        let interval = statistics::interval(&by_round);
+        let is_alone = ours.iter().all(|cell| cell.shape == ours[0].shape);
+        let mut by_test = Vec::new();
+        for (a, b) in &pairs {
+            let ratio =
+                statistics::geometric_mean(&a.rates)? / statistics::geometric_mean(&b.rates)?;
+            by_test.push((if is_alone { a.title() } else { a.full_title() }, ratio));
+        }
+        by_test.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Some(Self {
+            other,
+            ratio: statistics::mean(&by_round).exp(),
+            interval: interval
+                .map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() }),
+            lowest: by_test.first()?.clone(),
+            highest: by_test.last()?.clone(),
+            tests: by_test.len(),
+        })
+    }
+
+    /// Whether the rounds tell the two apart.
+    fn is_shown(&self) -> bool {
+        self.interval.is_none_or(|interval| interval.low > 1.0 || interval.high < 1.0)
+    }
+
+    fn detail(&self) -> String {
+        let Self { other, ratio, tests, .. } = self;
+        let mut text = format!("Beside {other}: {ratio:.2} times");
+        match self.interval {
+            Some(Interval { low, high }) => {
+                text += &format!(" (95% interval {low:.2} to {high:.2})");
+            }
+            None => text += " (one round: nothing says how sure that is)",
+        }
+        if *tests > 1 {
+            let ((slow, low), (fast, high)) = (&self.lowest, &self.highest);
+            text += &format!(
+                ", the geometric mean of {tests} measurements, from {low:.2} times in {slow} to \
+                 {high:.2} times in {fast}"
+            );
+        }
+        text + "."
+    }
+}
+
+fn sentence(with: &str, name: &str, comparisons: &[Comparison]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let (shown, others): (Vec<_>, Vec<_>) = comparisons.iter().partition(|c| c.is_shown());
+    for Comparison { other, ratio, .. } in shown {
+        parts.push(match parts.is_empty() {
+            true => format!("{ratio:.2} times as many requests a second as {other}"),
+            false => format!("{ratio:.2} times as many as {other}"),
+        });
+    }
+    let unknown: Vec<&str> = others.iter().map(|comparison| comparison.other.as_str()).collect();
+    match (parts.is_empty(), unknown.is_empty()) {
+        (false, true) => format!("{with}, {name} serves {}.", parts.join(" and ")),
+        (false, false) => format!(
+            "{with}, {name} serves {}; beside {} no difference is shown.",
+            parts.join(" and "),
+            unknown.join(" and ")
+        ),
+        (true, _) => {
+            format!("{with}, no difference between {name} and {} is shown.", unknown.join(" or "))
+        }
+    }
+}
+
+/// Of one server with one number of threads there are only its rates.
+fn plain(with: &str, name: &str, cells: &[&Cell]) -> String {
+    let rate = |cell: &Cell| statistics::mean(&cell.rates);
+    let sorted = |a: &&&Cell, b: &&&Cell| rate(a).total_cmp(&rate(b));
+    let ends = cells.iter().min_by(sorted).zip(cells.iter().max_by(sorted));
+    match ends {
+        Some((slow, fast)) if cells.len() > 1 => format!(
+            "{with}, {name} serves {} requests a second in {} to {} in {}.",
+            short(rate(slow)),
+            slow.title(),
+            short(rate(fast)),
+            fast.title()
+        ),
+        Some((only, _)) => {
+            format!("{with}, {name} serves {} requests a second.", short(rate(only)))
+        }
+        None => format!("{with}, nothing of {name} was measured."),
+    }
+}
+
+/// What setting a time to live costs, beside not setting one.
+fn expiry(settings: &Settings, results: &Results) -> Headline {
+    let seconds = |server: usize, title: &str| {
+        let found = results.expiry.iter().find(|e| e.server == server && e.title == title);
+        found.map(|expiry| statistics::mean(&expiry.seconds)).filter(|seconds| *seconds > 0.0)
+    };
+    let costs: Vec<String> = (0..results.servers.len())
+        .filter_map(|server| {
+            let without = seconds(server, "SET in MULTI")?;
+            let ratio = seconds(server, "SET NX EX 100 in MULTI")? / without;
+            Some(format!("{ratio:.2} times the time in {}", results.title(server)))
+        })
+        .collect();
+    Headline {
+        sentence: format!("A SET with a time to live takes {}.", costs.join(", ")),
+        details: vec![format!(
+            "Beside a SET without one, {} operations in a transaction on one connection.",
+            settings.expiry_operations
+        )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::{Server, Shape};
+    use super::*;
+
+    fn cell(server: usize, io_threads: usize, test: &str, rates: &[f64]) -> Cell {
+        let shape = Shape { data_size: 3, pipeline: 1, clients: 50 };
+        Cell { rates: rates.to_vec(), ..Cell::new(server, io_threads, shape, test) }
+    }
+
+    fn results(names: &[&str], cells: Vec<Cell>) -> Results {
+        let server = |name: &&str| Server {
+            asked: (*name).into(),
+            name: (*name).into(),
+            version: None,
+            commands: Vec::new(),
+        };
+        Results { servers: names.iter().map(server).collect(), cells, expiry: Vec::new() }
+    }
+
+    #[test]
+    fn the_first_server_beside_the_others() {
+        let settings = Settings { io_threads: vec![1, 4], ..Settings::default() };
+        let cells = vec![
+            cell(0, 1, "get", &[1.0, 1.0]),
+            cell(0, 4, "get", &[400.0, 440.0]),
+            cell(0, 4, "set", &[400.0, 360.0]),
+            cell(1, 4, "get", &[100.0, 110.0]),
+            cell(1, 4, "set", &[400.0, 360.0]),
+            cell(2, 4, "get", &[400.0, 200.0]),
+            cell(2, 4, "set", &[200.0, 400.0]),
+        ];
+        let found = headline(&settings, &results(&["a", "b", "c"], cells));
+        // Beside b both rounds say the same, the root of 4 times 1; beside c they scatter.
+        assert_eq!(
+            found.sentence,
+            "With 4 I/O threads, a serves 2.00 times as many requests a second as b and 1.41 times \
+             as many as c."
+        );
+        assert_eq!(
+            found.details[0],
+            "Beside b: 2.00 times (95% interval 2.00 to 2.00), the geometric mean of 2 \
+             measurements, from 1.00 times in SET to 4.00 times in GET."
+        );
+    }
+
+    #[test]
+    fn a_difference_that_the_rounds_do_not_show() {
+        let settings = Settings { io_threads: vec![1], ..Settings::default() };
+        let cells = vec![cell(0, 1, "get", &[100.0, 120.0]), cell(1, 1, "get", &[110.0, 105.0])];
+        let found = headline(&settings, &results(&["a", "b"], cells));
+        let expected = "With 1 I/O thread, no difference between a and b is shown.";
+        assert_eq!(found.sentence, expected);
+        assert!(found.details[0].contains("95% interval 0."), "{}", found.details[0]);
+    }
+
+    #[test]
+    fn one_server() {
+        let settings = Settings { io_threads: vec![1, 2], ..Settings::default() };
+        let cells = vec![cell(0, 1, "get", &[100.0]), cell(0, 2, "get", &[150.0])];
+        let found = headline(&settings, &results(&["a"], cells));
+        let expected =
+            "With 2 I/O threads, a serves 1.50 times as many requests a second as with 1.";
+        assert_eq!(found.sentence, expected);
+        assert!(found.details[0].contains("one round"), "{}", found.details[0]);
+        let settings = Settings { io_threads: vec![1], ..Settings::default() };
+        let cells = vec![cell(0, 1, "get", &[2000.0]), cell(0, 1, "set", &[1000.0])];
+        let found = headline(&settings, &results(&["a"], cells));
+        let expected = "With 1 I/O thread, a serves 1k requests a second in SET to 2k in GET.";
+        assert_eq!(found.sentence, expected);
+    }
+}

@@ -1,0 +1,276 @@
+//! The rounds of a sweep, and what they measure.
+
+use std::time::Duration;
+
+use super::Settings;
+use crate::{
+    drive::{
+        Failure, expire,
+        process::{self, Process},
+        redis::{Bench, loads},
+    },
+    engine::Outcome,
+    options::redis,
+    provenance, server, statistics,
+};
+
+/// Everything that was measured.
+pub(super) struct Results {
+    pub(super) servers: Vec<Server>,
+    /// By server, threads, shape and test, in this order.
+    pub(super) cells: Vec<Cell>,
+    /// By server and measurement.
+    pub(super) expiry: Vec<Expiry>,
+}
+
+/// A server program that takes part.
+pub(super) struct Server {
+    /// As it was asked for.
+    pub(super) asked: String,
+    /// Its program's name.
+    pub(super) name: String,
+    /// As it says itself, once it has run.
+    pub(super) version: Option<String>,
+    /// How it was started, for each number of threads.
+    pub(super) commands: Vec<String>,
+}
+
+/// One place in the matrix, measured in each round.
+pub(super) struct Cell {
+    pub(super) server: usize,
+    pub(super) io_threads: usize,
+    pub(super) shape: Shape,
+    /// As it is named by the option.
+    pub(super) test: String,
+    /// All rounds in one.
+    pub(super) outcome: Option<Outcome>,
+    /// Requests a second, by round.
+    pub(super) rates: Vec<f64>,
+    /// The server's processor time for a request, in microseconds, by round.
+    pub(super) server_cpu_us: Vec<f64>,
+    pub(super) resident_bytes: Vec<f64>,
+}
+
+/// One of the measurements of expiry.
+pub(super) struct Expiry {
+    pub(super) server: usize,
+    pub(super) title: &'static str,
+    pub(super) seconds: Vec<f64>,
+    /// The longest that another client waited, in milliseconds.
+    pub(super) waited_ms: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) data_size: usize,
+    pub(super) pipeline: usize,
+    pub(super) clients: usize,
+}
+
+impl Results {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let servers = settings.servers.iter().map(|asked| Server {
+            asked: asked.clone(),
+            name: asked.rsplit('/').next().unwrap_or(asked).to_owned(),
+            version: None,
+            commands: Vec::new(),
+        });
+        let mut results =
+            Self { servers: servers.collect(), cells: Vec::new(), expiry: Vec::new() };
+        for server in 0..results.servers.len() {
+            for &io_threads in &settings.io_threads {
+                for shape in shapes(settings) {
+                    let cell = |test: &String| Cell::new(server, io_threads, shape, test);
+                    results.cells.extend(settings.tests.iter().map(cell));
+                }
+            }
+            if settings.expiry_operations > 0 {
+                let expiry = |measurement: &expire::Measurement| Expiry {
+                    server,
+                    title: measurement.title,
+                    seconds: Vec::new(),
+                    waited_ms: Vec::new(),
+                };
+                results.expiry.extend(expire::MEASUREMENTS.iter().map(expiry));
+            }
+        }
+        results
+    }
+
+    /// Measures everything once. Each round begins with another server.
+    pub(super) fn measure_round(&mut self, settings: &Settings, round: u32) -> Result<(), Failure> {
+        let threads = settings.io_threads.iter().copied();
+        let mut turns: Vec<(usize, usize)> = threads
+            .flat_map(|threads| (0..self.servers.len()).map(move |server| (server, threads)))
+            .collect();
+        if settings.tests.is_empty() {
+            // One connection keeps one thread busy.
+            turns.truncate(self.servers.len());
+        }
+        let count = turns.len().max(1);
+        turns.rotate_left(round as usize % count);
+        for (server, io_threads) in turns {
+            eprintln!(
+                "Round {} of {}: {}, {}",
+                round + 1,
+                settings.rounds,
+                self.servers[server].name,
+                threads_title(io_threads)
+            );
+            self.measure_server(settings, server, io_threads)?;
+        }
+        Ok(())
+    }
+
+    fn measure_server(
+        &mut self,
+        settings: &Settings,
+        server: usize,
+        io_threads: usize,
+    ) -> Result<(), Failure> {
+        let asked = &self.servers[server].asked;
+        let mut arguments = vec!["--io-threads".to_owned(), io_threads.to_string()];
+        if asked.contains("redis") {
+            arguments.extend(["--io-threads-do-reads".to_owned(), "yes".to_owned()]);
+        }
+        let process = Process::start(&process::program(asked), &arguments, &settings.common)?;
+        let mut client = server::connect(&settings.common)?;
+        let known = &mut self.servers[server];
+        if !known.commands.iter().any(|command| command == process.command()) {
+            known.commands.push(process.command().to_owned());
+        }
+        if known.version.is_none() {
+            known.version = provenance::version(&mut client);
+        }
+        let mut shape = None;
+        let here = |cell: &&mut Cell| cell.server == server && cell.io_threads == io_threads;
+        for cell in self.cells.iter_mut().filter(here) {
+            if shape.replace(cell.shape) != Some(cell.shape) {
+                server::call(&mut client, &["FLUSHALL"])?;
+            }
+            cell.measure(settings, &process)?;
+        }
+        if Some(&io_threads) != settings.io_threads.first() {
+            return Ok(());
+        }
+        let measurements = expire::MEASUREMENTS.iter();
+        let here = self.expiry.iter_mut().filter(|expiry| expiry.server == server);
+        for (expiry, measurement) in here.zip(measurements) {
+            let operations = settings.expiry_operations;
+            let (time, waited) = measurement.run(&settings.common, &mut client, operations)?;
+            expiry.seconds.push(time.as_secs_f64());
+            expiry.waited_ms.push(waited.as_secs_f64() * 1e3);
+        }
+        Ok(())
+    }
+
+    /// What readers call a server: its product and version, where that is of one server only.
+    pub(super) fn title(&self, server: usize) -> &str {
+        let Server { name, version, .. } = &self.servers[server];
+        let Some(version) = version else { return name };
+        let same = self.servers.iter().filter(|other| other.version.as_ref() == Some(version));
+        if same.count() == 1 {
+            return version;
+        }
+        let same_name = self.servers.iter().filter(|other| &other.name == name).count() > 1;
+        if same_name { &self.servers[server].asked } else { name }
+    }
+
+    /// All numbers whose rounds disagree, and of how many.
+    pub(super) fn doubts(&self) -> (usize, usize) {
+        let cells = self.cells.iter().map(|cell| &cell.rates);
+        let all = cells.chain(self.expiry.iter().map(|expiry| &expiry.seconds));
+        let doubtful = all.clone().filter(|samples| statistics::disagree(samples)).count();
+        (doubtful, all.count())
+    }
+}
+
+impl Cell {
+    pub(super) fn new(server: usize, io_threads: usize, shape: Shape, test: &str) -> Self {
+        Self {
+            server,
+            io_threads,
+            shape,
+            test: test.to_owned(),
+            outcome: None,
+            rates: Vec::new(),
+            server_cpu_us: Vec::new(),
+            resident_bytes: Vec::new(),
+        }
+    }
+
+    /// The test's name as readers know it.
+    pub(super) fn title(&self) -> String {
+        self.test.to_uppercase()
+    }
+
+    /// The same with the shape, where there are several.
+    pub(super) fn full_title(&self) -> String {
+        format!("{} ({})", self.title(), self.shape.title())
+    }
+
+    fn measure(&mut self, settings: &Settings, process: &Process) -> Result<(), Failure> {
+        let mut bench_settings = redis::Settings {
+            common: settings.common.clone(),
+            clients: self.shape.clients,
+            threads: settings.threads,
+            data_size: self.shape.data_size,
+            keyspace: Some(settings.keyspace),
+            pipeline: self.shape.pipeline,
+            tests: Some(self.test.clone()),
+            runs: 1,
+            ..redis::Settings::default()
+        };
+        let mut loads = loads(&bench_settings, &[])?;
+        let load =
+            loads.pop().ok_or_else(|| Failure(format!("there is no test '{}'", self.test)))?;
+        // What the test needs to find is sent before it, and not measured.
+        bench_settings.requests = Some(PREPARING_REQUESTS);
+        for preparing in &loads {
+            Bench::new(&bench_settings)?.measure(preparing)?;
+        }
+        bench_settings.requests = None;
+        bench_settings.duration = Some(Duration::from_secs_f64(settings.seconds));
+        bench_settings.warm_up = Duration::from_secs_f64(settings.seconds * WARM_UP_SHARE);
+        let cpu = |process: &Process| process::cpu_time(process.id()).unwrap_or_default();
+        let bench = Bench::new(&bench_settings)?;
+        let before = cpu(process);
+        let mut outcomes = bench.measure(&load)?;
+        let used = cpu(process).saturating_sub(before);
+        let outcome = outcomes.pop().ok_or_else(|| Failure("nothing was measured".into()))?;
+        // What was sent to warm up took time too.
+        let requests = outcome.requests() as f64 * (1.0 + WARM_UP_SHARE);
+        self.rates.push(outcome.rate());
+        self.server_cpu_us.push(used.as_secs_f64() * 1e6 / requests.max(1.0));
+        self.resident_bytes.push(process::resident_bytes(process.id()).unwrap_or(0) as f64);
+        match &mut self.outcome {
+            Some(sum) => sum.add(&outcome),
+            none => *none = Some(outcome),
+        }
+        Ok(())
+    }
+}
+
+impl Shape {
+    pub(super) fn title(self) -> String {
+        let Self { data_size, pipeline, clients } = self;
+        format!("{data_size} bytes, pipeline {pipeline}, {clients} clients")
+    }
+}
+
+pub(super) fn shapes(settings: &Settings) -> impl Iterator<Item = Shape> + '_ {
+    settings.data_sizes.iter().flat_map(move |&data_size| {
+        settings.pipelines.iter().flat_map(move |&pipeline| {
+            let shape = move |&clients: &usize| Shape { data_size, pipeline, clients };
+            settings.clients.iter().map(shape)
+        })
+    })
+}
+
+pub(super) fn threads_title(count: usize) -> String {
+    format!("{count} I/O thread{}", if count == 1 { "" } else { "s" })
+}
+
+const PREPARING_REQUESTS: u64 = 10_000;
+/// The part of each measurement that comes before it without being counted.
+const WARM_UP_SHARE: f64 = 0.1;

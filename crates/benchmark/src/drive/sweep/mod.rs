@@ -1,0 +1,295 @@
+//! `bobbin-benchmark sweep`: servers, numbers of I/O threads and tests, all with all, as a table,
+//! CSV, JSON and a page of charts.
+//!
+//! The measurements are made in rounds: each round starts every server anew and measures each test
+//! once. What changes with time, such as what else the machine does, so meets all servers alike,
+//! and how the rounds scatter says how far a mean can be trusted.
+
+mod headline;
+mod measure;
+mod present;
+
+use std::path::PathBuf;
+
+use self::measure::Results;
+use super::{Failure, expire, write_file};
+use crate::{
+    options::{Common, Flag, Grammar, common, connection, number, positive},
+    provenance::Provenance,
+};
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub common: Common,
+    pub servers: Vec<String>,
+    pub io_threads: Vec<usize>,
+    pub tests: Vec<String>,
+    pub data_sizes: Vec<usize>,
+    pub pipelines: Vec<usize>,
+    pub clients: Vec<usize>,
+    pub keyspace: u64,
+    pub threads: usize,
+    pub seconds: f64,
+    pub rounds: u32,
+    /// Operations of each measurement of expiry; 0 for none.
+    pub expiry_operations: u64,
+    pub output: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let mut settings = Self {
+            common: Common { port: 7399, ..Common::default() },
+            servers: vec!["bobbin".into()],
+            io_threads: vec![1, 2, 4, 6],
+            tests: Vec::new(),
+            data_sizes: Vec::new(),
+            pipelines: Vec::new(),
+            clients: Vec::new(),
+            keyspace: 0,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            seconds: 2.0,
+            rounds: 3,
+            expiry_operations: 0,
+            output: "bobbin-sweep".into(),
+        };
+        settings.take(&MATRICES[0]);
+        settings
+    }
+}
+
+impl AsMut<Common> for Settings {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+}
+
+impl Settings {
+    fn take(&mut self, matrix: &Matrix) {
+        self.tests = matrix.tests.iter().map(|&test| test.to_owned()).collect();
+        self.data_sizes = matrix.data_sizes.to_vec();
+        self.pipelines = matrix.pipelines.to_vec();
+        self.clients = matrix.clients.to_vec();
+        self.keyspace = matrix.keyspace;
+        self.expiry_operations = if matrix.has_expiry { expire::OPERATIONS } else { 0 };
+    }
+}
+
+/// Measurements that somebody published.
+struct Matrix {
+    name: &'static str,
+    tests: &'static [&'static str],
+    data_sizes: &'static [usize],
+    pipelines: &'static [usize],
+    clients: &'static [usize],
+    keyspace: u64,
+    has_expiry: bool,
+}
+
+const MATRICES: [Matrix; 4] = [
+    Matrix {
+        name: "a",
+        tests: &["get", "set", "mset", "sadd", "zadd_random", "hset_random", "lpush", "lrange_300"],
+        data_sizes: &[3],
+        pipelines: &[16],
+        clients: &[50],
+        keyspace: 1_000_000,
+        has_expiry: false,
+    },
+    Matrix {
+        name: "b",
+        tests: &["set", "get"],
+        data_sizes: &[128, 512, 1024],
+        pipelines: &[1],
+        clients: &[256, 2000],
+        keyspace: 100_000_000,
+        has_expiry: false,
+    },
+    Matrix {
+        name: "c",
+        tests: &[],
+        data_sizes: &[3],
+        pipelines: &[1],
+        clients: &[50],
+        keyspace: 1_000_000,
+        has_expiry: true,
+    },
+    Matrix {
+        name: "d",
+        tests: &["set", "get", "mset", "hset", "lrange_100", "xadd_1", "xadd_5", "xadd_10"],
+        data_sizes: &[3, 100, 1000],
+        pipelines: &[1, 5, 10],
+        clients: &[512],
+        keyspace: 1_000_000,
+        has_expiry: false,
+    },
+];
+
+pub const GRAMMAR: Grammar<Settings> = Grammar {
+    program: "bobbin-benchmark sweep",
+    about: "Starts each server with each number of I/O threads, runs the tests on it, and writes a \
+            table, CSV, JSON and a page of charts.",
+    usage: "bobbin-benchmark sweep [OPTIONS]",
+    notes: "",
+    connection: connection::LISTEN,
+    shared: &[common::LOAD],
+    flags: &[
+        Flag {
+            names: &["--server"],
+            value: "list",
+            help: "Servers, separated by commas: bobbin, names of programs in PATH, or paths \
+                   (default bobbin).",
+            apply: |settings, value| {
+                settings.servers = value.split(',').map(str::to_owned).collect();
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--io-threads"],
+            value: "list",
+            help: "Numbers of I/O threads (default 1,2,4,6).",
+            apply: |settings, value| {
+                settings.io_threads = list(value, 1, 1024)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--matrix"],
+            value: "name",
+            help: "Tests, sizes, pipelines and clients as in published measurements: a (eight \
+                   commands, pipeline 16; the default), b (SET and GET of three sizes with 256 and \
+                   2000 clients), c (what expiry costs, as 'expire' measures it) or d (eight \
+                   commands, three sizes, three pipelines, 512 clients).",
+            apply: |settings, value| {
+                let matrix = MATRICES.iter().find(|matrix| matrix.name == value);
+                settings.take(matrix.ok_or_else(|| format!("'{value}' is none of a, b, c, d"))?);
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--tests", "-t"],
+            value: "list",
+            help: "Tests, as for -t without sweep.",
+            apply: |settings, value| {
+                crate::workload::Test::select(Some(value))?;
+                settings.tests = value.split(',').map(str::to_owned).collect();
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["-d"],
+            value: "list",
+            help: "Sizes of values in bytes.",
+            apply: |settings, value| {
+                settings.data_sizes = list(value, 1, 1 << 30)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["-P"],
+            value: "list",
+            help: "Pipelines.",
+            apply: |settings, value| {
+                settings.pipelines = list(value, 1, 100_000)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["-c"],
+            value: "list",
+            help: "Numbers of clients.",
+            apply: |settings, value| {
+                settings.clients = list(value, 1, 100_000)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["-r"],
+            value: "keys",
+            help: "Random keys.",
+            apply: |settings, value| {
+                settings.keyspace = number(value, 1..=1_000_000_000_000)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--threads"],
+            value: "threads",
+            help: "Threads that send (default: as many as there are processors).",
+            apply: |settings, value| {
+                settings.threads = number(value, 1..=500)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--seconds"],
+            value: "seconds",
+            help: "Duration of each measurement of a round (default 2).",
+            apply: |settings, value| {
+                settings.seconds = positive(value)?.min(1e6);
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--expire"],
+            value: "operations",
+            help: "Measure what expiry costs too, with this many operations (300000 in matrix c).",
+            apply: |settings, value| {
+                settings.expiry_operations = number(value, 1..=EXPIRY_OPERATIONS_MAX)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--rounds", "--runs"],
+            value: "rounds",
+            help: "Measure everything so often, round by round (default 3). Intervals need two.",
+            apply: |settings, value| {
+                settings.rounds = number(value, 1..=1000)?;
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--output"],
+            value: "prefix",
+            help: "Where to write: prefix.csv, prefix.json and prefix.html (default bobbin-sweep).",
+            apply: |settings, value| {
+                settings.output = value.into();
+                Ok(())
+            },
+        },
+    ],
+    attached_values: false,
+};
+
+const EXPIRY_OPERATIONS_MAX: u64 = 100_000_000;
+
+fn list(value: &str, low: u64, high: u64) -> Result<Vec<usize>, String> {
+    value.split(',').map(|item| number(item, low..=high)).collect()
+}
+
+/// Does it all.
+pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+    if let Some(word) = rest.first() {
+        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+    }
+    let provenance = Provenance::now();
+    let mut results = Results::new(settings);
+    for round in 0..settings.rounds {
+        results.measure_round(settings, round)?;
+    }
+    let with = |extension: &str| {
+        let mut path = settings.output.clone().into_os_string();
+        path.push(extension);
+        PathBuf::from(path)
+    };
+    say!("{}", present::text(settings, &results));
+    write_file(&with(".csv"), present::csv(&results))?;
+    let document = present::json(settings, &provenance, &results);
+    write_file(&with(".json"), format!("{document:#}\n"))?;
+    write_file(&with(".html"), present::page(settings, &provenance, &results))?;
+    eprintln!(
+        "Wrote {}",
+        [".csv", ".json", ".html"].map(|e| with(e).display().to_string()).join(", ")
+    );
+    Ok(())
+}

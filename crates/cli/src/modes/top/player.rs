@@ -1,0 +1,125 @@
+//! Shows a recording as if it happened now: the same news as from a server, at their time.
+
+use std::{
+    fs::File,
+    io::BufReader,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    time::{Duration, Instant},
+};
+
+use bobbin_client::error_text;
+
+use super::{
+    recording::{Entry, Header, Reader},
+    sampler::{News, Order, Sampler},
+};
+
+/// A recording, opened and not shown yet.
+pub struct Recording {
+    pub header: Header,
+    reader: Reader<BufReader<File>>,
+    /// 2 is twice as fast as it happened; `None` as fast as it can be read.
+    speed: Option<f64>,
+}
+
+impl Recording {
+    /// What `--replay FILE [SPEED]` says. The error is for the user.
+    pub fn open(words: &[Vec<u8>]) -> Result<Self, String> {
+        let (path, speed) = match words {
+            [path] => (path, 1.0),
+            [path, speed] => {
+                let speed = std::str::from_utf8(speed).ok().and_then(|text| text.parse().ok());
+                let speed = speed.filter(|speed: &f64| SPEEDS.contains(speed));
+                (path, speed.ok_or("The speed is a number from 0.01 to 1000.")?)
+            }
+            _ => return Err("--replay takes a file, and perhaps a speed.".into()),
+        };
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let file = File::open(path)
+            .map_err(|error| format!("{}: {}", path.display(), error_text(&error)))?;
+        let (reader, header) = Reader::open(BufReader::new(file))?;
+        Ok(Self { header, reader, speed: Some(speed) })
+    }
+
+    /// Without any wait between the looks.
+    pub fn at_once(mut self) -> Self {
+        self.speed = None;
+        self
+    }
+
+    /// Starts telling the news.
+    pub fn play(self) -> Sampler {
+        Sampler::start_with(move |orders, news| self.tell(orders, news))
+    }
+
+    fn tell(mut self, orders: &Receiver<Order>, news: &SyncSender<News>) {
+        let mut shown = Duration::ZERO;
+        loop {
+            let (at, told) = match self.reader.next() {
+                Ok(Some(Entry::Sample(sample))) => (sample.at, News::Sample(sample)),
+                Ok(Some(Entry::Lost { at, reason })) => (at, News::Lost(reason)),
+                Ok(None) => {
+                    let _ = news.send(News::Notice("The recording ends here.".into()));
+                    break;
+                }
+                Err(fault) => {
+                    let _ = news.send(News::Notice(fault));
+                    break;
+                }
+            };
+            let gap = at.saturating_sub(shown);
+            shown = at;
+            let gap = self.speed.map_or(Duration::ZERO, |speed| gap.div_f64(speed).min(GAP_MAX));
+            if wait(gap, orders, news).is_err() || news.send(told).is_err() {
+                return;
+            }
+        }
+        if self.speed.is_some() {
+            // The last look stays until the user leaves.
+            while orders.recv().is_ok_and(|order| answer(&order, news).is_ok()) {}
+        }
+    }
+}
+
+/// Nobody listens any more.
+struct Gone;
+
+/// Lets time pass, but none while what is shown is frozen.
+fn wait(gap: Duration, orders: &Receiver<Order>, news: &SyncSender<News>) -> Result<(), Gone> {
+    let mut until = Instant::now() + gap;
+    let mut frozen_since = None;
+    loop {
+        let patience = match frozen_since {
+            Some(_) => GAP_MAX,
+            None => until.saturating_duration_since(Instant::now()),
+        };
+        match orders.recv_timeout(patience) {
+            Ok(Order::Freeze(true)) => frozen_since = Some(Instant::now()),
+            Ok(Order::Freeze(false)) => {
+                until +=
+                    frozen_since.take().map_or(Duration::ZERO, |since: Instant| since.elapsed());
+            }
+            Ok(order) => answer(&order, news)?,
+            Err(RecvTimeoutError::Timeout) if frozen_since.is_none() => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Gone),
+        }
+    }
+}
+
+/// A recording can be asked for nothing else.
+fn answer(order: &Order, news: &SyncSender<News>) -> Result<(), Gone> {
+    match order {
+        Order::Kill(_) => {
+            let notice = "This is a recording: nobody can be disconnected.".to_owned();
+            news.send(News::Notice(notice)).map_err(|_| Gone)
+        }
+        Order::Ask(_) | Order::Freeze(_) => Ok(()),
+    }
+}
+
+/// While nothing was recorded, nothing is shown for so long at most.
+const GAP_MAX: Duration = Duration::from_secs(10);
+const SPEEDS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
