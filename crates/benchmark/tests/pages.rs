@@ -15,6 +15,6 @@ fn what_the_page_shows() {
     shell.program("bobbin-benchmark", &format!("exec '{program}' \"$@\" -p {port}"));
     shell.mean("127.0.0.1:6379", &format!("127.0.0.1:{port}"));
     let blocks = blocks(PAGE, "console");
-    assert_eq!(blocks.len(), 4);
+    assert!(!blocks.is_empty());
     blocks.iter().for_each(|block| shell.hold(PAGE, block));
 }
