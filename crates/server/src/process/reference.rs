@@ -104,7 +104,7 @@ fn info() -> String {
             page.push_str("|---|---|---|---|---|\n");
             page.push_str(&rows.concat());
         }
-        for (start, nature) in [("In words", Nature::Label), ("Always 0", Nature::Absent)] {
+        for (start, nature) in [("Without a metric", Nature::Label), ("Always 0", Nature::Absent)] {
             let names: Vec<String> = fields
                 .iter()
                 .filter(|field| field.nature == nature)
