@@ -230,7 +230,7 @@ enable = false
 
 [output.html.fold]
 enable = true
-level = 1
+level = 0
 "#;
 
 #[cfg(test)]

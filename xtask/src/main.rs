@@ -126,9 +126,11 @@ fn test(options: &[&str]) -> Outcome {
 }
 
 fn install_all() -> Outcome {
-    // It shows what is forced to disk, and delays that.
-    if !shell::works("strace", &["-V"]) {
-        shell::install_packages(&["strace"])?;
+    // One shows what is forced to disk, and delays that; a page has the other make certificates.
+    for (program, version) in [("strace", "-V"), ("openssl", "version")] {
+        if !shell::works(program, &[version]) {
+            shell::install_packages(&[program])?;
+        }
     }
     peers::install()?;
     old_redis::install()?;

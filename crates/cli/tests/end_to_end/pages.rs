@@ -34,21 +34,23 @@ fn what_the_page_about_the_shell_shows() {
     assert_eq!(admin.say("GET b").text(), "value");
 }
 
-/// The page starts its server itself.
+/// Certificates that OpenSSL makes, a server with TLS, and one whose files change.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_about_security_shows() {
-    let certificates = Certificates::create();
     let port = free_port().unwrap();
     let mut shell = Shell::new();
     provide_server(&mut shell, "--bind 127.0.0.1");
     provide_cli(&mut shell, port, port);
     shell.mean("6379", &port.to_string());
-    for name in ["ca.crt", "server.crt", "server.key", "client.crt", "client.key"] {
-        copy(&certificates, name, &shell.folder().join(name));
-    }
-    copy(&certificates, "elsewhere.key", &shell.folder().join("other.key"));
     hold_page(&mut shell, "docs/security.md");
+}
+
+/// Users in a file.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_users_shows() {
+    hold_pages_own_server("docs/acl.md");
 }
 
 /// A server that is killed, damaged and mended.
@@ -106,6 +108,7 @@ fn what_the_page_about_running_a_server_shows() {
 #[test]
 fn every_page_that_shows_a_shell_is_tried() {
     let tried = [
+        "acl.md",
         "benchmark.md", // by the tests of bobbin-benchmark
         "cli.md",
         "high-availability.md",
