@@ -121,9 +121,9 @@ fn every_page_that_shows_a_shell_is_tried() {
     assert_eq!(with_blocks("console"), tried);
 }
 
-/// A page that starts its servers itself, on Redis's port.
+/// A page that starts its servers itself: one on Redis's port, and another on the next.
 fn hold_pages_own_server(page: &str) {
-    let port = free_port().unwrap();
+    let (port, second) = (free_port().unwrap(), free_port().unwrap());
     let mut shell = Shell::new();
     provide_server(
         &mut shell,
@@ -131,6 +131,7 @@ fn hold_pages_own_server(page: &str) {
     );
     provide_cli(&mut shell, port, port);
     shell.mean("6379", &port.to_string());
+    shell.mean("6380", &second.to_string());
     hold_page(&mut shell, page);
 }
 
