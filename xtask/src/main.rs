@@ -96,8 +96,10 @@ fn test(options: &[&str]) -> Outcome {
     });
     summary.step("fuzz targets compile", fuzz::check);
     if with_peers {
+        summary.step("spelling", spelling::check);
         summary.step("install what the tests use", install_all);
     } else {
+        summary.skip("spelling", "--without-peers");
         summary.skip("install what the tests use", "--without-peers");
     }
     summary.step("build the server and the tests", || {
