@@ -101,6 +101,7 @@ impl Shell {
         let block = block.text.replace("\\\n", " ");
         let first = block.strip_prefix("$ ").unwrap_or_else(|| panic!("{page}: {block}"));
         let mut deadline = Instant::now();
+        let mut started = "";
         for step in first.split("\n$ ") {
             let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
             let shown = read(shown);
@@ -108,6 +109,10 @@ impl Shell {
             // What was just started takes a moment until it answers.
             while !is_shown(&printed, &shown) && Instant::now() < deadline {
                 std::thread::sleep(POLL);
+                // The port of one that was just killed may not be free at once.
+                if self.started.last_mut().is_some_and(has_failed) {
+                    self.run(started);
+                }
                 printed = read(&self.run(command));
             }
             assert!(
@@ -119,6 +124,7 @@ impl Shell {
             deadline = Instant::now();
             if command.ends_with('&') {
                 deadline += START_LIMIT;
+                started = command;
             }
         }
     }
@@ -172,6 +178,10 @@ impl Drop for Shell {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn has_failed(child: &mut Child) -> bool {
+    child.try_wait().is_ok_and(|status| status.is_some_and(|status| !status.success()))
 }
 
 /// Whether lines are those of a page, where `...` stands for any.
