@@ -4,27 +4,22 @@
 use std::path::Path;
 use std::process::Command;
 
-use bobbin_testkit::peers::{cache_folder, go_redis_failover, jedis_libraries, python, repository};
+use bobbin_testkit::peers::{
+    cache_folder, go_redis_failover, jedis_libraries, python as python_program, repository,
+};
 
+use crate::python;
 use crate::shell::{self, Outcome};
 
 /// redis-py, in a virtual environment of its own.
 pub(crate) fn install_python() -> Outcome {
-    let requirements = repository().join("tests/clients/requirements.txt");
-    let wanted = shell::read(&requirements)?;
-    let marker = cache_folder().join("python/installed.txt");
-    if !is_current(&marker, &wanted) || !shell::works(python(), &["-c", "import redis"]) {
-        create_environment()?;
-        shell::run(
-            Command::new(python())
-                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-                .arg("--requirement")
-                .arg(&requirements),
-        )
-        .map_err(|error| format!("cannot install redis-py: {error}"))?;
-        shell::write(&marker, &wanted)?;
+    let wanted = shell::read(&repository().join("tests/clients/requirements.txt"))?;
+    let folder = cache_folder().join("python");
+    if !shell::works(python_program(), &["-c", "import redis"]) {
+        let _ = std::fs::remove_file(folder.join("installed.txt"));
     }
-    println!("{}: {}", python().display(), wanted.trim());
+    python::install(&folder, &wanted)?;
+    println!("{}: {}", python_program().display(), wanted.trim());
     Ok(())
 }
 
@@ -79,17 +74,6 @@ pub(crate) fn build_go() -> Outcome {
     .map_err(|error| format!("cannot build what uses go-redis: {error}"))?;
     println!("{}: go-redis", program.display());
     Ok(())
-}
-
-fn create_environment() -> Outcome {
-    let folder = cache_folder().join("python");
-    let create =
-        || shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-    shell::create_folder(&cache_folder())?;
-    create().or_else(|_| {
-        shell::install_packages(&["python3", "python3-venv"])?;
-        create()
-    })
 }
 
 /// The marker repeats what was asked for, so that a new version is installed anew.

@@ -1,7 +1,9 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
 mod advisories;
+mod book;
 mod bullmq;
+mod chart;
 mod clients;
 mod dist;
 mod end_to_end;
@@ -9,16 +11,19 @@ mod fuzz;
 mod heavy;
 mod layers;
 mod lines;
+mod links;
 mod old_redis;
 mod peers;
 mod probe;
 mod proofs;
 mod pubsub;
+mod python;
 mod release_check;
 mod replicas;
 mod scaling;
 mod shell;
 mod snapshot;
+mod spelling;
 mod summary;
 mod supply;
 mod tidy;
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
         ["tidy", "--graph"] => layers::show(),
+        ["book"] => book::run(),
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
         ["instructions"] => proofs::instructions(),
         ["lines", options @ ..] => lines::run(options),
         ["scaling"] => scaling::write(),
+        ["chart"] => chart::write(),
         ["miri"] => proofs::miri(),
         ["bullmq"] => bullmq::install().and_then(|()| bullmq::run()),
         ["heavy", options @ ..] => heavy::run(options),
@@ -91,8 +98,10 @@ fn test(options: &[&str]) -> Outcome {
     });
     summary.step("fuzz targets compile", fuzz::check);
     if with_peers {
+        summary.step("spelling", spelling::check);
         summary.step("install what the tests use", install_all);
     } else {
+        summary.skip("spelling", "--without-peers");
         summary.skip("install what the tests use", "--without-peers");
     }
     summary.step("build the server and the tests", || {
@@ -124,9 +133,11 @@ fn test(options: &[&str]) -> Outcome {
 }
 
 fn install_all() -> Outcome {
-    // It shows what is forced to disk, and delays that.
-    if !shell::works("strace", &["-V"]) {
-        shell::install_packages(&["strace"])?;
+    // One shows what is forced to disk, and delays that; a page has the other make certificates.
+    for (program, version) in [("strace", "-V"), ("openssl", "version")] {
+        if !shell::works(program, &[version]) {
+            shell::install_packages(&[program])?;
+        }
     }
     peers::install()?;
     old_redis::install()?;
@@ -147,6 +158,8 @@ usage: cargo xtask <task>
   tidy --graph                  which module of a crate imports which, for Mermaid
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
+  book                          the documentation as a site in target/book, with its links and
+                                spelling checked; the first time it installs mdBook, in minutes
   end-to-end [NAME...]          the tests with servers, or those of programs with such a name
   dist                          a Debian package and an archive of release programs, with their
                                 checksums and a list of what is in them; wants cargo-deb
@@ -158,6 +171,7 @@ usage: cargo xtask <task>
                                 count the cache lines that move between threads; without a load
                                 compare with the limits
   scaling                       writes what docs/scaling.md models for many cores
+  chart                         draws the README's chart from the tables of docs/performance.md
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz

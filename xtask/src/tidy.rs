@@ -1,22 +1,19 @@
 //! The rules that neither the compiler nor clippy checks.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::layers;
-use crate::scaling;
 use crate::shell::{self, Outcome};
+use crate::{book, chart, layers, links, scaling};
 
 /// Looks at every file of the checkout that git does not ignore.
 pub(crate) fn check() -> Outcome {
     let mut faults = scaling::faults()?;
-    let listed = shell::output(
-        Command::new("git")
-            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-            .current_dir(repository()),
-    )?;
+    faults.extend(chart::faults()?);
+    let listed = listed()?;
     for file in listed.lines() {
         let path = repository().join(file);
         // A file that was deleted and not yet committed is still listed.
@@ -45,7 +42,32 @@ pub(crate) fn check() -> Outcome {
         }
     }
     layers::check(&mut faults)?;
+    document_faults(&listed, &mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+/// Only the links between the documents, and whether the book has them all.
+pub(crate) fn check_documents() -> Outcome {
+    let mut faults = Vec::new();
+    document_faults(&listed()?, &mut faults)?;
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+fn document_faults(listed: &str, faults: &mut Vec<String>) -> Outcome {
+    let read = |file| Some((file, std::fs::read_to_string(repository().join(file)).ok()?));
+    let documents: HashMap<&str, String> =
+        listed.lines().filter(|file| file.ends_with(".md")).filter_map(read).collect();
+    links::check(&documents, faults);
+    book::check_summary(documents.keys().copied(), faults)
+}
+
+/// The files of the checkout that git does not ignore, one in each line.
+fn listed() -> Result<String, String> {
+    shell::output(
+        Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(repository()),
+    )
 }
 
 fn check_length(file: &str, text: &str, faults: &mut Vec<String>) {

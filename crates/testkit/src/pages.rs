@@ -1,8 +1,9 @@
 //! Pages of the documentation, and whether what they show is so.
 //!
 //! What a page shows of a shell is a block of `console`: commands behind `$ `, each with the lines
-//! that it prints. They are run in order, in a folder of the test's own, and numbers and serials
-//! may be others than the page's.
+//! that it prints. They are run in order, in a folder of the test's own. A line `...` stands for
+//! any lines. Behind a line `<!-- figures differ -->` numbers, sizes, serials and columns may be
+//! others than the page's.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,16 +14,44 @@ use std::time::{Duration, Instant};
 
 use crate::{peers, server};
 
+/// A fenced block of a page.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub text: String,
+    /// The page says that figures are others each time.
+    pub figures_differ: bool,
+}
+
 /// The fenced blocks in a language of a page (a path in the repository).
 ///
 /// # Panics
 /// When there is no such page.
-pub fn blocks(page: &str, language: &str) -> Vec<String> {
+pub fn blocks(page: &str, language: &str) -> Vec<Block> {
     let text = std::fs::read_to_string(peers::repository().join(page));
     let text = text.unwrap_or_else(|error| panic!("{page}: {error}"));
     let opening = format!("```{language}\n");
-    let blocks = text.split(&opening).skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.map(str::to_owned).collect()
+    let block = |(at, opening): (usize, &str)| {
+        let block = text[at + opening.len()..].split("```").next().unwrap_or_default();
+        Block { text: block.to_owned(), figures_differ: text[..at].ends_with(FIGURES_DIFFER) }
+    };
+    text.match_indices(&opening).map(block).collect()
+}
+
+/// The pages in `docs` that have blocks in a language: `cli.md`.
+///
+/// # Panics
+/// When the folder cannot be read.
+pub fn with_blocks(language: &str) -> Vec<String> {
+    let folder = peers::repository().join("docs");
+    let files = std::fs::read_dir(folder).expect("the repository has a folder docs");
+    let names = files.map(|file| file.expect("it can be read").file_name());
+    let mut names: Vec<String> = names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.ends_with(".md"))
+        .filter(|name| !blocks(&format!("docs/{name}"), language).is_empty())
+        .collect();
+    names.sort();
+    names
 }
 
 /// A shell in a folder of its own, which goes away with it and with what it has started.
@@ -67,23 +96,35 @@ impl Shell {
     ///
     /// # Panics
     /// When something else is printed.
-    pub fn hold(&mut self, page: &str, block: &str) {
-        let block = block.replace("\\\n", " ");
+    pub fn hold(&mut self, page: &str, block: &Block) {
+        let read = if block.figures_differ { masked } else { lines };
+        let block = block.text.replace("\\\n", " ");
         let first = block.strip_prefix("$ ").unwrap_or_else(|| panic!("{page}: {block}"));
         let mut deadline = Instant::now();
+        let mut started = "";
         for step in first.split("\n$ ") {
             let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
-            let shown = masked(shown);
-            let mut printed = masked(&self.run(command));
+            let shown = read(shown);
+            let mut printed = read(&self.run(command));
             // What was just started takes a moment until it answers.
-            while printed != shown && Instant::now() < deadline {
+            while !is_shown(&printed, &shown) && Instant::now() < deadline {
                 std::thread::sleep(POLL);
-                printed = masked(&self.run(command));
+                // The port of one that was just killed may not be free at once.
+                if self.started.last_mut().is_some_and(has_failed) {
+                    self.run(started);
+                }
+                printed = read(&self.run(command));
             }
-            assert_eq!(printed, shown, "{page}: {command}");
+            assert!(
+                is_shown(&printed, &shown),
+                "{page}: {command}\n{}\nbut it shows\n{}",
+                printed.join("\n"),
+                shown.join("\n")
+            );
             deadline = Instant::now();
             if command.ends_with('&') {
                 deadline += START_LIMIT;
+                started = command;
             }
         }
     }
@@ -139,6 +180,26 @@ impl Drop for Shell {
     }
 }
 
+fn has_failed(child: &mut Child) -> bool {
+    child.try_wait().is_ok_and(|status| status.is_some_and(|status| !status.success()))
+}
+
+/// Whether lines are those of a page, where `...` stands for any.
+fn is_shown(printed: &[String], shown: &[String]) -> bool {
+    match shown {
+        [] => printed.is_empty(),
+        [any, rest @ ..] if any == ANY_LINES => {
+            (0..=printed.len()).any(|skipped| is_shown(&printed[skipped..], rest))
+        }
+        [line, rest @ ..] => printed.first() == Some(line) && is_shown(&printed[1..], rest),
+    }
+}
+
+/// The lines of a text.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
 /// A text without what differs from one run to the next: numbers, units of sizes, serials in
 /// hexadecimal, and how many spaces make a column, or lines a paragraph.
 fn masked(text: &str) -> Vec<String> {
@@ -179,6 +240,9 @@ fn without_unit(rest: &str) -> &str {
     }
 }
 
+/// What stands before a block whose figures are others each time.
+const FIGURES_DIFFER: &str = "<!-- figures differ -->\n";
+const ANY_LINES: &str = "...";
 /// Where scripts that stand for programs are, in the folder.
 const PROGRAMS: &str = ".programs";
 /// Where output goes: a file, so that a program may know that it is not read by another.
@@ -200,11 +264,33 @@ mod tests {
     }
 
     #[test]
+    fn dots_stand_for_lines() {
+        let is_shown = |printed: &str, shown| is_shown(&lines(printed), &lines(shown));
+        assert!(is_shown("a\nb", "a\nb"));
+        assert!(!is_shown("a\nb", "a\nc"));
+        assert!(!is_shown("a", "a\nb"));
+        for shown in ["...\nb", "a\n...", "...", "a\n...\nb"] {
+            assert!(is_shown("a\nb", shown), "{shown}");
+        }
+        assert!(!is_shown("a\nb", "...\na"));
+    }
+
+    #[test]
+    #[should_panic(expected = "page: echo 2")]
+    fn a_figure_must_be_the_same_unless_the_page_says_so() {
+        let block = Block { text: "$ echo 2\n3\n".to_owned(), figures_differ: false };
+        Shell::new().hold("page", &block);
+    }
+
+    #[test]
     fn a_shell_shows_what_commands_print() {
         let mut shell = Shell::new();
         shell.program("greet", "echo \"hello $1 at 7000\"");
         shell.mean("6379", "7000");
-        shell.hold("page", "$ greet \\\n    you\nhello you at 6379\n$ greet 2\nhello 3 at 6379\n");
+        let block = |text: &str, figures_differ| Block { text: text.to_owned(), figures_differ };
+        let text = "$ greet \\\n    you\nhello you at 6379\n$ greet 2\nhello 3 at 6379\n";
+        shell.hold("page", &block(text, true));
+        shell.hold("page", &block("$ greet 2; echo; echo b\n...\n\nb\n", false));
         assert_eq!(shell.run("echo 6379 > file; cat file; echo no >&2"), "6379\nno\n");
     }
 }

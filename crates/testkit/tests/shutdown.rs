@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bobbin_testkit::{Connection, Received, Reply, Server, until};
+use bobbin_testkit::{Connection, Received, Reply, Server, on_each_driver, until};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.
@@ -168,4 +168,23 @@ fn all_who_asked_are_told_when_it_cannot_end() {
     assert_eq!(primary.connect().say("SET k 5"), Reply::simple("OK"));
     primary.connect().send(&["SHUTDOWN", "NOSAVE", "FORCE", "NOW"]).expect("it is sent");
     assert!(primary.wait(LIMIT).is_some());
+}
+
+/// Whoever sees its connection end may start another server in the same folder.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_connection_ends_when_all_is_done() {
+    for _ in 0..10 {
+        on_each_driver(&["--pidfile", "bobbin.pid", "--appendonly", "yes"], |server| {
+            let pid_file = server.folder().join("bobbin.pid");
+            let (mut client, mut idle) = (server.connect(), server.connect());
+            client.say("WAITAOF 1 0 0");
+            until(|| pid_file.exists());
+            client.send(&["SHUTDOWN"]).expect("it is sent");
+            for connection in [&mut client, &mut idle] {
+                assert!(connection.receive().is_err(), "it ends");
+                assert!(!pid_file.exists(), "before the server's file of its process id went");
+            }
+        });
+    }
 }

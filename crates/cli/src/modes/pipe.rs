@@ -8,7 +8,7 @@ use std::{
     process::{self, ExitCode},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -30,7 +30,8 @@ pub fn run(session: &mut Session) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let shared = Arc::new(Shared::default());
+    let shared =
+        Arc::new(Shared { sent: AtomicBool::new(false), progress: Progress::counter("replies") });
     let mark = mark();
     let sender = Arc::clone(&shared);
     // It is not joined: a standard input that never ends must not keep us.
@@ -40,11 +41,11 @@ pub fn run(session: &mut Session) -> ExitCode {
     if counts.errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-#[derive(Default)]
 struct Shared {
     /// All has been sent.
     sent: AtomicBool,
-    sent_bytes: AtomicU64,
+    /// Whatever is printed must pass it by.
+    progress: Progress,
 }
 
 #[derive(Default)]
@@ -66,14 +67,13 @@ fn send(mut writer: RawWriter, mark: &[u8; MARK_LEN], shared: &Shared) {
         if let Err(error) = writer.write_all(&buffer[..len]) {
             fail("Error writing to the server", &error);
         }
-        shared.sent_bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
     // What was sent may have ended in the middle of a line; an empty line does no harm.
     let mut last = format!("\r\n*2\r\n$4\r\nECHO\r\n${MARK_LEN}\r\n").into_bytes();
     last.extend_from_slice(mark);
     last.extend_from_slice(b"\r\n");
     shared.sent.store(true, Ordering::Release);
-    out!("All data transferred. Waiting for the last reply...\n");
+    shared.progress.print("All data transferred. Waiting for the last reply...\n");
     if let Err(error) = writer.write_all(&last) {
         fail("Error writing to the server", &error);
     }
@@ -87,7 +87,7 @@ fn receive(
 ) -> Counts {
     let mut counts = Counts::default();
     let mut last_reply = Instant::now();
-    let progress = Progress::counter("replies");
+    let progress = &shared.progress;
     if let Err(error) = client.set_read_timeout(Some(POLL)) {
         fail("Error reading replies from server", &error);
     }

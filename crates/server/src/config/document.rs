@@ -1,4 +1,5 @@
-//! What the table says, for people: `bobbin.conf`, and the options' part of COMPAT.md.
+//! What the table says, for people: `bobbin.conf`, the options' part of COMPAT.md, and the page of
+//! options in `docs/reference`.
 
 use std::fmt::Write;
 
@@ -54,6 +55,69 @@ pub fn compat_section() -> String {
     text
 }
 
+/// The page of options: what each takes, its default, and what it does.
+pub fn reference() -> String {
+    let mut text = String::from(REFERENCE_HEADING);
+    let mut section = "";
+    for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
+        if row.section != section {
+            section = row.section;
+            write!(text, "\n## Section {section}\n").ok();
+        }
+        write!(text, "\n### {}\n\n", row.name).ok();
+        for line in row.doc {
+            writeln!(text, "{}", markdown(line.trim_start())).ok();
+        }
+        if let Some(remark) = remark(row) {
+            writeln!(text, "{}", markdown(&remark)).ok();
+        }
+        let default = default_for_file(row);
+        let when = if row.is_immutable() { "read at start only" } else { "CONFIG SET changes it" };
+        write!(text, "\n{}; default `{default}`; {when}", values(&row.kind)).ok();
+        if !row.aliases.is_empty() {
+            write!(text, "; also called `{}`", row.aliases.join("`, `")).ok();
+        }
+        text.push_str(".\n");
+    }
+    text
+}
+
+/// What an option takes.
+fn values(kind: &OptionKind) -> String {
+    let words = |words: &[(&str, i64)]| {
+        let words: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+        words.join(", ")
+    };
+    let bound = |bound: i64| match bound {
+        i64::MAX => "no limit".to_owned(),
+        bound => bound.to_string(),
+    };
+    match *kind {
+        OptionKind::YesNo { .. } => "`yes` or `no`".into(),
+        OptionKind::Integer { min, max, .. } => format!("Integer, {} to {}", min, bound(max)),
+        OptionKind::IntegerOrAuto { min, max } => format!("Integer, {min} to {max}, or `auto`"),
+        OptionKind::Memory { .. } => "Memory, with units".into(),
+        OptionKind::SignedMemory { .. } => "Memory, with units, or negative".into(),
+        OptionKind::MemoryOrPercent { .. } => "Memory, with units, or a percentage".into(),
+        OptionKind::Octal { .. } => "Octal number".into(),
+        OptionKind::Choice { words: known, .. } => format!("One of {}", words(known)),
+        OptionKind::Flags { words: known, .. } => format!("Some of {}", words(known)),
+        OptionKind::Letters { .. } => "Letters".into(),
+        OptionKind::Text { .. } => "Text".into(),
+        OptionKind::Words { .. } => "Words".into(),
+        OptionKind::Directory => "Folder".into(),
+    }
+}
+
+/// A row's words as Markdown: what stands in backticks is shown as it is.
+pub fn markdown(words: &str) -> String {
+    let escaped = |words: &str| words.replace('<', "&lt;").replace('*', "\\*");
+    let parts = words.split('`').enumerate();
+    let parts: Vec<String> =
+        parts.map(|(at, part)| if at % 2 == 0 { escaped(part) } else { part.to_owned() }).collect();
+    parts.join("`")
+}
+
 fn remark(row: &OptionRow) -> Option<String> {
     match row.support {
         Support::Full => None,
@@ -99,6 +163,17 @@ const HEADING: &str = "\
 #     user NAME on >PASSWORD ~KEYS* +@read  a user and its rights (ACL HELP, docs/acl.md)
 #
 # This file is generated from the table of options (crates/server/src/config/options.rs).
+";
+
+const REFERENCE_HEADING: &str = "\
+<!-- generated from the rows: BOBBIN_WRITE=1 cargo test -p bobbin-server --lib reference -->
+
+# Options
+
+Every option of the configuration: what it does, what it takes, and its default. It stands in a file
+(`name value`), on the command line (`--name value`), or is set while the server runs (`CONFIG SET
+name value`; `CONFIG REWRITE` writes the file). [bobbin.conf](../../bobbin.conf) is a file with all
+of them to begin with. [COMPAT.md](../../COMPAT.md#options) says how far Bobbin follows each.
 ";
 
 #[cfg(test)]

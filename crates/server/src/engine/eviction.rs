@@ -13,6 +13,7 @@ use crate::config::{Config, MaxmemoryPolicy};
 use crate::engine::command::{Classes, Data};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
+use crate::engine::telemetry::latency::LatencyEvent;
 
 /// Candidates that are remembered between evictions.
 const POOL: usize = 16;
@@ -137,7 +138,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
 fn show_cycle(server: &Server, spent: u64) {
     let us = server.clock.us(spent) as u64;
     if us >= CYCLE_SLOW_US {
-        server.services.latency.sample(&server.config, "eviction-cycle", us);
+        server.services.latency.sample(&server.config, LatencyEvent::EvictionCycle, us);
     }
 }
 

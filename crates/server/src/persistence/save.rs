@@ -21,6 +21,7 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
+use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::aof::rewrite;
 
 /// Why no save was begun.
@@ -62,7 +63,7 @@ pub fn start_save(
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
     persistence.scheduled.store(false, Ordering::Relaxed);
     let begun_us = started.elapsed().as_micros() as u64;
-    server.services.latency.sample(&server.config, "cut", begun_us);
+    server.services.latency.sample(&server.config, LatencyEvent::Cut, begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
     let task = SaveTask { server, cut, position, changes, waiters };
     beside.run(|| task.run());
@@ -268,7 +269,7 @@ impl SnapshotFile {
             log::debug!("Can't remove the unfinished snapshot {}: {error}", self.path.display());
         }
         let us = started.elapsed().as_micros() as u64;
-        server.services.latency.sample(&server.config, "rdb-unlink-temp-file", us);
+        server.services.latency.sample(&server.config, LatencyEvent::RdbUnlinkTempFile, us);
     }
 }
 

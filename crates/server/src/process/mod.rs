@@ -4,6 +4,8 @@ mod announce;
 pub mod check_aof;
 pub mod check_rdb;
 pub mod crash;
+#[cfg(test)]
+mod reference;
 pub mod shutdown;
 mod signals;
 pub mod start;

@@ -1,5 +1,5 @@
 //! The end of a worker: nothing more is executed, what was answered is sent, and the connections
-//! are closed.
+//! are closed. Their peers see that when the process has ended.
 //!
 //! With `appendfsync always` replies may still wait for the disk. The log's thread outlives the
 //! workers, so they wait for it here. Where the disk fails or hangs they are not sent: what they
@@ -21,6 +21,19 @@ const DISK_LIMIT_US: u64 = 10_000_000;
 const SEND_LIMIT_US: u64 = 500_000;
 
 impl Worker {
+    /// Has the sockets live as long as the process, as in Redis. Whoever sees its connection end
+    /// after SHUTDOWN may start another server on the same files, or copy them; but the log is
+    /// finished after the workers, and the file of the process id goes last.
+    pub(super) fn keep_sockets(&mut self) {
+        for slot in self.connections.used() {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            // Where descriptors are short, the peer sees the end a little early.
+            if let Ok(socket) = connection.socket.as_fd().try_clone_to_owned() {
+                std::mem::forget(socket);
+            }
+        }
+    }
+
     /// Lets the last replies leave before the sockets are closed.
     pub(super) fn finish(&mut self) {
         self.slots.deferred.clear();

@@ -187,6 +187,7 @@ impl Worker {
             self.turn();
         }
         if self.stop {
+            self.keep_sockets();
             self.finish();
             self.server.workers.close(&self.handle);
         }

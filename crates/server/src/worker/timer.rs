@@ -9,6 +9,7 @@ use crate::base::clock::ticks;
 use crate::engine::eviction::{self, Room};
 use crate::engine::script::GateWish;
 use crate::engine::server::{Switch, WorkerPlace};
+use crate::engine::telemetry::latency::LatencyEvent;
 use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
 use crate::persistence::aof::rewrite;
@@ -78,7 +79,11 @@ impl Worker {
                 self.handle.stats.totals.timer_ticks.add(spent);
                 let us = self.server.clock.us(spent) as u64;
                 if us >= EXPIRE_SLOW_US {
-                    self.server.services.latency.sample(&self.server.config, "expire-cycle", us);
+                    self.server.services.latency.sample(
+                        &self.server.config,
+                        LatencyEvent::ExpireCycle,
+                        us,
+                    );
                 }
             } else {
                 self.timer.expire_at_ms = self.data.turn.now_ms + IDLE_MS;

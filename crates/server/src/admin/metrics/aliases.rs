@@ -28,7 +28,7 @@ fn append_family(text: &str, own: &str, other: &str, aliases: &mut String) {
 }
 
 /// Our names and the others, without what they begin with.
-const ALIASES: &[(&str, &str)] = &[
+pub const ALIASES: &[(&str, &str)] = &[
     ("info", "instance_info"),
     ("uptime_seconds", "uptime_in_seconds"),
     ("connected_clients", "connected_clients"),

@@ -15,6 +15,13 @@ mod page;
 mod status;
 mod text;
 
+/// What the reference is written from.
+#[cfg(test)]
+pub(crate) use self::{
+    aliases::ALIASES,
+    text::{FAMILIES, PREFIX, metric_of},
+};
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;

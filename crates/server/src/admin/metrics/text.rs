@@ -2,14 +2,17 @@
 //! INFO writes in lines of their own (commands, errors, databases, threads).
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::aliases;
 use super::figures::Gatherer;
-use crate::admin::info::{InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot};
-use crate::engine::server::Server;
+use crate::admin::info::{
+    DatabaseFigures, InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot,
+};
+use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::telemetry::histogram;
+use crate::engine::telemetry::stats::CommandStats;
 use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
 use crate::replication::Replication;
@@ -21,6 +24,16 @@ enum MetricKind {
     Counter,
     Gauge,
     Summary,
+}
+
+/// A family of metrics that is no field of INFO.
+pub struct Family {
+    /// Without what all begin with.
+    pub name: &'static str,
+    kind: MetricKind,
+    /// The labels of its samples.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
 }
 
 /// The text as it grows: families, each with its samples behind it.
@@ -45,16 +58,66 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
     text.0
 }
 
+impl MetricKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+impl Family {
+    const fn new(
+        name: &'static str,
+        kind: MetricKind,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self { name, kind, labels, help }
+    }
+
+    /// A number that rises and falls.
+    const fn gauge(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, MetricKind::Gauge, labels, help)
+    }
+
+    /// A number that only rises.
+    const fn counter(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, MetricKind::Counter, labels, help)
+    }
+
+    #[cfg(test)]
+    pub const fn kind_name(&self) -> &'static str {
+        self.kind.name()
+    }
+}
+
 impl Exposition {
+    fn begin(&mut self, family: &Family) {
+        self.family(family.name, family.kind, family.help);
+    }
+
     fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
-        let kind = match kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Summary => "summary",
-        };
+        let kind = kind.name();
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String does not fail, here and below.
         write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n").ok();
+    }
+
+    /// A sample of a family, whose labels have these values.
+    fn tell(&mut self, family: &Family, values: &[&str], value: impl std::fmt::Display) {
+        let labels: Vec<_> = family.labels.iter().copied().zip(values.iter().copied()).collect();
+        self.sample(family.name, &labels, value);
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
@@ -78,8 +141,8 @@ fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         labels.extend(told.map(|field| (field.name, (field.value)(snapshot).to_string())));
     }
     let labels: Vec<(&str, &str)> = labels.iter().map(|(name, text)| (*name, &**text)).collect();
-    text.family("info", MetricKind::Gauge, "What the server is; the value is always 1.");
-    text.sample("info", &labels, 1);
+    text.begin(&INFO);
+    text.sample(INFO.name, &labels, 1);
 }
 
 /// The numbers among INFO's fields.
@@ -99,6 +162,16 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
         let name = metric_name(field.name, unit, kind == MetricKind::Counter);
         text.family(&name, kind, help);
         text.sample(&name, &[], value * unit.factor());
+    }
+}
+
+/// The metric that a field of INFO is; none for what is no number.
+#[cfg(test)]
+pub fn metric_of(field: &crate::admin::info::InfoField) -> Option<String> {
+    match field.nature {
+        Nature::Counter(meaning) => Some(metric_name(field.name, meaning.unit, true)),
+        Nature::Gauge(meaning) => Some(metric_name(field.name, meaning.unit, false)),
+        Nature::Label | Nature::Absent => None,
     }
 }
 
@@ -124,46 +197,35 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
 fn states(server: &Server, text: &mut Exposition) {
     let persistence = Persistence::of(server);
     let log = Aof::of(server);
-    let mut state = |name: &str, help: &str, is_good: bool| {
-        text.family(name, MetricKind::Gauge, help);
-        text.sample(name, &[], u64::from(is_good));
+    let mut state = |family: &Family, is_good: bool| {
+        text.begin(family);
+        text.tell(family, &[], u64::from(is_good));
     };
-    let is_saved = !persistence.last_failed.load(Ordering::Relaxed);
-    state("rdb_last_bgsave_ok", "Whether the last snapshot was written (1).", is_saved);
-    let is_rewritten = !log.rewrites.failed.load(Ordering::Relaxed);
-    let help = "Whether the last rewrite of the append-only file was (1).";
-    state("aof_last_bgrewrite_ok", help, is_rewritten);
-    let is_written = server.log_error.load(Ordering::Relaxed) == 0;
-    let help = "Whether the append-only file can be written (1).";
-    state("aof_last_write_ok", help, is_written);
+    state(&LAST_BGSAVE_OK, !persistence.last_failed.load(Ordering::Relaxed));
+    state(&LAST_BGREWRITE_OK, !log.rewrites.failed.load(Ordering::Relaxed));
+    state(&LAST_WRITE_OK, server.log_error.load(Ordering::Relaxed) == 0);
     if let Some(link) = Replication::of(server).link() {
-        let is_up = link.state() == LinkState::Connected;
-        state("master_link_up", "Whether a replica has its primary's stream (1).", is_up);
+        state(&MASTER_LINK_UP, link.state() == LinkState::Connected);
     }
 }
 
 fn databases(snapshot: &Snapshot<'_>, age_s: Option<f64>, text: &mut Exposition) {
     let databases = &snapshot.keyspace().databases;
-    let used = || databases.iter().enumerate().filter(|(_, database)| database.keys > 0);
-    text.family("db_keys", MetricKind::Gauge, "Keys of a database.");
-    for (number, database) in used() {
-        text.sample("db_keys", &[("db", &format!("db{number}"))], database.keys);
-    }
-    text.family("db_keys_expiring", MetricKind::Gauge, "Keys of a database that expire.");
-    for (number, database) in used() {
-        text.sample("db_keys_expiring", &[("db", &format!("db{number}"))], database.volatile);
-    }
-    let help = "Time that keys of a database have left on average, by a sample.";
-    text.family("db_avg_ttl_seconds", MetricKind::Gauge, help);
-    for (number, database) in used() {
-        let seconds = database.average_ttl_ms() as f64 / 1e3;
-        text.sample("db_avg_ttl_seconds", &[("db", &format!("db{number}"))], seconds);
-    }
-    let help = "How old the figures of keys are: old when a thread holds keys for long.";
-    text.family("keyspace_figures_age_seconds", MetricKind::Gauge, help);
+    let mut each = |family: &Family, value: &dyn Fn(&DatabaseFigures) -> f64| {
+        text.begin(family);
+        for (number, database) in databases.iter().enumerate() {
+            if database.keys > 0 {
+                text.tell(family, &[&format!("db{number}")], value(database));
+            }
+        }
+    };
+    each(&DB_KEYS, &|database| database.keys as f64);
+    each(&DB_KEYS_EXPIRING, &|database| database.volatile as f64);
+    each(&DB_AVG_TTL, &|database| database.average_ttl_ms() as f64 / 1e3);
+    text.begin(&FIGURES_AGE);
     match age_s {
-        Some(age_s) => text.sample("keyspace_figures_age_seconds", &[], age_s),
-        None => text.sample("keyspace_figures_age_seconds", &[], "NaN"),
+        Some(age_s) => text.tell(&FIGURES_AGE, &[], age_s),
+        None => text.tell(&FIGURES_AGE, &[], "NaN"),
     }
 }
 
@@ -171,33 +233,21 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let server = snapshot.server;
     let all = server.registry.all().iter();
     let all = all.map(|command| (&*command.full_name, server.workers.command_totals(command.id)));
-    let used = |(_, stats): &(_, crate::engine::telemetry::stats::CommandStats)| {
+    let used = |(_, stats): &(_, CommandStats)| {
         stats.calls.get() + stats.rejected.get() + stats.failed.get() > 0
     };
     let all: Vec<_> = all.filter(used).collect();
-    let mut counters =
-        |name: &str,
-         help: &str,
-         value: &dyn Fn(&crate::engine::telemetry::stats::CommandStats) -> f64| {
-            text.family(name, MetricKind::Counter, help);
-            for (command, stats) in &all {
-                text.sample(name, &[("cmd", command)], value(stats));
-            }
-        };
-    counters("commands_total", "Calls of a command.", &|stats| stats.calls.get() as f64);
-    counters("commands_duration_seconds_total", "Time that a command took.", &|stats| {
-        server.clock.us(stats.ticks.get()) / 1e6
-    });
-    counters(
-        "commands_rejected_calls_total",
-        "Calls that were refused before they ran.",
-        &|stats| stats.rejected.get() as f64,
-    );
-    counters("commands_failed_calls_total", "Calls that were answered with an error.", &|stats| {
-        stats.failed.get() as f64
-    });
-    let name = "commands_latency_seconds";
-    text.family(name, MetricKind::Summary, "How long calls of a command took, since the start.");
+    let mut each = |family: &Family, value: &dyn Fn(&CommandStats) -> f64| {
+        text.begin(family);
+        for (command, stats) in &all {
+            text.tell(family, &[command], value(stats));
+        }
+    };
+    each(&COMMAND_CALLS, &|stats| stats.calls.get() as f64);
+    each(&COMMAND_DURATION, &|stats| server.clock.us(stats.ticks.get()) / 1e6);
+    each(&COMMAND_REJECTED, &|stats| stats.rejected.get() as f64);
+    each(&COMMAND_FAILED, &|stats| stats.failed.get() as f64);
+    text.begin(&COMMAND_LATENCY);
     let percentiles = server.config.percentiles();
     for (command, stats) in &all {
         let Some(counts) = stats.histogram() else { continue };
@@ -209,7 +259,7 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
             // Not 0.9990000000000001.
             let quantile = format!("{}", (percentile * 1e6).round() / 1e8);
             let us = histogram::percentile_us(&server.clock, counts, percentile);
-            text.sample(name, &[("cmd", command), ("quantile", &quantile)], us / 1e6);
+            text.tell(&COMMAND_LATENCY, &[command, &quantile], us / 1e6);
         }
         let sum_s = server.clock.us(stats.ticks.get()) / 1e6;
         text.sample("commands_latency_seconds_sum", &[("cmd", command)], sum_s);
@@ -218,53 +268,137 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 }
 
 fn errors(snapshot: &Snapshot<'_>, text: &mut Exposition) {
-    text.family("errors_total", MetricKind::Counter, "Errors answered, by their first word.");
+    text.begin(&ERRORS);
     for (code, count) in snapshot.server.errors.all() {
-        text.sample("errors_total", &[("err", &code)], count);
+        text.tell(&ERRORS, &[&code], count);
     }
 }
 
-/// What one worker's figure is made of.
-type WorkerFigure<'a> = &'a dyn Fn(&crate::engine::server::WorkerHandle) -> f64;
-
 fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let workers = snapshot.server.workers.all();
-    let mut each = |name: &str, kind: MetricKind, help: &str, value: WorkerFigure<'_>| {
-        text.family(name, kind, help);
+    let mut each = |family: &Family, value: &dyn Fn(&WorkerHandle) -> f64| {
+        text.begin(family);
         for worker in &workers {
-            text.sample(name, &[("worker", &worker.id.to_string())], value(worker));
+            text.tell(family, &[&worker.id.to_string()], value(worker));
         }
     };
-    let load = |value: &std::sync::atomic::AtomicUsize| value.load(Ordering::Relaxed) as f64;
-    let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
-    each("worker_connections", gauge, "Connections of a thread.", &|w| load(&w.connections));
-    each("worker_backlog_bytes", gauge, "Published messages that wait for a thread.", &|w| {
-        load(&w.backlog_bytes)
+    let load = |value: &AtomicUsize| value.load(Ordering::Relaxed) as f64;
+    each(&WORKER_CONNECTIONS, &|worker| load(&worker.connections));
+    each(&WORKER_BACKLOG, &|worker| load(&worker.backlog_bytes));
+    each(&WORKER_POSTS, &|worker| worker.mailbox.len() as f64);
+    each(&WORKER_COMMANDS, &|worker| worker.stats.totals.commands.get() as f64);
+    each(&WORKER_TURNS, &|worker| worker.stats.totals.turns.get() as f64);
+    each(&WORKER_BUSY, &|worker| {
+        snapshot.server.clock.us(worker.stats.totals.busy_ticks.get()) / 1e6
     });
-    each("worker_mailbox_posts", gauge, "Posts in a thread's mailbox.", &|w| {
-        w.mailbox.len() as f64
-    });
-    each("worker_commands_total", counter, "Commands that a thread executed.", &|w| {
-        w.stats.totals.commands.get() as f64
-    });
-    each("worker_turns_total", counter, "Turns of a thread's loop.", &|w| {
-        w.stats.totals.turns.get() as f64
-    });
-    each("worker_busy_seconds_total", counter, "Time between a thread's waits.", &|w| {
-        snapshot.server.clock.us(w.stats.totals.busy_ticks.get()) / 1e6
-    });
-    each("worker_cpu_user_seconds_total", counter, "A thread's processor time of its own.", &|w| {
-        w.cpu_time().user_s
-    });
-    each(
-        "worker_cpu_sys_seconds_total",
-        counter,
-        "A thread's processor time in the kernel.",
-        &|w| w.cpu_time().system_s,
-    );
+    each(&WORKER_CPU_USER, &|worker| worker.cpu_time().user_s);
+    each(&WORKER_CPU_SYS, &|worker| worker.cpu_time().system_s);
 }
 
-const PREFIX: &str = "bobbin_";
+/// The metrics that are no fields of INFO, in the order in which they are told.
+#[cfg(test)]
+pub static FAMILIES: [&Family; 23] = [
+    &INFO,
+    &LAST_BGSAVE_OK,
+    &LAST_BGREWRITE_OK,
+    &LAST_WRITE_OK,
+    &MASTER_LINK_UP,
+    &DB_KEYS,
+    &DB_KEYS_EXPIRING,
+    &DB_AVG_TTL,
+    &FIGURES_AGE,
+    &COMMAND_CALLS,
+    &COMMAND_DURATION,
+    &COMMAND_REJECTED,
+    &COMMAND_FAILED,
+    &COMMAND_LATENCY,
+    &ERRORS,
+    &WORKER_CONNECTIONS,
+    &WORKER_BACKLOG,
+    &WORKER_POSTS,
+    &WORKER_COMMANDS,
+    &WORKER_TURNS,
+    &WORKER_BUSY,
+    &WORKER_CPU_USER,
+    &WORKER_CPU_SYS,
+];
+
+const INFO: Family = Family::gauge("info", &IDENTITY, "What the server is; the value is always 1.");
+const LAST_BGSAVE_OK: Family =
+    Family::gauge("rdb_last_bgsave_ok", &[], "Whether the last snapshot was written (1).");
+const LAST_BGREWRITE_OK: Family = Family::gauge(
+    "aof_last_bgrewrite_ok",
+    &[],
+    "Whether the last rewrite of the append-only file was (1).",
+);
+const LAST_WRITE_OK: Family =
+    Family::gauge("aof_last_write_ok", &[], "Whether the append-only file can be written (1).");
+const MASTER_LINK_UP: Family = Family::gauge(
+    "master_link_up",
+    &[],
+    "Whether a replica has its primary's stream (1). Only a replica has it.",
+);
+const DB_KEYS: Family = Family::gauge("db_keys", &["db"], "Keys of a database.");
+const DB_KEYS_EXPIRING: Family =
+    Family::gauge("db_keys_expiring", &["db"], "Keys of a database that expire.");
+const DB_AVG_TTL: Family = Family::gauge(
+    "db_avg_ttl_seconds",
+    &["db"],
+    "Time that keys of a database have left on average, by a sample.",
+);
+const FIGURES_AGE: Family = Family::gauge(
+    "keyspace_figures_age_seconds",
+    &[],
+    "How old the figures of keys are: old when a thread holds keys for long.",
+);
+const COMMAND_CALLS: Family = Family::counter("commands_total", &["cmd"], "Calls of a command.");
+const COMMAND_DURATION: Family =
+    Family::counter("commands_duration_seconds_total", &["cmd"], "Time that a command took.");
+const COMMAND_REJECTED: Family = Family::counter(
+    "commands_rejected_calls_total",
+    &["cmd"],
+    "Calls that were refused before they ran.",
+);
+const COMMAND_FAILED: Family = Family::counter(
+    "commands_failed_calls_total",
+    &["cmd"],
+    "Calls that were answered with an error.",
+);
+const COMMAND_LATENCY: Family = Family::new(
+    "commands_latency_seconds",
+    MetricKind::Summary,
+    &["cmd", "quantile"],
+    "How long calls of a command took, since the start.",
+);
+const ERRORS: Family =
+    Family::counter("errors_total", &["err"], "Errors answered, by their first word.");
+const WORKER_CONNECTIONS: Family =
+    Family::gauge("worker_connections", &["worker"], "Connections of a thread.");
+const WORKER_BACKLOG: Family = Family::gauge(
+    "worker_backlog_bytes",
+    &["worker"],
+    "Published messages that wait for a thread.",
+);
+const WORKER_POSTS: Family =
+    Family::gauge("worker_mailbox_posts", &["worker"], "Posts in a thread's mailbox.");
+const WORKER_COMMANDS: Family =
+    Family::counter("worker_commands_total", &["worker"], "Commands that a thread executed.");
+const WORKER_TURNS: Family =
+    Family::counter("worker_turns_total", &["worker"], "Turns of a thread's loop.");
+const WORKER_BUSY: Family =
+    Family::counter("worker_busy_seconds_total", &["worker"], "Time between a thread's waits.");
+const WORKER_CPU_USER: Family = Family::counter(
+    "worker_cpu_user_seconds_total",
+    &["worker"],
+    "A thread's processor time of its own.",
+);
+const WORKER_CPU_SYS: Family = Family::counter(
+    "worker_cpu_sys_seconds_total",
+    &["worker"],
+    "A thread's processor time in the kernel.",
+);
+
+pub const PREFIX: &str = "bobbin_";
 /// INFO's fields in words that are told as labels. What changes by itself would make a new series
 /// each time.
 const IDENTITY: [&str; 9] = [

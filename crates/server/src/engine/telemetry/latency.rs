@@ -13,6 +13,23 @@ pub struct LatencyMonitor {
     series: Mutex<BTreeMap<&'static str, Series>>,
 }
 
+/// A kind of event that is watched. Names are Redis's where it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LatencyEvent {
+    AofFsyncAlways,
+    AofRename,
+    AofWrite,
+    AofWriteActiveChild,
+    AofWriteAlone,
+    AofWritePendingFsync,
+    Command,
+    Cut,
+    EvictionCycle,
+    ExpireCycle,
+    FastCommand,
+    RdbUnlinkTempFile,
+}
+
 /// What is known of one kind of event.
 #[derive(Default, Clone, Debug)]
 pub struct Series {
@@ -35,13 +52,13 @@ pub struct Sample {
 impl LatencyMonitor {
     /// Remembers an event that took `us` microseconds, if that reaches `latency-monitor-threshold`.
     #[cold]
-    pub fn sample(&self, config: &Config, event: &'static str, us: u64) {
+    pub fn sample(&self, config: &Config, event: LatencyEvent, us: u64) {
         let (threshold_ms, latency_ms) = (config.latency_monitor_threshold() as u64, us / 1000);
         if threshold_ms == 0 || latency_ms < threshold_ms {
             return;
         }
         let sample = Sample { time_s: system_ms() / 1000, latency_ms };
-        self.series.lock().entry(event).or_default().add(sample);
+        self.series.lock().entry(event.name()).or_default().add(sample);
     }
 
     pub fn all(&self) -> Vec<(&'static str, Series)> {
@@ -64,6 +81,65 @@ impl LatencyMonitor {
     pub fn reset(&self, event: &[u8]) -> bool {
         let Ok(event) = std::str::from_utf8(event) else { return false };
         self.series.lock().remove(event).is_some()
+    }
+}
+
+impl LatencyEvent {
+    /// By name.
+    pub const ALL: [Self; 12] = [
+        Self::AofFsyncAlways,
+        Self::AofRename,
+        Self::AofWrite,
+        Self::AofWriteActiveChild,
+        Self::AofWriteAlone,
+        Self::AofWritePendingFsync,
+        Self::Command,
+        Self::Cut,
+        Self::EvictionCycle,
+        Self::ExpireCycle,
+        Self::FastCommand,
+        Self::RdbUnlinkTempFile,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// What took long, in a sentence.
+    pub const fn help(self) -> &'static str {
+        self.row().1
+    }
+
+    const fn row(self) -> (&'static str, &'static str) {
+        match self {
+            Self::AofFsyncAlways => {
+                ("aof-fsync-always", "An fsync of the log with `appendfsync always`.")
+            }
+            Self::AofRename => {
+                ("aof-rename", "Giving a new base of the log its name, after a rewrite.")
+            }
+            Self::AofWrite => ("aof-write", "Any write to the log; one of the next three as well."),
+            Self::AofWriteActiveChild => (
+                "aof-write-active-child",
+                "A write to the log while a snapshot or a new base was written.",
+            ),
+            Self::AofWriteAlone => {
+                ("aof-write-alone", "A write to the log while nothing else used the disk.")
+            }
+            Self::AofWritePendingFsync => {
+                ("aof-write-pending-fsync", "A write to the log while an fsync of it went on.")
+            }
+            Self::Command => {
+                ("command", "A command, or a script, that does not have the flag `fast`.")
+            }
+            Self::Cut => ("cut", "Beginning a snapshot: all threads stand still for it."),
+            Self::EvictionCycle => ("eviction-cycle", "A round of evictions."),
+            Self::ExpireCycle => ("expire-cycle", "A slice of taking out expired keys."),
+            Self::FastCommand => ("fast-command", "A command with the flag `fast`."),
+            Self::RdbUnlinkTempFile => {
+                ("rdb-unlink-temp-file", "Removing the file of a snapshot that was not finished.")
+            }
+        }
     }
 }
 

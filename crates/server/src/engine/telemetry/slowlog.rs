@@ -13,6 +13,7 @@ use crate::config::{self, Config};
 use crate::engine::client::Client;
 use crate::engine::command::{Flags, Registered};
 use crate::engine::server::Server;
+use crate::engine::telemetry::latency::LatencyEvent;
 
 /// What a command is measured by.
 #[derive(Clone, Copy)]
@@ -190,7 +191,8 @@ pub fn note_words(
     measured: &Measured,
 ) {
     let us = server.clock.us(measured.ticks) as u64;
-    let event = if command.has(Flags::FAST) { "fast-command" } else { "command" };
+    let event =
+        if command.has(Flags::FAST) { LatencyEvent::FastCommand } else { LatencyEvent::Command };
     server.services.latency.sample(&server.config, event, us);
     if command.has(Flags::SKIP_SLOWLOG) {
         return;

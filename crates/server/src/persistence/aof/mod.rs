@@ -42,6 +42,7 @@ use crate::config::AppendFsync;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch, background};
+use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
 
 /// What is shared about the log on disk.
@@ -417,20 +418,20 @@ fn sample_log_write(server: &Server, started: Instant) {
     }
     let us = started.elapsed().as_micros() as u64;
     let kind = if Aof::of(server).syncs_beside.load(Ordering::Relaxed) {
-        "aof-write-pending-fsync"
+        LatencyEvent::AofWritePendingFsync
     } else if rewrite::cut_is_busy(server) {
-        "aof-write-active-child"
+        LatencyEvent::AofWriteActiveChild
     } else {
-        "aof-write-alone"
+        LatencyEvent::AofWriteAlone
     };
     monitor.sample(config, kind, us);
-    monitor.sample(config, "aof-write", us);
+    monitor.sample(config, LatencyEvent::AofWrite, us);
 }
 
 /// Notes how long an `fsync` of the log took.
 fn note_log_sync(server: &Server, us: u64) {
     if server.config.appendfsync() == AppendFsync::Always {
-        server.services.latency.sample(&server.config, "aof-fsync-always", us);
+        server.services.latency.sample(&server.config, LatencyEvent::AofFsyncAlways, us);
     }
     if us > SLOW_SYNC_US {
         Aof::of(server).figures.delayed_fsync.fetch_add(1, Ordering::Relaxed);

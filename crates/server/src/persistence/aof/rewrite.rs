@@ -24,6 +24,7 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::command::Data;
 use crate::engine::log::{append_command, append_timestamp};
 use crate::engine::server::Server;
+use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
 use crate::persistence::snapshot::{self, Beside, Purpose};
@@ -317,7 +318,7 @@ fn publish(
     let started = Instant::now();
     disk::rename(directory.temporary_base(), directory.file(&base))?;
     let us = started.elapsed().as_micros() as u64;
-    server.services.latency.sample(&server.config, "aof-rename", us);
+    server.services.latency.sample(&server.config, LatencyEvent::AofRename, us);
     log::info!("Successfully renamed the temporary AOF base file into {base}");
     if matches!(rotated, Rotated::Temporary) {
         let name = new.add_increment(directory.prefix());
