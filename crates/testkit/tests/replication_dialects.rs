@@ -207,7 +207,9 @@ fn what_a_replica_cannot_hold_is_said_on_both_sides() {
     let Some(old) = old_redis() else { return };
     follow(&old, &primary);
     until(|| old.log().contains("can't hold hashes with fields that expire"));
-    assert_eq!(info(&primary, "sync_full"), "2");
+    // It has asked once more by now, or more often: it tries again at once.
+    let copies: u32 = info(&primary, "sync_full").parse().expect("a number");
+    assert!(copies >= 2, "{copies}");
     // Without them it gets what it can hold.
     primary.connect().say("FLUSHALL");
     until(|| info(&old, "master_link_status") == "up");
