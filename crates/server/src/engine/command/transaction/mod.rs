@@ -108,11 +108,19 @@ impl Transaction {
 
     /// The arguments of all queued commands.
     fn args(&self) -> Vec<&[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        self.some_args(0..self.ends.len())
+    }
+
+    /// Some of the arguments, by number.
+    fn some_args(&self, range: Range<usize>) -> Vec<&[u8]> {
+        let first = range.start.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let ends = &self.ends[range.clone()];
+        let starts = std::iter::once(first).chain(ends.iter().copied());
         let mut args: Vec<&[u8]> =
-            starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end]).collect();
-        for (at, bytes) in &self.large {
-            args[*at] = bytes;
+            starts.zip(ends).map(|(start, &end)| &self.bytes[start..end]).collect();
+        let large = self.large.partition_point(|(at, _)| *at < range.start);
+        for (at, bytes) in self.large[large..].iter().take_while(|(at, _)| *at < range.end) {
+            args[at - range.start] = bytes;
         }
         args
     }

@@ -1,10 +1,11 @@
 //! EXEC at work: one queued command after the other, under the locks of all.
 //!
-//! Like a script, a transaction pauses after half a millisecond: it becomes a job of its client,
-//! which goes on in slices, and between them its worker serves everybody else. Its shards are
-//! reserved meanwhile. It pauses between two commands, or in the midst of a command that works in
-//! slices by itself. One that holds the gate pauses only in the midst of commands: some of them may
-//! need the gate for more than keys.
+//! Like a script, a transaction pauses: it becomes a job of its client, which goes on in slices, and
+//! between them its worker serves everybody else. Its shards are reserved meanwhile. It pauses after
+//! half a millisecond in the midst of a command that works in slices by itself, and after ten
+//! between two commands: some thousand short ones are done sooner, and to have others refused until
+//! then costs more than that. One that holds the gate pauses only in the midst of commands: some of
+//! them may need the gate for more than keys.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Hash;
@@ -34,6 +35,15 @@ pub struct RunningTransaction {
     reply_bytes: usize,
     /// EXEC.
     command: &'static Registered,
+}
+
+/// When it pauses, in ticks.
+#[derive(Clone, Copy)]
+struct TimeLimits {
+    /// In the midst of a command.
+    within_at: u64,
+    /// Between two commands.
+    between_at: u64,
 }
 
 /// How far a transaction has come.
@@ -79,8 +89,10 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         RunningTransaction { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
     // A log is replayed as fast as it can be. Who wishes for the gate waits for all that pause.
     let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
-    let pause_at = if stays { u64::MAX } else { ticks() + call.server.clock.ticks(STAY_US) };
-    let Progress::Paused(long) = running.go_on(call, start, pause_at) else {
+    let now = ticks();
+    let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
+    let limits = TimeLimits { within_at: after(STAY_US), between_at: after(QUEUE_STAY_US) };
+    let Progress::Paused(long) = running.go_on(call, start, limits) else {
         running.end(call);
         return;
     };
@@ -109,16 +121,17 @@ pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
 }
 
 impl RunningTransaction {
-    /// Runs what is left, until `pause_at` (ticks). The replies lie behind the output's first
+    /// Runs what is left, until it has to pause. The replies lie behind the output's first
     /// `start` bytes. Once they are more than the client may have there is none: the client will be
     /// closed, and what it ordered is carried out all the same.
-    fn go_on(&mut self, call: &mut Call<'_>, start: usize, pause_at: u64) -> Progress {
-        let args = self.transaction.args();
+    fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
         call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
+                let first_arg = window[0].args.start;
+                let args = self.transaction.some_args(first_arg..window[window.len() - 1].args.end);
                 let database = call.client.database;
                 let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
                 for queued in keyed {
@@ -133,7 +146,8 @@ impl RunningTransaction {
                     if queued.command.shape == KeyShape::First {
                         call.data.find_next(queued.first_hash.shard());
                     }
-                    let ran = run(call, queued, &args[at], hashes, pause_at);
+                    let at = at.start - first_arg..at.end - first_arg;
+                    let ran = run(call, queued, &args[at], hashes, limits.within_at);
                     self.reply_bytes += ran.reply_bytes;
                     if self.reply_bytes >= call.client.reply_bytes_max {
                         call.client.set_overflowed(true);
@@ -142,7 +156,7 @@ impl RunningTransaction {
                     if ran.left.is_some() {
                         break 'queue Progress::Paused(ran.left);
                     }
-                    let is_late = ran.ended >= pause_at && !call.data.holds_all();
+                    let is_late = ran.ended >= limits.between_at && !call.data.holds_all();
                     if is_late && self.next < self.transaction.queue.len() {
                         break 'queue Progress::Paused(None);
                     }
@@ -247,7 +261,7 @@ fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran 
         more: &mut || ticks() < pause_at,
     };
     if long.is_script || !long.step(&mut slice) {
-        return Ran { reply_bytes: 0, ended: pause_at, left: Some(long) };
+        return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
     }
     let start = call.reply.output().len();
     let (pieces, rest) = long.end(&slice);
@@ -297,8 +311,9 @@ impl PausedTransaction {
             // What comes next may need the gate itself.
             slice.data.end_aside();
         }
-        let pause_at = ticks() + slice.server.clock.ticks(SLICE_US);
-        let progress = self.with_call(slice, |running, call| running.go_on(call, 0, pause_at));
+        let end = ticks() + slice.server.clock.ticks(SLICE_US);
+        let limits = TimeLimits { within_at: end, between_at: end };
+        let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
         if self.rest.bytes.len() >= PIECE {
             self.close_piece();
         }
@@ -429,5 +444,7 @@ impl Job for PausedTransaction {
     }
 }
 
+/// How long a transaction runs until it pauses between two commands, in microseconds.
+const QUEUE_STAY_US: u64 = 10_000;
 /// A piece of the reply is this long at least, in bytes.
 const PIECE: usize = 64 * 1024;
