@@ -1,8 +1,8 @@
 //! EXEC at work: one queued command after the other, under the locks of all.
 //!
-//! Like a script, a transaction pauses: it becomes a job of its client, which goes on in slices, and
-//! between them its worker serves everybody else. Its shards are reserved meanwhile. It pauses after
-//! half a millisecond in the midst of a command that works in slices by itself, and after ten
+//! Like a script, a transaction pauses: it becomes a job of its client, which goes on in slices,
+//! and between them its worker serves everybody else. Its shards are reserved meanwhile. It pauses
+//! after half a millisecond in the midst of a command that works in slices by itself, and after ten
 //! between two commands: some thousand short ones are done sooner, and to have others refused until
 //! then costs more than that. One that holds the gate pauses only in the midst of commands: some of
 //! them may need the gate for more than keys.
