@@ -146,7 +146,7 @@ fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), 
     let table = stack.top();
     out.charge_table()?;
     let (mut count, mut last, mut is_list) = (0usize, 0, true);
-    // As a number of Lua's: to convert a count takes as long as all else here.
+    // The count as a number of Lua's, so that it need not be converted for each key.
     let mut number = 0.0;
     stack.push_nil();
     while stack.next(table) {

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::engine::command::Data;
+use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{EndRequest, GraceEnd, Server, Switch};
 use crate::persistence::aof::Aof;
@@ -172,8 +173,9 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
 
 /// Holds everything, though a slow script may be at work: one that has not written is ended,
 /// another one is waited for. `false`: that takes too long, and nothing is held.
-fn hold_gate_to_save(server: &Server, data: &mut Data) -> bool {
+fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
     let deadline = Instant::now() + SCRIPT_LIMIT;
+    let _wish = GateWish::new(server);
     while !data.hold_gate() {
         if Instant::now() >= deadline {
             return false;

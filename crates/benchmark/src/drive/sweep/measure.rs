@@ -204,7 +204,7 @@ impl Cell {
         self.test.to_uppercase()
     }
 
-    /// The same with the shape, where there are several.
+    /// The title with the shape.
     pub(super) fn full_title(&self) -> String {
         format!("{} ({})", self.title(), self.shape.title())
     }

@@ -8,7 +8,7 @@ use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
 use super::{group, id};
-use crate::engine::command::slices::{SLICE, reply_in_slices};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
@@ -46,7 +46,11 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     };
     let count = if count == 0 { usize::MAX } else { count };
     let mut full = FullReply::new(stream, count, call.reply.protocol());
-    reply_in_slices(call, move |reply| full.step(reply));
+    if full.len() <= SLICED_MIN {
+        while full.step(&mut call.reply) {}
+    } else {
+        reply_in_slices(call, move |reply| full.step(reply));
+    }
     Ok(())
 }
 
@@ -137,6 +141,13 @@ impl FullReply {
             }
         }
         Self { stream, count, parts, next: Some(StreamId::ZERO), written: 0 }
+    }
+
+    /// How many entries it answers, and parts beside them.
+    fn len(&self) -> usize {
+        let groups = self.stream.groups();
+        let pending = groups.iter().map(|(_, group)| 2 * self.count.min(group.pending().len()));
+        self.parts.len() + self.count.min(self.stream.len()) + pending.sum::<usize>()
     }
 
     /// Appends a part, or some entries of it; whether there is more.
