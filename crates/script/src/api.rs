@@ -145,7 +145,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
                     stack.set_top(0);
                     Err(stack.fail(NO_MEMORY))
                 }
-                Called::Stop | Called::Unfinished => Err(core.stop(stack, "")),
+                Called::Stop | Called::Unfinished | Called::Postponed => Err(core.stop(stack, "")),
             }
         }
         Err(text) => {
@@ -168,13 +168,16 @@ fn carry_out(stack: Stack, buffers: &mut Buffers) -> Called {
     let Some(host) = core.host() else { return Called::Stop };
     let (args, reply) = (&buffers.args[..], &mut buffers.reply);
     let mut called = host.call(args, core.resp3.get(), core.room(), reply);
-    while called == Called::Unfinished {
+    while matches!(called, Called::Unfinished | Called::Postponed) {
         if !core.look(stack) {
             return Called::Stop;
         }
         // After a pause it may be another.
         let Some(host) = core.host() else { return Called::Stop };
-        called = host.go_on(core.room(), reply);
+        called = match called {
+            Called::Postponed => host.call(args, core.resp3.get(), core.room(), reply),
+            _ => host.go_on(core.room(), reply),
+        };
     }
     called
 }

@@ -38,6 +38,8 @@ pub enum Called {
     Late,
     /// It takes long: ask `Host::watch`, and then `Host::go_on`.
     Unfinished,
+    /// It has done nothing, as it must wait: ask `Host::watch`, and then `Host::call` again.
+    Postponed,
     /// There is no memory for what it would reply.
     TooLong,
     /// The script is to end: no reply.

@@ -94,7 +94,12 @@ impl Gate {
     }
 
     pub fn is_reserved(&self) -> bool {
-        self.reserved.load(Ordering::Acquire) > 0
+        self.reservations() > 0
+    }
+
+    /// How many reservations there are.
+    pub fn reservations(&self) -> u32 {
+        self.reserved.load(Ordering::Acquire)
     }
 
     /// How many members wait for it to open, or were let in and are not busy yet.

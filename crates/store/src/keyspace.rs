@@ -238,7 +238,12 @@ impl Keyspace {
         self.shards.iter().for_each(|cell| cell.lock.reserve());
     }
 
-    /// Ends `reserve_all`: the gate alone keeps others out now.
+    /// Reserves one shard, for a holder of the gate that is about to open it again.
+    pub fn reserve(&self, _gate: &mut GateGuard<'_>, index: usize) {
+        self.shards[index].lock.reserve();
+    }
+
+    /// Ends the reservation of every shard that is reserved: the gate alone keeps others out now.
     pub fn free_all(&self, _gate: &mut GateGuard<'_>) {
         self.shards.iter().for_each(|cell| cell.lock.unlock());
     }

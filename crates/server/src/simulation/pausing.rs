@@ -206,3 +206,89 @@ fn a_transaction_whose_reply_is_too_long_is_carried_out() {
     assert!(client.is_ended(), "its connection is");
     assert_eq!(process.ask(&admin, "MGET k n"), "*2\r\n$1\r\nv\r\n$1\r\n1\r\n");
 }
+
+/// Another loop, which nobody has seen run.
+fn unknown(rest: &str) -> String {
+    format!("local n = 0 for i = 1, 200000 do n = n + i end {rest}")
+}
+
+/// Takes turns until a script is paused.
+fn until_paused(process: &mut Process) {
+    for _ in 0..1000 {
+        if process.server.gate.is_reserved() {
+            return;
+        }
+        process.turns(1);
+    }
+    panic!("no script pauses");
+}
+
+/// Takes turns until `peer` has an answer.
+fn answer(process: &mut Process, peer: &Peer) -> String {
+    for _ in 0..100_000 {
+        process.turns(1);
+        let heard = process.heard(peer);
+        if !heard.is_empty() {
+            return heard;
+        }
+    }
+    panic!("it is never answered");
+}
+
+/// A script that runs for the first time may turn out to stray. That holds up no client that wants
+/// other keys.
+#[test]
+fn the_first_run_of_a_script_lets_others_in_too() {
+    let mut process = process();
+    let (client, other) = (process.connect(0), process.connect(1));
+    let (second, waiting) = (process.connect(1), process.connect(1));
+    let before = "redis.call('SET', KEYS[1], 'half')";
+    let loops = "for i = 1, 200000 do n = n + i end";
+    for (number, begin) in ["", before].into_iter().enumerate() {
+        let code = unknown(&format!("{begin} {loops} redis.call('SET', KEYS[1], 'whole')"));
+        client.send(format!("EVAL \"{begin} {code} return {number}\" 1 key\r\n").as_bytes());
+        until_paused(&mut process);
+        waiting.send(b"GET key\r\n");
+        // Another that nobody knows waits for it.
+        second.send(format!("EVAL \"return {number}\" 0\r\n").as_bytes());
+        for at in 0..20 {
+            // In every slice, and whichever shard.
+            assert_eq!(process.ask(&other, &format!("SET other:{at} v")), "+OK\r\n");
+            assert_eq!(process.heard(&second), "");
+            assert!(process.server.gate.is_reserved(), "it is still under way");
+        }
+        assert_eq!(answer(&mut process, &waiting), "$5\r\nwhole\r\n");
+        process.turns(1);
+        assert_eq!(process.heard(&client), format!(":{number}\r\n"));
+        assert_eq!(answer(&mut process, &second), format!(":{number}\r\n"));
+    }
+}
+
+/// It gets everything again, also once it has written and others have something reserved.
+#[test]
+fn a_first_run_that_strays_late_is_whole() {
+    let strays = ["redis.call('INCR', 'far')", "redis.call('DBSIZE')"];
+    for stray in strays {
+        let mut process = process();
+        let (client, reader) = (process.connect(0), process.connect(1));
+        reader.send(format!("EVAL \"{LONG}\" 1 near\r\n").as_bytes());
+        assert_eq!(answer(&mut process, &reader), ":1\r\n");
+        let code = unknown("redis.call('INCR', 'near')");
+        let loops = "for i = 1, 200000 do n = n + i end ";
+        let long = loops.repeat(10);
+        let code = format!("{code} {long} {stray} {loops} return redis.call('INCR', KEYS[1])");
+        client.send(format!("EVAL \"{code}\" 1 near\r\n").as_bytes());
+        until_paused(&mut process);
+        // Scripts that are known to keep to their keys, and overlap. One reserves the very shard.
+        let begin = |key| Repeater::new(&process, 1, format!("EVAL \"{LONG}\" 1 {key}\r\n"));
+        let mut others = [begin("far"), begin("one"), begin("two")];
+        while others.iter().any(|other| other.answers == 0) {
+            process.turns(1);
+            others.iter_mut().for_each(|other| other.go_on(&process));
+        }
+        reader.send(b"MGET near far\r\n");
+        assert_eq!(wait(&mut process, &client, &mut others).0, ":3\r\n");
+        let (heard, _) = wait(&mut process, &reader, &mut others);
+        assert!(heard.starts_with("*2\r\n$1\r\n3\r\n"), "half of a script: {heard}");
+    }
+}

@@ -81,6 +81,17 @@ fn a_slow_script_keeps_everything() {
     explore(|| script_storm(Way::Everything, Look::BeforeAndAfter));
 }
 
+/// A script that lets go of all but one shard, and takes everything again beside another script.
+#[test]
+fn a_slow_script_gets_everything_again() {
+    explore(|| widening_storm(true));
+}
+
+#[test]
+fn a_script_that_gets_everything_beside_another_is_caught() {
+    assert_caught("taken back that is not reserved", || widening_storm(false));
+}
+
 /// The canaries: what a script, or who takes the gate beside it, may do wrong.
 #[test]
 fn a_script_that_lets_go_of_its_shards_is_caught() {
@@ -331,6 +342,56 @@ fn script_of_everything(ledger: &Ledger) {
     let gate = come_back(ledger, &member);
     ledger.add(0, u32::MAX);
     ledger.add(3, u32::MAX);
+    drop(gate);
+}
+
+fn widening_storm(waits: bool) {
+    let ledger = Arc::new(Ledger::new(4));
+    let shared = Arc::clone(&ledger);
+    spawn_and_join(4, move |number| match number {
+        0 => script_that_strays(&shared, waits),
+        1 => script_of_shards(&shared, Way::Shards),
+        2 => {
+            shared.transfer(&[1, 2]);
+            shared.read();
+        }
+        _ => shared.audit(Look::BeforeAndAfter),
+    });
+    ledger.assert_balanced();
+    assert!(!ledger.gate.is_reserved());
+    drop(ledger.hold(&[0, 1, 2, 3]).expect("nothing is reserved"));
+}
+
+/// `waits`: until no other script has something reserved.
+fn script_that_strays(ledger: &Ledger, waits: bool) {
+    let member = ledger.gate.join().expect("there are flags for all");
+    let mut gate = ledger.gate.take();
+    if ledger.gate.is_reserved() {
+        return;
+    }
+    ledger.add(1, 1);
+    ledger.gate.reserve(true);
+    ledger.keyspace.reserve(&mut gate, 1);
+    drop(gate);
+    // A slice, with the gate open.
+    member.enter();
+    let guard = ledger.keyspace.enter_reserved(1);
+    ledger.add(1, 1);
+    guard.reserve();
+    member.leave();
+    let mut gate = loop {
+        if !waits || ledger.gate.reservations() == 1 {
+            let gate = ledger.gate.take();
+            if !waits || ledger.gate.reservations() == 1 {
+                break gate;
+            }
+        }
+        thread::yield_now();
+    };
+    ledger.keyspace.free_all(&mut gate);
+    ledger.gate.reserve(false);
+    ledger.add(3, u32::MAX);
+    ledger.add(1, u32::MAX);
     drop(gate);
 }
 

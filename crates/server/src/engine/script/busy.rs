@@ -209,16 +209,17 @@ impl ScriptRun {
         if self.progress == Progress::Paused && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
-        self.put_off(data);
+        self.put_off(data, None);
         data.turn.now_ms = now_ms;
         data.turn.may_expire = server.may_expire(now_ms);
         self.progress != Progress::Paused
     }
 
-    /// Keeps what the script has done so far to itself, and lets others in.
-    fn put_off(&mut self, data: &mut Data) {
+    /// Keeps what the script has done so far to itself, and lets others in. `narrow`: of
+    /// everything, it keeps only these shards.
+    fn put_off(&mut self, data: &mut Data, narrow: Option<Vec<usize>>) {
         self.owner.show_memory();
-        self.unit = Some(data.suspend_unit());
+        self.unit = Some(data.suspend_unit_on(narrow));
     }
 
     /// Holds again what the script held, and has the calling thread know what it has done.
@@ -273,7 +274,9 @@ impl PausedScript {
         });
         let keeps_words = run.session.may_restart();
         let words = call.args.iter().filter(|_| keeps_words);
-        run.put_off(call.data);
+        // What else a transaction does may need more than its scripts do.
+        let narrow = if call.in_transaction { None } else { run.session.narrow() };
+        run.put_off(call.data, narrow);
         call.data.propagate_nothing();
         call.data.paused = Some(Box::new(Self {
             next: NextStep::Resume(run),
@@ -396,7 +399,11 @@ impl Job for PausedScript {
     }
 
     fn is_parked(&self) -> bool {
-        matches!(self.next, NextStep::Again)
+        match &self.next {
+            NextStep::Resume(run) => run.session.waits(),
+            NextStep::Again => true,
+            NextStep::Done => false,
+        }
     }
 
     fn outlives_client(&mut self) -> bool {

@@ -9,7 +9,8 @@
 //! therefore holds the gate, and shows whether it strays: uses keys that it did not declare. One
 //! that did not holds its declared shards from then on. Should it stray after all, it takes the
 //! further shard if it need not wait for it out of order; else, if it has changed nothing yet, it
-//! begins anew with the gate held.
+//! begins anew with the gate held. A first run that takes long gives all but its declared shards
+//! back when it pauses, and gets everything again if it strays.
 
 mod busy;
 mod cache;

@@ -8,7 +8,7 @@ use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
 use super::long_command::LongCommand;
-use super::{Busy, Habits};
+use super::{Busy, GateWish, Habits};
 use crate::base::clock::ticks;
 use crate::engine::acl;
 use crate::engine::client::Client;
@@ -38,6 +38,11 @@ pub(super) struct ScriptSession {
     declared: Option<Vec<usize>>,
     /// It holds only some shards, and can begin anew with everything.
     can_restart: bool,
+    /// It held everything, and let go of what it had not declared. It gets everything again if it
+    /// strays.
+    is_narrow: bool,
+    /// It waits for everything.
+    gate_wish: Option<GateWish>,
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
@@ -101,6 +106,8 @@ impl ScriptSession {
             is_oom: false,
             declared: None,
             can_restart,
+            is_narrow: false,
+            gate_wish: None,
             way: Way::Declared,
             changed: false,
             has_written: false,
@@ -164,6 +171,25 @@ impl ScriptSession {
 
     pub fn way(&self) -> Way {
         self.way
+    }
+
+    /// Lets go of everything but the declared shards (which it returns, ascending), if the script
+    /// has used no others and nobody knows yet whether it will. No other such script can be under
+    /// way, as each begins with everything held; so it may wait for everything later.
+    pub fn narrow(&mut self) -> Option<Vec<usize>> {
+        if self.way == Way::Strayed || !self.data().holds_all() {
+            return None;
+        }
+        let mut shards = self.declared.clone()?;
+        shards.sort_unstable();
+        shards.dedup();
+        self.is_narrow = true;
+        Some(shards)
+    }
+
+    /// Whether it can do nothing until others have come to their end.
+    pub const fn waits(&self) -> bool {
+        self.gate_wish.is_some()
     }
 
     /// The command of these words, if a script may call it like this.
@@ -291,6 +317,10 @@ impl ScriptSession {
         if self.data().hold_beyond(shard) {
             return Ok(());
         }
+        self.widen()?;
+        if self.data().holds(shard) {
+            return Ok(());
+        }
         self.begin_anew()?;
         // Who holds it may wait for what is held here, so that waiting must have an end.
         for _ in 0..PATIENCE {
@@ -309,11 +339,28 @@ impl ScriptSession {
             // It may need the gate for more than keys.
             return Err(Unreached::Failed);
         }
+        self.widen()?;
         if self.data().holds_all() {
             return Ok(());
         }
         self.begin_anew()?;
         Err(Unreached::Failed)
+    }
+
+    /// Holds everything, if the script did before. It waits while others have something reserved:
+    /// none of them waits for what it holds.
+    fn widen(&mut self) -> Result<(), Unreached> {
+        if !self.is_narrow {
+            return Ok(());
+        }
+        if self.data().widen() {
+            self.is_narrow = false;
+            self.gate_wish = None;
+            return Ok(());
+        }
+        let server = self.server;
+        self.gate_wish.get_or_insert_with(|| GateWish::new(server));
+        Err(Unreached::Postponed)
     }
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.
@@ -436,6 +483,8 @@ impl Refusal {
 /// Why a command's keys are not held.
 enum Unreached {
     BeginAnew,
+    /// It waits for everything.
+    Postponed,
     /// It changed something, and somebody has had the shard for long.
     Failed,
 }
@@ -459,6 +508,11 @@ impl Host for ScriptSession {
         match self.reach(command, args, &mut lone, &mut hashes) {
             Ok(()) => {}
             Err(Unreached::BeginAnew) => return Called::Stop,
+            Err(Unreached::Postponed) => {
+                self.data().shard_set.give_back(hashes);
+                self.pause_at = 0;
+                return Called::Postponed;
+            }
             Err(Unreached::Failed) => {
                 self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
                 return Called::Replied;

@@ -343,7 +343,9 @@ impl Data {
     /// Releases everything, but reserves what was held until it is taken back. Others must see what
     /// was changed together with what comes after that, so the effects so far must have been taken
     /// out.
-    pub(super) fn set_aside(&mut self) -> Box<Aside> {
+    ///
+    /// `narrow`: of everything, only these shards (ascending, without repeats) are reserved.
+    pub(super) fn set_aside(&mut self, narrow: Option<Vec<usize>>) -> Box<Aside> {
         self.unit.check_end();
         let held = std::mem::take(&mut self.unit.held);
         if !matches!(held, HeldShards::Reserved(_)) {
@@ -359,9 +361,14 @@ impl Data {
             HeldShards::One(guard) => Some(vec![reserve(guard)]),
             HeldShards::Many(guards) => Some(guards.into_iter().map(reserve).collect()),
             HeldShards::All(mut gate) => {
-                self.holding.keyspace.reserve_all(&mut gate);
+                match &narrow {
+                    None => self.holding.keyspace.reserve_all(&mut gate),
+                    Some(shards) => shards
+                        .iter()
+                        .for_each(|&shard| self.holding.keyspace.reserve(&mut gate, shard)),
+                }
                 self.release_gate(gate);
-                None
+                narrow
             }
             HeldShards::Reserved(mut aside) => {
                 aside.entered.drain(..).for_each(ShardGuard::reserve);
@@ -401,6 +408,35 @@ impl Data {
             }
         }
         self.holding.gate.reserve(false);
+    }
+
+    /// Holds everything, with the gate, instead of some shards that were set aside and entered
+    /// again. `false`: somebody else has something reserved, and what was held still is.
+    pub fn widen(&mut self) -> bool {
+        if self.holds_all() {
+            return true;
+        }
+        let HeldShards::Reserved(mut aside) = std::mem::take(&mut self.unit.held) else {
+            unreachable!("only what was set aside is widened")
+        };
+        if self.holding.gate.reservations() == 1 {
+            aside.entered.drain(..).for_each(ShardGuard::reserve);
+            self.holding.member.leave();
+            self.turn.waited = true;
+            let mut gate = self.holding.gate.take();
+            // Only now: whoever was busy before may have reserved something at last.
+            if self.holding.gate.reservations() == 1 {
+                self.holding.keyspace.free_all(&mut gate);
+                self.holding.gate.reserve(false);
+                self.unit.held = HeldShards::All(gate);
+                self.refresh();
+                return true;
+            }
+            drop(gate);
+            self.enter();
+        }
+        self.unit.held = HeldShards::Reserved(aside);
+        false
     }
 
     /// Whether somebody keeps shards in the midst of a change.

@@ -177,11 +177,17 @@ impl Data {
     /// Takes the unit out in its midst, so that others can have the thread. Its shards stay
     /// reserved.
     pub fn suspend_unit(&mut self) -> Suspended {
+        self.suspend_unit_on(None)
+    }
+
+    /// Likewise. `narrow`: of everything that is held, only these shards (ascending, without
+    /// repeats) stay reserved, as it has looked at no others.
+    pub fn suspend_unit_on(&mut self, narrow: Option<Vec<usize>>) -> Suspended {
         self.unit.leave_midst();
         let effects = std::mem::take(&mut self.unit.effects);
         let notices = std::mem::take(&mut self.unit.notices);
         let ready = std::mem::take(&mut self.unit.ready);
-        Suspended { effects, notices, ready, aside: self.set_aside() }
+        Suspended { effects, notices, ready, aside: self.set_aside(narrow) }
     }
 
     /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether
