@@ -17,6 +17,7 @@ mod hyperloglog;
 mod list;
 pub(crate) mod migrate;
 mod object;
+mod popping;
 mod pubsub;
 pub(crate) mod repeats;
 mod scan;

@@ -1,13 +1,11 @@
 //! Pushing to the ends of lists, and popping from them.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::Reply;
 use bobbin_store::value::{End, List, ListLimits};
 
 use super::super::elements::{self, bulk};
+use super::super::popping::{self, Pops, pop_in_slices};
 use super::{element, end, limits, pop_event, push_event, shrunk};
-use crate::engine::command::slices::{
-    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
-};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lpush(call: &mut Call<'_>) -> Outcome {
@@ -108,10 +106,8 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
         call.reply.array(0);
         return Ok(());
     }
-    if count.min(list.len()) > SLICED_MIN && call.may_leave_job {
-        let draft = Draft::new(key.bytes, list, List::is_same);
-        let popping = ElementPopping::new(call, draft, end, count, false);
-        return change_in_slices(call, [1].into_iter(), popping);
+    if popping::is_long(count.min(list.len())) && call.may_leave_job {
+        return pop_in_slices(call, 1, count, Elements { end, with_key: false, limits });
     }
     call.reply.array(count.min(list.len()));
     let taken = take(list, count, end, limits, &mut call.reply);
@@ -144,19 +140,18 @@ fn take(
 }
 
 pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
-    let (popping, end) = elements::popping(call, 1, end)?;
+    let (wanted, end) = elements::popping(call, 1, end)?;
     let limits = limits(call.server);
-    for at in popping.keys {
+    for at in wanted.keys {
         let key = call.key(at)?;
         if let Some(list) = call.data.write_as::<List>(key)?
-            && popping.count.min(list.len()) > SLICED_MIN
+            && popping::is_long(wanted.count.min(list.len()))
             && call.may_leave_job
         {
-            let draft = Draft::new(key.bytes, list, List::is_same);
-            let popping = ElementPopping::new(call, draft, end, popping.count, true);
-            return change_in_slices(call, [at].into_iter(), popping);
+            let elements = Elements { end, with_key: true, limits };
+            return pop_in_slices(call, at, wanted.count, elements);
         }
-        if pop_from(call.data, key, popping.count, end, limits, &mut call.reply)? {
+        if pop_from(call.data, key, wanted.count, end, limits, &mut call.reply)? {
             return Ok(());
         }
     }
@@ -189,64 +184,39 @@ fn note_popped(data: &mut Data, key: Key<'_>, end: End, count: usize) {
 }
 
 /// The popping of many elements.
-struct ElementPopping {
-    draft: Draft<List>,
+struct Elements {
     end: End,
-    wanted: usize,
-    popped: usize,
     /// The key is answered too.
     with_key: bool,
-    elements: Pieces,
     limits: ListLimits,
-    protocol: Protocol,
 }
 
-impl ElementPopping {
-    fn new(call: &Call<'_>, draft: Draft<List>, end: End, wanted: usize, with_key: bool) -> Self {
-        let (limits, protocol) = (limits(call.server), call.reply.protocol());
-        let elements = Pieces::default();
-        Self { draft, end, wanted, popped: 0, with_key, elements, limits, protocol }
-    }
-}
+impl Pops for Elements {
+    type From = List;
 
-impl SlicedChange for ElementPopping {
-    fn step(&mut self, _: &mut Data) -> bool {
-        let (list, count) = (&mut self.draft.value, SLICE.min(self.wanted - self.popped));
-        let mut reply = Reply::new(self.elements.open(), self.protocol);
-        self.popped += take(list, count, self.end, self.limits, &mut reply);
-        self.popped < self.wanted && !list.is_empty()
+    fn is_same(one: &List, other: &List) -> bool {
+        one.is_same(other)
     }
 
-    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let current = self.draft.is_current(data)?;
-        if !current {
-            (self.popped, self.elements) = (0, Pieces::default());
-        }
-        Ok(current)
+    fn len(from: &List) -> usize {
+        from.len()
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
-        let key = self.draft.put(data)?;
-        if self.popped == 0 {
-            // All of them have gone meanwhile.
+    fn take(&mut self, from: &mut List, most: usize, reply: &mut Reply<'_>) -> usize {
+        take(from, most, self.end, self.limits, reply)
+    }
+
+    fn finish(&mut self, data: &mut Data, key: Key<'_>, popped: usize, reply: &mut Reply<'_>) {
+        if popped == 0 {
             reply.null_array();
-            return Ok(());
+            return;
         }
         if self.with_key {
             reply.array(2);
             reply.bulk(key.bytes);
         }
-        reply.array(self.popped);
-        note_popped(data, key, self.end, self.popped);
-        Ok(())
-    }
-
-    fn rest(&mut self) -> Option<Pieces> {
-        Some(std::mem::take(&mut self.elements))
-    }
-
-    fn rest_bytes(&self) -> usize {
-        self.elements.byte_len()
+        reply.array(popped);
+        note_popped(data, key, self.end, popped);
     }
 }
 

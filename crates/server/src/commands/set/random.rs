@@ -1,18 +1,16 @@
 //! Sets: SPOP and SRANDMEMBER.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::Reply;
 use bobbin_store::Hasher;
 use bobbin_store::value::Set;
 use bobbin_store::value::set::Walk;
 
 use super::super::choice::{below, distinct_below};
 use super::super::elements::{TOO_LOW, bulk};
+use super::super::popping::{self, Pops, pop_in_slices};
 use super::ended;
 use crate::base::random::Random;
-use crate::engine::command::slices::{
-    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices, repeat_in_slices,
-    reply_in_slices,
-};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
@@ -39,137 +37,104 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
-    if popped > SLICED_MIN && call.may_leave_job {
-        let draft = Draft::new(key.bytes, set, Set::is_same);
-        let protocol = call.reply.protocol();
-        let wanted = count.unwrap_or(1);
-        let popping = SetPopping::new(draft, wanted, random, hasher, protocol);
-        return change_in_slices(call, [1].into_iter(), popping);
+    if let Some(count) = count
+        && popping::is_long(count.min(set.len()))
+        && call.may_leave_job
+    {
+        let members = Members { walk: None, random, hasher, gone: Vec::new() };
+        return pop_in_slices(call, 1, count, members);
     }
     if count.is_some() {
         call.reply.set(popped);
     }
-    let mut gone = logs.then(Vec::new);
+    let mut gone = Vec::new();
     if count.is_some() && popped == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
-        pop_some(set, popped, &mut random, hasher, &mut call.reply, &mut gone);
+        let gone = logs.then_some(&mut gone);
+        pop_some(set, popped, &mut random, hasher, &mut call.reply, gone);
     }
-    note_popped(call.data, key, popped, gone);
+    note_popped(call.data, key, popped, &gone);
     Ok(())
 }
 
-/// Members that were popped, as long as the log wants to know.
-type Gone = Option<Vec<Vec<u8>>>;
-
-/// Removes `count` members and answers them.
+/// Removes `count` members, answers them, and adds them to `gone`; how many there were.
 fn pop_some(
     set: &mut Set,
     count: usize,
     random: &mut Random,
     hasher: &Hasher,
     reply: &mut Reply<'_>,
-    gone: &mut Gone,
-) {
-    for _ in 0..count {
-        let Some(spot) = set.nth(below(random, set.len())) else { break };
+    mut gone: Option<&mut Vec<Vec<u8>>>,
+) -> usize {
+    for taken in 0..count {
+        let Some(spot) = set.nth(below(random, set.len())) else { return taken };
         bulk(reply, set.member(spot));
-        if let Some(gone) = gone {
+        if let Some(gone) = &mut gone {
             gone.push(set.member(spot).to_vec());
         }
         set.remove_at(spot, hasher);
     }
+    count
 }
 
-fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: Gone) {
-    propagate_popped(data, key, &gone.unwrap_or_default());
+fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: &[Vec<u8>]) {
+    propagate_popped(data, key, gone);
     data.changed_by(key, popped);
     data.event(Classes::SET, "spop", key);
     ended(data, key);
 }
 
 /// SPOP of many members.
-struct SetPopping {
-    draft: Draft<Set>,
-    wanted: usize,
-    popped: usize,
-    /// When all members go they need not be picked.
-    walk: Option<Walk>,
+struct Members {
+    /// When all members go they need not be picked. Behind it, how many are left.
+    walk: Option<(Walk, usize)>,
     random: Random,
     hasher: &'static Hasher,
-    members: Pieces,
-    gone: Gone,
-    protocol: Protocol,
+    gone: Vec<Vec<u8>>,
 }
 
-impl SetPopping {
-    fn new(
-        draft: Draft<Set>,
-        wanted: usize,
-        random: Random,
-        hasher: &'static Hasher,
-        protocol: Protocol,
-    ) -> Self {
-        let walk = (wanted >= draft.value.len()).then(Walk::default);
-        Self {
-            draft,
-            wanted,
-            popped: 0,
-            walk,
-            random,
-            hasher,
-            members: Pieces::default(),
+impl Pops for Members {
+    type From = Set;
+
+    fn is_same(one: &Set, other: &Set) -> bool {
+        one.is_same(other)
+    }
+
+    fn len(from: &Set) -> usize {
+        from.len()
+    }
+
+    fn begin(&mut self, from: &Set, wanted: usize) {
+        self.gone.clear();
+        self.walk = (wanted >= from.len()).then(|| (Walk::default(), from.len()));
+    }
+
+    fn take(&mut self, from: &mut Set, most: usize, reply: &mut Reply<'_>) -> usize {
+        let Some((walk, left)) = self.walk else {
             // The log may be turned on before it is done.
-            gone: Some(Vec::new()),
-            protocol,
+            let gone = Some(&mut self.gone);
+            return pop_some(from, most, &mut self.random, self.hasher, reply, gone);
+        };
+        let mut taken = 0;
+        let next = from.walk(walk, most, |member| {
+            bulk(reply, member);
+            taken += 1;
+        });
+        let left = left.saturating_sub(taken);
+        self.walk = next.filter(|_| left > 0).map(|walk| (walk, left));
+        if self.walk.is_none() {
+            *from = Set::default();
         }
-    }
-}
-
-impl SlicedChange for SetPopping {
-    fn step(&mut self, _: &mut Data) -> bool {
-        let set = &mut self.draft.value;
-        let mut reply = Reply::new(self.members.open(), self.protocol);
-        if let Some(walk) = self.walk {
-            let popped = &mut self.popped;
-            self.walk = set.walk(walk, SLICE, |member| {
-                bulk(&mut reply, member);
-                *popped += 1;
-            });
-            if self.walk.is_none() {
-                *set = Set::default();
-            }
-            return self.walk.is_some();
-        }
-        let count = SLICE.min(self.wanted - self.popped).min(set.len());
-        pop_some(set, count, &mut self.random, self.hasher, &mut reply, &mut self.gone);
-        self.popped += count;
-        self.popped < self.wanted && !set.is_empty()
+        taken
     }
 
-    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let current = self.draft.is_current(data)?;
-        if !current {
-            self.popped = 0;
-            self.members = Pieces::default();
-            self.gone.iter_mut().for_each(Vec::clear);
-            self.walk = (self.wanted >= self.draft.value.len()).then(Walk::default);
+    fn finish(&mut self, data: &mut Data, key: Key<'_>, popped: usize, reply: &mut Reply<'_>) {
+        reply.set(popped);
+        if popped > 0 {
+            note_popped(data, key, popped, &self.gone);
         }
-        Ok(current)
-    }
-
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
-        let key = self.draft.put(data)?;
-        reply.set(self.popped);
-        if self.popped > 0 {
-            note_popped(data, key, self.popped, self.gone.take());
-        }
-        Ok(())
-    }
-
-    fn rest(&mut self) -> Option<Pieces> {
-        Some(std::mem::take(&mut self.members))
     }
 }
 

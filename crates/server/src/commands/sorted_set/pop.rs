@@ -7,10 +7,8 @@ use bobbin_store::Hasher;
 use bobbin_store::value::SortedSet;
 
 use super::super::elements::{self, bulk};
+use super::super::popping::{self, Pops, pop_in_slices};
 use super::shrunk;
-use crate::engine::command::slices::{
-    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
-};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// Which members go first.
@@ -46,11 +44,10 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
     }
     // One pair without a count is an array of two, in RESP3 too.
     let nested = counted && call.reply.protocol() != Protocol::Resp2;
-    if ranks.len() > SLICED_MIN && call.may_leave_job {
-        let draft = Draft::new(key.bytes, set, SortedSet::is_same);
+    if popping::is_long(count.min(set.len())) && call.may_leave_job {
         let form = if nested { PopForm::Pairs } else { PopForm::Flat };
-        let popping = MemberPopping::new(call, draft, extreme, count, form);
-        return change_in_slices(call, [1].into_iter(), popping);
+        let members = Members::new(call, extreme, form);
+        return pop_in_slices(call, 1, count, members);
     }
     call.reply.array(if nested { ranks.len() } else { ranks.len() * 2 });
     take(call.data, key, extreme, count, nested, &mut call.reply)?;
@@ -58,18 +55,17 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
 }
 
 pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
-    let (popping, extreme) = elements::popping(call, 1, Extreme::read)?;
-    for at in popping.keys {
+    let (wanted, extreme) = elements::popping(call, 1, Extreme::read)?;
+    for at in wanted.keys {
         let key = call.key(at)?;
         if let Some(set) = call.data.write_as::<SortedSet>(key)?
-            && popping.count.min(set.len()) > SLICED_MIN
+            && popping::is_long(wanted.count.min(set.len()))
             && call.may_leave_job
         {
-            let draft = Draft::new(key.bytes, set, SortedSet::is_same);
-            let popping = MemberPopping::new(call, draft, extreme, popping.count, PopForm::Keyed);
-            return change_in_slices(call, [at].into_iter(), popping);
+            let members = Members::new(call, extreme, PopForm::Keyed);
+            return pop_in_slices(call, at, wanted.count, members);
         }
-        if pop_from(call.data, key, extreme, popping.count, &mut call.reply)? {
+        if pop_from(call.data, key, extreme, wanted.count, &mut call.reply)? {
             return Ok(());
         }
     }
@@ -89,76 +85,52 @@ enum PopForm {
 }
 
 /// The popping of many members.
-struct MemberPopping {
-    draft: Draft<SortedSet>,
+struct Members {
     extreme: Extreme,
-    wanted: usize,
-    popped: usize,
     form: PopForm,
-    members: Pieces,
     hasher: &'static Hasher,
-    protocol: Protocol,
 }
 
-impl MemberPopping {
-    fn new(
-        call: &Call<'_>,
-        draft: Draft<SortedSet>,
-        extreme: Extreme,
-        wanted: usize,
-        form: PopForm,
-    ) -> Self {
-        let (hasher, protocol) = (call.data.keyspace().hasher(), call.reply.protocol());
-        let members = Pieces::default();
-        Self { draft, extreme, wanted, popped: 0, form, members, hasher, protocol }
+impl Members {
+    fn new(call: &Call<'_>, extreme: Extreme, form: PopForm) -> Self {
+        Self { extreme, form, hasher: call.data.keyspace().hasher() }
     }
 }
 
-impl SlicedChange for MemberPopping {
-    fn step(&mut self, _: &mut Data) -> bool {
-        let set = &mut self.draft.value;
-        let ranks = self.extreme.ranks(set.len(), SLICE.min(self.wanted - self.popped));
-        self.popped += ranks.len();
-        let mut reply = Reply::new(self.members.open(), self.protocol);
-        self.extreme.answer(set, ranks.clone(), self.form != PopForm::Flat, &mut reply);
-        set.remove_range(ranks, self.hasher);
-        self.popped < self.wanted && !set.is_empty()
+impl Pops for Members {
+    type From = SortedSet;
+
+    fn is_same(one: &SortedSet, other: &SortedSet) -> bool {
+        one.is_same(other)
     }
 
-    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let current = self.draft.is_current(data)?;
-        if !current {
-            (self.popped, self.members) = (0, Pieces::default());
-        }
-        Ok(current)
+    fn len(from: &SortedSet) -> usize {
+        from.len()
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
-        let key = self.draft.put(data)?;
-        match (self.form, self.popped) {
-            // All of them have gone meanwhile.
+    fn take(&mut self, from: &mut SortedSet, most: usize, reply: &mut Reply<'_>) -> usize {
+        let ranks = self.extreme.ranks(from.len(), most);
+        let taken = ranks.len();
+        self.extreme.answer(from, ranks.clone(), self.form != PopForm::Flat, reply);
+        from.remove_range(ranks, self.hasher);
+        taken
+    }
+
+    fn finish(&mut self, data: &mut Data, key: Key<'_>, popped: usize, reply: &mut Reply<'_>) {
+        match (self.form, popped) {
             (PopForm::Keyed, 0) => reply.null_array(),
-            (PopForm::Keyed, popped) => {
+            (PopForm::Keyed, _) => {
                 reply.array(2);
                 reply.bulk(key.bytes);
                 reply.array(popped);
             }
-            (PopForm::Pairs, popped) => reply.array(popped),
-            (PopForm::Flat, popped) => reply.array(popped * 2),
+            (PopForm::Pairs, _) => reply.array(popped),
+            (PopForm::Flat, _) => reply.array(popped * 2),
         }
-        if self.popped > 0 {
-            shrunk(data, key, self.popped, self.extreme.event());
-            self.extreme.propagate(data, key, self.popped);
+        if popped > 0 {
+            shrunk(data, key, popped, self.extreme.event());
+            self.extreme.propagate(data, key, popped);
         }
-        Ok(())
-    }
-
-    fn rest(&mut self) -> Option<Pieces> {
-        Some(std::mem::take(&mut self.members))
-    }
-
-    fn rest_bytes(&self) -> usize {
-        self.members.byte_len()
     }
 }
 

@@ -1,0 +1,91 @@
+//! Popping of many elements of a collection, in slices.
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::value::Collection;
+
+use crate::engine::command::slices::{
+    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
+};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+
+/// Which elements of a collection go, and what becomes known of that.
+pub(super) trait Pops: Send + 'static {
+    type From: Collection + Default + Send + 'static;
+
+    /// Whether both are the same value, not just equal ones.
+    fn is_same(one: &Self::From, other: &Self::From) -> bool;
+
+    fn len(from: &Self::From) -> usize;
+
+    /// Takes elements away, at most `most` of them, and answers them; how many there are.
+    fn take(&mut self, from: &mut Self::From, most: usize, reply: &mut Reply<'_>) -> usize;
+
+    /// It begins, or begins anew as the collection was changed: `wanted` elements of this one.
+    fn begin(&mut self, _from: &Self::From, _wanted: usize) {}
+
+    /// Appends what of the reply comes before the elements, and makes known that they are gone.
+    /// There may be none.
+    fn finish(&mut self, data: &mut Data, key: Key<'_>, popped: usize, reply: &mut Reply<'_>);
+}
+
+/// Whether it takes long to pop as many, so that it is done in slices where a command may.
+pub(super) const fn is_long(count: usize) -> bool {
+    count > SLICED_MIN
+}
+
+/// Pops elements of the collection at the argument's key.
+pub(super) fn pop_in_slices<P: Pops>(
+    call: &mut Call<'_>,
+    at: usize,
+    wanted: usize,
+    mut pops: P,
+) -> Outcome {
+    let key = call.key(at)?;
+    let protocol = call.reply.protocol();
+    let Some(from) = call.data.write_as::<P::From>(key)? else { return Err(Failure::WRONG_TYPE) };
+    pops.begin(from, wanted);
+    let draft = Draft::new(key.bytes, from, P::is_same);
+    let popping = Popping { draft, pops, wanted, popped: 0, elements: Pieces::default(), protocol };
+    change_in_slices(call, [at].into_iter(), popping)
+}
+
+struct Popping<P: Pops> {
+    draft: Draft<P::From>,
+    pops: P,
+    wanted: usize,
+    popped: usize,
+    elements: Pieces,
+    protocol: Protocol,
+}
+
+impl<P: Pops> SlicedChange for Popping<P> {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let (from, most) = (&mut self.draft.value, SLICE.min(self.wanted - self.popped));
+        let mut reply = Reply::new(self.elements.open(), self.protocol);
+        self.popped += self.pops.take(from, most, &mut reply);
+        self.popped < self.wanted && P::len(from) > 0
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            (self.popped, self.elements) = (0, Pieces::default());
+            self.pops.begin(&self.draft.value, self.wanted);
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        self.pops.finish(data, key, self.popped, reply);
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.elements))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.elements.byte_len()
+    }
+}
