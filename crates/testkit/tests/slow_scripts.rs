@@ -1,6 +1,7 @@
 //! Scripts that take long, or for ever: whatever they hold, others are told, and whoever may end
 //! them can.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::{Connection, Received, Reply, Server};
@@ -340,28 +341,28 @@ const WAITING: &[(&[&str], &str, &str)] = &[
     (&[], "FLUSHALL", "OK"),
 ];
 
-/// While a script takes its time, and is not slow yet, only what needs its keys waits.
+/// While a script takes its time, and is not slow yet, only what needs its keys waits; also if it
+/// runs for the first time.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_long_script_holds_up_only_what_needs_its_keys() {
     for threads in ["1", "3"] {
-        check_beside(&Server::bobbin(&[
-            "--io-threads",
-            threads,
-            "--busy-reply-threshold",
-            "600000",
-        ]));
+        let options = ["--io-threads", threads, "--busy-reply-threshold", "600000"];
+        for is_known in [true, false] {
+            check_beside(&Server::bobbin(&options), is_known);
+        }
     }
 }
 
-fn check_beside(server: &Server) {
+fn check_beside(server: &Server, is_known: bool) {
     let mut other = server.connect();
-    let sha = other.call(&["SCRIPT", "LOAD", READER]).expect("it answers").text();
-    // It becomes known that it keeps to its keys.
-    for _ in 0..2 {
-        other.say(&format!("EVALSHA {sha} 1 k x"));
-    }
-    for (before, last, expected) in WAITING {
+    for (number, (before, last, expected)) in WAITING.iter().enumerate() {
+        let source = format!("{READER} -- {number}");
+        let sha = other.call(&["SCRIPT", "LOAD", &source]).expect("it answers").text();
+        if is_known {
+            // That it keeps to its keys.
+            other.say(&format!("EVALSHA {sha} 1 k x"));
+        }
         other.say("FLUSHALL");
         other.say("SET k 1");
         other.say("CONFIG RESETSTAT");
@@ -393,6 +394,45 @@ fn check_beside(server: &Server) {
         assert!(us.is_some_and(|us| us > 2_000), "{us:?}");
     }
 }
+
+/// Scripts that overlap keep some keys at all times. What needs every key has its turn all the
+/// same.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_needs_every_key_has_its_turn_between_scripts() {
+    let server = Server::bobbin(&["--io-threads", "2"]);
+    let source =
+        "local n = 0 for i = 1, 100000 do n = n + i end return redis.call('INCR', KEYS[1])";
+    let sha = server.connect().call(&["SCRIPT", "LOAD", source]).expect("it answers").text();
+    let (runs, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (mut connection, line) =
+                (server.connect(), format!("EVALSHA {sha} 1 key:{client}"));
+            let (runs, is_over) = (&runs, &is_over);
+            scope.spawn(move || {
+                for run in 0..RUNS_MAX {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    assert_eq!(connection.say(&line), Reply::integer(run + 1));
+                    runs.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut admin = server.connect();
+        bobbin_testkit::until(|| runs.load(Ordering::Relaxed) >= 100);
+        let set = admin.say("CONFIG SET maxmemory-samples 6");
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(set.text(), "OK");
+        let all = runs.load(Ordering::Relaxed);
+        assert!(all < CLIENTS * RUNS_MAX as usize, "it waited for the last of {all} scripts");
+    });
+}
+
+const CLIENTS: usize = 6;
+/// Scripts of each client: some seconds.
+const RUNS_MAX: i64 = 3000;
 
 /// Commands of a script that take long each.
 const LONG_COMMANDS: &[&str] = &[
