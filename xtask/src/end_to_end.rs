@@ -147,10 +147,10 @@ const LANES: usize = 2;
 const ALONE: [&str; 1] = ["testkit/heavy"];
 /// The programs that take longest. They begin first, so that none runs long after the others.
 const LONGEST: [&str; 6] = [
+    "benchmark/pages",
     "cli/end_to_end",
     "testkit/history",
     "testkit/slices",
-    "benchmark/pages",
     "benchmark/options",
     "benchmark/connections",
 ];
