@@ -3,7 +3,6 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::aliases;
 use super::figures::Gatherer;
@@ -41,7 +40,7 @@ struct Exposition(String);
 
 /// All metrics.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
-    let figures = gatherer.figures(Duration::ZERO);
+    let figures = gatherer.figures();
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let mut text = Exposition(String::with_capacity(TEXT_USUAL_BYTES));
