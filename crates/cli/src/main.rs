@@ -8,6 +8,7 @@ mod terminal;
 mod command;
 mod format;
 mod interrupt;
+mod keyboard;
 mod modes;
 mod options;
 mod repl;

@@ -185,6 +185,44 @@ fn what_clients_say_stays_data() {
     assert!(!page.contains("onerror"), "{page}");
 }
 
+/// Types and large keys by a sample, which a few keys are in as a whole; hot keys by HOTKEYS.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn keys_by_type_size_and_use() {
+    let (server, port) = serve(&[]);
+    let mut client = server.connect();
+    assert_eq!(status(port)["hot_keys"], serde_json::json!({ "known": false }));
+    client.say("HOTKEYS START METRICS 2 CPU NET");
+    for number in 0..30 {
+        client.say(&format!("SET string:{number} {number}"));
+    }
+    client.call(&["SELECT", "2"]).expect("a reply");
+    client.call(&["RPUSH", "large", &"x".repeat(100_000)]).expect("a reply");
+    // The page of before is shown for five seconds.
+    let mut of = Value::Null;
+    let started = Instant::now();
+    while of["keys"]["largest"][0]["key"] != "large" {
+        assert!(started.elapsed() < SOON, "{of}");
+        std::thread::sleep(Duration::from_millis(200));
+        of = status(port);
+    }
+    let strings = entry(&of["keys"]["kinds"], "type", "string");
+    assert!((1..=30).contains(&strings["keys"].as_u64().expect("a number")), "{of}");
+    assert_eq!(entry(&of["keys"]["kinds"], "type", "list")["keys"], 1);
+    let large = &of["keys"]["largest"][0];
+    assert_eq!((&large["database"], &large["type"]), (&2.into(), &"list".into()));
+    assert!(large["bytes"].as_u64().is_some_and(|bytes| bytes > 100_000), "{large}");
+    assert!(of["keys"]["largest"].as_array().is_some_and(|list| list.len() <= 10));
+    assert_eq!(of["hot_keys"]["active"], true);
+    assert_eq!(of["hot_keys"]["by_bytes"][0][0], "large");
+    // Names of keys are for those that may read them.
+    client.say("CONFIG SET requirepass secret");
+    let of = status(port);
+    assert_eq!(of["keys"]["largest"], serde_json::json!([]));
+    assert_eq!(of["hot_keys"]["by_bytes"], serde_json::json!([]));
+    assert!(!of["keys"]["kinds"].as_array().expect("a list").is_empty());
+}
+
 /// A server with a password does not tell others what its clients say.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::free_port;
@@ -56,6 +56,14 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("bobbin_"))
 }
 
+fn scrape(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    response.split_once("\r\n\r\n").expect("a body").1.to_owned()
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_asked_for_is_there() {
@@ -63,10 +71,7 @@ fn what_is_asked_for_is_there() {
     // A replica, since only these tell of a link. Nothing listens on its primary's port.
     let arguments = ["--metrics-port", &port.to_string(), "--replicaof", "127.0.0.1 1"];
     let _server = Server::bobbin(&arguments);
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("a response");
+    let text = scrape(port);
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let there: BTreeSet<&str> = types.filter_map(|rest| rest.split(' ').next()).collect();
     for metric in KNOWN_FOR_REDIS {
@@ -80,6 +85,8 @@ fn what_is_asked_for_is_there() {
     let mut count = 0;
     for text in panels.iter().chain([&rules, &tests]) {
         for metric in metrics_in(text) {
+            // A histogram's samples.
+            let metric = metric.strip_suffix("_bucket").unwrap_or(metric);
             assert!(there.contains(metric), "there is no {metric}: {text}");
             count += 1;
         }
@@ -109,4 +116,57 @@ fn prometheus_understands_it() {
     }
     std::fs::write(&panels, text).expect("it is written");
     promtool(&["check", "rules"], &panels);
+}
+
+/// Each command that was called has a histogram, whose numbers rise to the number of its calls.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn calls_by_their_time() {
+    let port = free_port().expect("a port");
+    let port_text = port.to_string();
+    let arguments = ["--metrics-port", &port_text, "--enable-debug-command", "yes"];
+    let server = Server::bobbin(&arguments);
+    let mut connection = server.connect();
+    for _ in 0..20 {
+        connection.call(&["INCR", "n"]).expect("a reply");
+    }
+    connection.call(&["DEBUG", "SLEEP", "0.05"]).expect("a reply");
+    let text = scrape(port);
+    let buckets = |command: &str| -> Vec<(String, u64)> {
+        let start = format!("bobbin_command_duration_seconds_bucket{{cmd=\"{command}\",le=\"");
+        let lines = text.lines().filter_map(|line| line.strip_prefix(&*start)?.split_once("\"} "));
+        lines.map(|(bound, calls)| (bound.to_owned(), calls.parse().expect("calls"))).collect()
+    };
+    let of_incr = buckets("incr");
+    assert_eq!(of_incr.len(), 16, "{text}");
+    assert!(of_incr.is_sorted_by_key(|(_, calls)| *calls), "{of_incr:?}");
+    assert_eq!(of_incr.last(), Some(&("+Inf".to_owned(), 20)));
+    let of_sleep = buckets("debug");
+    let at_most = |bound: &str| of_sleep.iter().find(|(found, _)| found == bound).map(|it| it.1);
+    assert_eq!((at_most("0.03"), at_most("+Inf")), (Some(0), Some(1)), "{of_sleep:?}");
+    assert!(text.contains("\nbobbin_command_duration_seconds_count{cmd=\"incr\"} 20\n"), "{text}");
+    assert!(text.contains("\nbobbin_command_duration_seconds_sum{cmd=\"incr\"} "), "{text}");
+    assert!(buckets("decr").is_empty(), "{text}");
+    let mut check = Command::new("promtool");
+    match piped(check.args(["check", "metrics"]), &text) {
+        // 3: it would give other names to some fields of INFO.
+        Ok(said) => {
+            assert!(matches!(said.status.code(), Some(0 | 3)), "{said:?}");
+            let said = String::from_utf8_lossy(&said.stderr).into_owned();
+            assert!(!said.contains("command_duration"), "{said}");
+        }
+        Err(_) => eprintln!("not checked: there is no promtool on this machine"),
+    }
+    // What is not followed is not told.
+    connection.call(&["CONFIG", "SET", "latency-tracking", "no"]).expect("a reply");
+    connection.call(&["CONFIG", "RESETSTAT"]).expect("a reply");
+    connection.call(&["INCR", "n"]).expect("a reply");
+    assert!(!scrape(port).contains("duration_seconds_bucket"));
+}
+
+fn piped(command: &mut Command, input: &str) -> std::io::Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes())?;
+    child.wait_with_output()
 }

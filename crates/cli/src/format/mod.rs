@@ -1,8 +1,9 @@
 //! Replies as text. What each form looks like is fixed by redis-cli and valkey-cli, whose output
-//! scripts read: every byte here is theirs.
+//! scripts read: every byte here is theirs, but for what the shell's `:set pretty` asks for.
 
 mod csv;
 mod json;
+mod pretty;
 mod quote;
 mod raw;
 mod tty;
@@ -10,6 +11,7 @@ mod tty;
 use bobbin_client::Value;
 
 use crate::terminal;
+use pretty::Pretty;
 pub use quote::{append_quoted, quoted};
 
 /// How to print replies.
@@ -20,6 +22,8 @@ pub struct Style {
     pub element_delimiter: Vec<u8>,
     /// Behind each reply in the raw form (`-D`).
     pub reply_delimiter: Vec<u8>,
+    /// Whether values that hold JSON and the like are shown decoded, in the form for people.
+    pub pretty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,8 @@ pub enum Form {
 
 impl Style {
     pub fn new(form: Form) -> Self {
-        Self { form, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() }
+        let line_feed = || b"\n".to_vec();
+        Self { form, element_delimiter: line_feed(), reply_delimiter: line_feed(), pretty: false }
     }
 
     /// The text of a reply. `verbatim` is for commands that answer with text for people: it is
@@ -45,7 +50,13 @@ impl Style {
         let mut output = Vec::new();
         match self.form {
             _ if verbatim => raw::append(value, &self.element_delimiter, &mut output),
-            Form::Tty => tty::append(value, "", &mut output),
+            Form::Tty => {
+                let mut pretty = match self.pretty {
+                    true => Pretty::on(terminal::has_colours()),
+                    false => Pretty::off(),
+                };
+                tty::append(value, "", &mut pretty, &mut output);
+            }
             Form::Raw => {
                 raw::append(value, &self.element_delimiter, &mut output);
                 output.extend_from_slice(&self.reply_delimiter);
@@ -182,6 +193,7 @@ mod tests {
             form: Form::Raw,
             element_delimiter: b", ".to_vec(),
             reply_delimiter: b"".to_vec(),
+            pretty: false,
         };
         assert_eq!(style.reply(&Value::Array(vec![bulk("a"), bulk("b")]), false), b"a, b");
     }

@@ -2,10 +2,10 @@
 
 use bobbin_client::Value;
 
-use super::append_quoted;
+use super::{append_quoted, pretty::Pretty};
 
 /// Appends the value and a line feed. `indent` is what lines after the first start with.
-pub fn append(value: &Value, indent: &str, output: &mut Vec<u8>) {
+pub fn append(value: &Value, indent: &str, pretty: &mut Pretty, output: &mut Vec<u8>) {
     match value {
         Value::Error(text) | Value::BulkError(text) => {
             output.extend(b"(error) ");
@@ -18,15 +18,25 @@ pub fn append(value: &Value, indent: &str, output: &mut Vec<u8>) {
             output.extend_from_slice(text);
         }
         Value::BigNumber(digits) => output.extend_from_slice(digits),
-        Value::Bulk(text) => append_quoted(text, output),
+        Value::Bulk(text) => {
+            if !pretty.append(text, indent, output) {
+                append_quoted(text, output);
+            }
+        }
         Value::Null | Value::NullArray => output.extend(b"(nil)"),
         Value::Boolean(true) => output.extend(b"(true)"),
         Value::Boolean(false) => output.extend(b"(false)"),
-        Value::Array(elements) => return append_elements(elements, ')', "array", indent, output),
-        Value::Set(elements) => return append_elements(elements, '~', "set", indent, output),
-        Value::Push(elements) => return append_elements(elements, ')', "push", indent, output),
-        Value::Map(pairs) => return append_pairs(pairs, indent, output),
-        Value::Attribute { value, .. } => return append(value, indent, output),
+        Value::Array(elements) => {
+            return append_elements(elements, (')', "array"), indent, pretty, output);
+        }
+        Value::Set(elements) => {
+            return append_elements(elements, ('~', "set"), indent, pretty, output);
+        }
+        Value::Push(elements) => {
+            return append_elements(elements, (')', "push"), indent, pretty, output);
+        }
+        Value::Map(pairs) => return append_pairs(pairs, indent, pretty, output),
+        Value::Attribute { value, .. } => return append(value, indent, pretty, output),
     }
     output.push(b'\n');
 }
@@ -53,9 +63,9 @@ pub fn invalidation(push: &Value) -> Option<Vec<u8>> {
 
 fn append_elements(
     elements: &[Value],
-    separator: char,
-    kind: &str,
+    (separator, kind): (char, &str),
     indent: &str,
+    pretty: &mut Pretty,
     output: &mut Vec<u8>,
 ) {
     if elements.is_empty() {
@@ -66,11 +76,11 @@ fn append_elements(
     let inner = format!("{indent}{:1$}", "", width + 2);
     for (index, element) in elements.iter().enumerate() {
         append_number(index, width, separator, indent, output);
-        append(element, &inner, output);
+        append(element, &inner, pretty, output);
     }
 }
 
-fn append_pairs(pairs: &[(Value, Value)], indent: &str, output: &mut Vec<u8>) {
+fn append_pairs(pairs: &[(Value, Value)], indent: &str, pretty: &mut Pretty, output: &mut Vec<u8>) {
     if pairs.is_empty() {
         output.extend(b"(empty hash)\n");
         return;
@@ -79,14 +89,14 @@ fn append_pairs(pairs: &[(Value, Value)], indent: &str, output: &mut Vec<u8>) {
     let inner = format!("{indent}{:1$}", "", width + 2);
     for (index, (key, value)) in pairs.iter().enumerate() {
         append_number(index, width, '#', indent, output);
-        append(key, &inner, output);
+        append(key, &inner, &mut Pretty::off(), output);
         output.pop(); // The line feed behind the key.
         output.extend(b" => ");
         if takes_lines(value) {
             output.push(b'\n');
             output.extend(inner.bytes());
         }
-        append(value, &inner, output);
+        append(value, &inner, pretty, output);
     }
 }
 

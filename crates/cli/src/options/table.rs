@@ -470,7 +470,7 @@ static FLAGS: &[Flag] = &[
     switch(
         Keys,
         &["--hotkeys"],
-        "Find the keys used most. The server needs an LFU maxmemory-policy.",
+        "Find the keys used most: by their counts with an LFU maxmemory-policy, else by HOTKEYS.",
         |options| options.choose(Mode::HotKeys),
     ),
     value(

@@ -24,6 +24,20 @@ pub struct Suggestion {
     display: String,
 }
 
+impl Suggestion {
+    /// One that says nothing about itself.
+    pub fn of(text: &str) -> Self {
+        Self { replacement: text.to_owned(), display: text.to_owned() }
+    }
+
+    /// As it is listed, in so few columns that two more fit into a line.
+    pub fn row(&self) -> &str {
+        let most = width().saturating_sub(3);
+        let end = self.display.char_indices().nth(most).map_or(self.display.len(), |(at, _)| at);
+        self.display[..end].trim_end()
+    }
+}
+
 impl Candidate for Suggestion {
     fn display(&self) -> &str {
         &self.display
@@ -107,8 +121,7 @@ fn names(docs: &Docs, typed: &str) -> (usize, Pairs) {
 
 /// In two columns that fit into a line.
 fn listed(pairs: Pairs) -> Vec<Suggestion> {
-    let width = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    let width = if width == 0 { WIDTH } else { width };
+    let width = width();
     let first = pairs.iter().map(|(word, _)| word.chars().count()).max().unwrap_or(0);
     let first = first.min(FIRST_COLUMN_MAX);
     let suggestion = |(replacement, about): (String, String)| {
@@ -124,6 +137,12 @@ fn listed(pairs: Pairs) -> Vec<Suggestion> {
         Suggestion { replacement, display }
     };
     pairs.into_iter().map(suggestion).collect()
+}
+
+/// Of the terminal, in columns.
+pub fn width() -> usize {
+    let width = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    if width == 0 { WIDTH } else { width }
 }
 
 /// What only the server knows.

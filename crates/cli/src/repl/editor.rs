@@ -19,9 +19,10 @@ use rustyline::{
 };
 
 use super::{
-    completion::{Lookups, Suggestion, suggestions},
+    completion::{self, Lookups, Suggestion, suggestions},
     docs::Docs,
     hint, history,
+    menu::{self, Choice},
 };
 use crate::terminal;
 
@@ -50,7 +51,7 @@ impl Lines {
     /// The next line. A pipe gets no prompt.
     pub fn next(&mut self, prompt: &str) -> Line {
         match self {
-            Self::Typed(typed) => match typed.editor.readline(prompt) {
+            Self::Typed(typed) => match typed.read_line(prompt) {
                 Ok(line) => Line::Text(line.into_bytes()),
                 Err(ReadlineError::Eof | ReadlineError::Interrupted) => Line::End,
                 Err(error) => {
@@ -153,6 +154,13 @@ impl Typed {
         Some(Self { editor, file })
     }
 
+    fn read_line(&mut self, prompt: &str) -> rustyline::Result<String> {
+        if let Some(assistant) = self.editor.helper_mut() {
+            assistant.prompt_len = prompt.chars().count();
+        }
+        self.editor.readline(prompt)
+    }
+
     fn remember(&mut self, line: &str, secret: bool) {
         let _ = self.editor.add_history_entry(line);
         if secret {
@@ -242,6 +250,8 @@ struct Assistant {
     docs: Option<Rc<Docs>>,
     hints: bool,
     lookups: RefCell<Lookups>,
+    /// The columns before the line.
+    prompt_len: usize,
 }
 
 impl Helper for Assistant {}
@@ -257,7 +267,24 @@ impl Completer for Assistant {
         _context: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Suggestion>)> {
         let Some(docs) = &self.docs else { return Ok((0, Vec::new())) };
-        Ok(suggestions(docs, &self.lookups, &line[..position]))
+        let before = &line[..position];
+        let (start, found) = suggestions(docs, &self.lookups, before);
+        if found.len() < 2 || !menu::is_possible() {
+            return Ok((start, found));
+        }
+        let column = (self.prompt_len + before.chars().count()) % completion::width();
+        let narrow = |typed: &str| {
+            let (narrowed, found) = suggestions(docs, &self.lookups, &[before, typed].concat());
+            if narrowed == start { found } else { Vec::new() }
+        };
+        // A single suggestion is what the editor puts there.
+        Ok(match menu::choose(found, completion::width() - column, narrow) {
+            Choice::Taken(suggestion) => (start, vec![suggestion]),
+            Choice::Typed(typed) => {
+                (start, vec![Suggestion::of(&[&before[start..], &typed].concat())])
+            }
+            Choice::Forgotten => (0, vec![Suggestion::of("")]),
+        })
     }
 }
 

@@ -7,6 +7,7 @@ mod editor;
 pub mod help;
 mod hint;
 mod history;
+mod menu;
 mod messages;
 mod preferences;
 mod suite;
@@ -21,7 +22,7 @@ use std::{
 use bobbin_client::Address;
 use bobbin_resp::split_arguments;
 
-use crate::{format::Form, interrupt, options::Repeat, session::Session};
+use crate::{format::Form, interrupt, options::Repeat, session::Session, terminal};
 
 use docs::Docs;
 use editor::{Line, Lines};
@@ -63,7 +64,7 @@ enum Next {
 
 impl Shell {
     fn open() -> Self {
-        let mut lines = Lines::open();
+        let lines = Lines::open();
         let mut preferences = Preferences::default();
         if lines.is_typed() {
             let (loaded, complaints) = Preferences::load();
@@ -72,13 +73,13 @@ impl Shell {
                 out!(".valkeyclirc: {complaint}\n");
             }
         }
-        lines.set_hints(preferences.hints);
         Self { lines, preferences, has_asked: false, docs: None }
     }
 
     /// Runs line after line until there are no more.
     fn serve(&mut self, session: &mut Session) -> ExitCode {
         self.ask_docs(session);
+        self.follow_preferences(session);
         loop {
             let (target, transport) = session.place();
             self.lines.set_place(target, transport);
@@ -142,7 +143,7 @@ impl Shell {
             if let Err(complaint) = self.preferences.set(&words) {
                 out!("{complaint}\n");
             }
-            self.lines.set_hints(self.preferences.hints);
+            self.follow_preferences(session);
             return Next::Line;
         }
         match (words[0].to_ascii_lowercase().as_slice(), words.len()) {
@@ -153,10 +154,21 @@ impl Shell {
                 self.has_asked = false;
                 connect(session, &words);
             }
-            _ => run_timed(session, &words, repeat, self.preferences.timing),
+            _ => {
+                // A pager for each of many replies is in the way.
+                let is_single = repeat == Repeat::Times(1);
+                session.pages = self.preferences.pager && self.lines.is_typed() && is_single;
+                run_timed(session, &words, repeat, self.preferences.timing);
+                session.pages = false;
+            }
         }
         self.ask_docs(session);
         Next::Line
+    }
+
+    fn follow_preferences(&mut self, session: &mut Session) {
+        self.lines.set_hints(self.preferences.hints);
+        session.options.style.pretty = self.preferences.pretty && terminal::is_terminal();
     }
 }
 
@@ -185,10 +197,11 @@ fn connect(session: &mut Session, words: &[Vec<u8>]) {
 
 /// Runs a command, and says how long it took when one noticed, or wants to know.
 fn run_timed(session: &mut Session, words: &[Vec<u8>], repeat: Repeat, says_always: bool) {
-    let start = Instant::now();
+    let (start, paged) = (Instant::now(), session.paged);
     // What went wrong has been said; the next command connects again.
     let _ = session.run(words, repeat);
-    let elapsed = start.elapsed();
+    // Reading takes longer than answering.
+    let elapsed = start.elapsed().saturating_sub(session.paged - paged);
     if session.options.style.form != Form::Tty {
         return;
     }

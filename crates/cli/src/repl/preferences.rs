@@ -1,4 +1,5 @@
-//! What the user likes: `:set hints` or `:set timing`, typed or in ~/.valkeyclirc.
+//! What the user likes: `:set hints`, `:set timing` and others, typed or in ~/.valkeyclirc. With
+//! `no` before its name a preference is off.
 
 use bobbin_resp::split_arguments;
 
@@ -9,11 +10,15 @@ pub struct Preferences {
     pub hints: bool,
     /// Say of each command how long it took.
     pub timing: bool,
+    /// Show values that hold JSON and the like decoded.
+    pub pretty: bool,
+    /// Show replies that are longer than the screen in a pager.
+    pub pager: bool,
 }
 
 impl Default for Preferences {
     fn default() -> Self {
-        Self { hints: true, timing: false }
+        Self { hints: true, timing: false, pretty: false, pager: false }
     }
 }
 
@@ -39,13 +44,19 @@ impl Preferences {
         let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
         match words {
             [command, name, ..] if command.eq_ignore_ascii_case(b":set") => {
-                match name.to_ascii_lowercase().as_slice() {
-                    b"hints" => self.hints = true,
-                    b"nohints" => self.hints = false,
-                    b"timing" => self.timing = true,
-                    b"notiming" => self.timing = false,
-                    _ => return Err(format!("unknown preference '{}'", text(name))),
-                }
+                let lower = name.to_ascii_lowercase();
+                let (name, wanted) = match lower.strip_prefix(b"no") {
+                    Some(name) => (name, false),
+                    None => (&lower[..], true),
+                };
+                let preference = match name {
+                    b"hints" => &mut self.hints,
+                    b"timing" => &mut self.timing,
+                    b"pretty" => &mut self.pretty,
+                    b"pager" => &mut self.pager,
+                    _ => return Err(format!("unknown preference '{}'", text(&lower))),
+                };
+                *preference = wanted;
                 Ok(())
             }
             [command, ..] => Err(format!("unknown internal command '{}'", text(command))),

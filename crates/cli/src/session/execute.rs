@@ -1,11 +1,14 @@
 //! Running a command: sending it, showing what comes, and noting what it changed of the session.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use bobbin_client::{Address, ClientError, Value};
 use bobbin_resp::Protocol;
 
-use super::{Lost, Redirection, Session, attach_by_command, verbatim};
+use super::{Lost, Redirection, Session, attach_by_command, pager, verbatim};
 use crate::{
     interrupt::{self, Hold},
     options::Repeat,
@@ -55,7 +58,14 @@ impl Session {
             complain!("{}", String::from_utf8_lossy(text));
             std::process::exit(1);
         }
-        terminal::write(&self.options.style.reply(&reply, verbatim));
+        let text = self.options.style.reply(&reply, verbatim);
+        if self.pages && pushes == Pushes::Aside {
+            let start = Instant::now();
+            pager::write(&text);
+            self.paged += start.elapsed();
+        } else {
+            terminal::write(&text);
+        }
         Ok(Some(reply))
     }
 

@@ -2,6 +2,7 @@
 //! a prompt.
 
 mod execute;
+mod pager;
 mod redirect;
 mod replica;
 pub mod replication;
@@ -26,6 +27,10 @@ pub struct Session {
     client: Option<Client>,
     /// Whether a shell reads the replies: then a lost connection is no reason to end.
     pub interactive: bool,
+    /// Whether replies that are longer than the screen go to a pager.
+    pub pages: bool,
+    /// For how long pagers have been shown, all together.
+    pub paged: Duration,
     /// The database that is selected, and the one to select on a new connection.
     database: u32,
     wanted_database: u32,
@@ -48,6 +53,8 @@ impl Session {
             address: options.target.address.clone(),
             client: None,
             interactive: false,
+            pages: false,
+            paged: Duration::ZERO,
             database: 0,
             wanted_database: options.target.database.unwrap_or(0),
             protocol: Protocol::Resp2,

@@ -107,9 +107,35 @@ fn big_keys_and_their_like() {
         "{report}"
     );
     assert_eq!(report.matches("keyname: ").count(), 1);
-    let plain = Server::bobbin(&[]);
-    run(&plain, &["SET", "k", "v"]).ok();
-    assert!(run(&plain, &["--hotkeys"]).failed().contains("LFU"));
+}
+
+/// Without counts the server watches for a while.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn hot_keys_of_any_policy() {
+    let server = Server::bobbin(&[]);
+    let (watching, mut lines) = start(&server, &["--hotkeys", "-i", "600"]);
+    read_until(&mut lines, "Watching for 600 seconds");
+    run(&server, &["-r", "50", "SET", "busy", "v"]).ok();
+    // Another one has no session of its own, and ends nobody's.
+    for _ in 0..2 {
+        let report = run(&server, &["--hotkeys", "-i", "0.1"]).ok();
+        assert!(report.contains("Somebody else had the server watch already"), "{report}");
+        for found in ["hot key found with time: ", "hot key found with traffic: ", "large key"] {
+            assert!(report.contains(found), "{report}");
+        }
+        assert_eq!(report.matches("keyname: \"busy\"\n").count(), 3, "{report}");
+    }
+    drop(watching);
+    run(&server, &["HOTKEYS", "STOP"]).ok();
+    let report = run(&server, &["--hotkeys", "-i", "0.1"]).ok();
+    assert!(report.ends_with("--\n\nNo keys were used.\n"), "{report}");
+    // What the server found is not kept.
+    assert_eq!(run(&server, &["HOTKEYS", "GET"]).ok(), "\n");
+    // A server without HOTKEYS says what its policy lacks.
+    let old = Server::bobbin(&["--rename-command", "HOTKEYS", ""]);
+    run(&old, &["SET", "k", "v"]).ok();
+    assert!(run(&old, &["--hotkeys"]).failed().contains("LFU"));
 }
 
 #[test]

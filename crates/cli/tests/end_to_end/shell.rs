@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use crate::common::{Endless, eventually, eventually_or, program};
+use crate::common::{Endless, eventually, eventually_or, program, run_with};
 use bobbin_testkit::Server;
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -28,10 +28,15 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn open(server: &Server, arguments: &[&str], history: Option<&str>) -> Self {
-        Self::open_at(server.address(), arguments, history)
+        Self::open_at(server.address(), arguments, history, &[])
     }
 
-    fn open_at(server: SocketAddr, arguments: &[&str], history: Option<&str>) -> Self {
+    fn open_at(
+        server: SocketAddr,
+        arguments: &[&str],
+        history: Option<&str>,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
@@ -42,7 +47,7 @@ impl Terminal {
             || File::from(open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
         let mut command = program();
         command.args(["-p", &server.port().to_string()]).args(arguments);
-        command.env("TERM", "xterm");
+        command.env("TERM", "xterm").envs(environment.iter().copied());
         if let Some(history) = history {
             command.env("VALKEYCLI_HISTFILE", history);
         }
@@ -89,6 +94,17 @@ impl Terminal {
     fn interrupt(&self) {
         let id = Pid::from_child(&self.child.0);
         kill_process(id, Signal::INT).unwrap();
+    }
+
+    /// What Ctrl-C does to the programs that the shell started. (They share no terminal that would
+    /// tell them, as it is nobody's controlling one.)
+    fn end_children(&self) {
+        let id = self.child.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        for child in children.split_whitespace() {
+            let id = Pid::from_raw(child.parse().unwrap()).unwrap();
+            kill_process(id, Signal::INT).unwrap();
+        }
     }
 
     pub fn rest(&self) -> String {
@@ -222,6 +238,138 @@ fn ctrl_c_timing_and_watching() {
     assert_eq!(terminal.ends(), Some(0));
 }
 
+/// Tab opens a menu; typing narrows it, arrow keys move in it, Enter takes what is marked.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_menu_of_completions() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    for key in ["visits", "visitors", "views"] {
+        connection.call(&["SET", key, &format!("the {key}")]).unwrap();
+    }
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("get vi\t");
+    terminal.sees("\x1b[7m> views     string");
+    terminal.sees("  visitors  string");
+    terminal.sees("  visits    string");
+    terminal.keys("\x1b[B");
+    terminal.sees("\x1b[7m> visitors");
+    terminal.keys("s");
+    terminal.sees("\x1b[7m> visitors");
+    terminal.keys("\x1b[B\r");
+    terminal.sees("get visits");
+    terminal.keys("\r");
+    terminal.sees("\"the visits\"\r\n");
+    // Esc leaves what was typed.
+    terminal.keys("get vi\t");
+    terminal.sees("\x1b[7m> views");
+    terminal.keys("e\x1b");
+    terminal.sees("get vie");
+    terminal.keys("ws\r");
+    terminal.sees("\"the views\"\r\n");
+    // Ctrl-C forgets it.
+    terminal.keys("get vi\t");
+    terminal.sees("\x1b[7m> views");
+    terminal.keys("\x03");
+    terminal.sees("\x1b[J");
+    terminal.keys("echo end\r");
+    terminal.sees("\"end\"\r\n");
+    // More than there is room for.
+    terminal.keys("config set \t");
+    terminal.sees("  1 of ");
+    terminal.keys("\x1b[A");
+    terminal.sees("  100 of 100");
+    terminal.keys("\x1b");
+    terminal.sees("> config set ");
+    terminal.keys("\x03ping\r");
+    terminal.sees("PONG\r\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn pretty_values() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    connection.call(&["SET", "document", "{\"name\":\"Ada\"}"]).unwrap();
+    connection.call(&["SET", "text", "{no"]).unwrap();
+    for (name, value) in [("packed", &b"\x81\xa1a\x01"[..]), ("plain", b"\x01")] {
+        connection.call(&[&b"HSET"[..], b"h", name.as_bytes(), value]).unwrap();
+    }
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("get document\r");
+    terminal.sees("\"{\\\"name\\\":\\\"Ada\\\"}\"\r\n");
+    terminal.keys(":set pretty\rget document\r");
+    terminal.sees("\x1b[90m(JSON, 14 bytes)\x1b[0m\r\n{\r\n  \x1b[34m\"name\"\x1b[0m: ");
+    terminal.sees("\x1b[32m\"Ada\"\x1b[0m\r\n}\r\n");
+    terminal.keys("get text\r");
+    terminal.sees("\"{no\"\r\n");
+    terminal.keys("hgetall h\r");
+    terminal.sees("1) \"packed\"\r\n2) \x1b[90m(MessagePack, 4 bytes)\x1b[0m\r\n   {\r\n     ");
+    terminal.sees("   }\r\n3) \"plain\"\r\n4) \"\\x01\"\r\n");
+    terminal.keys(":set nopretty\rget document\r");
+    terminal.sees("\"{\\\"name\\\"");
+    let environment = [("NO_COLOR", "1")];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+    terminal.sees("> ");
+    terminal.keys(":set pretty\rget document\r");
+    terminal.sees("(JSON, 14 bytes)\r\n{\r\n  \"name\": \"Ada\"\r\n}\r\n");
+    // What is no terminal gets the bytes, whatever is set.
+    for arguments in [&[][..], &["--no-raw"]] {
+        let input = b":set pretty\nget document\n";
+        let ran = run_with(&server, arguments, input, &[("FAKETTY", "1")]);
+        assert!(ran.ok().ends_with("Ada\\\"}\"\n"));
+    }
+}
+
+/// Long replies go to the pager, short ones do not.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_pager_for_long_replies() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    for member in 0..100 {
+        connection.call(&["RPUSH", "long", &format!("member {member}")]).unwrap();
+    }
+    let pager = [("PAGER", "sed 's/^ *1) /paged /'")];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &pager);
+    terminal.sees("> ");
+    terminal.keys("lrange long 0 -1\r");
+    terminal.sees("  1) \"member 0\"\r\n");
+    terminal.sees("100) \"member 99\"\r\n");
+    terminal.keys(":set pager\rlrange long 0 -1\r");
+    terminal.sees("paged \"member 0\"\r\n");
+    terminal.sees("100) \"member 99\"\r\n");
+    terminal.keys("lrange long 0 3\r");
+    terminal.sees("1) \"member 0\"\r\n2)");
+    terminal.keys("2 lrange long 0 -1\r");
+    terminal.sees("  1) \"member 0\"\r\n");
+    terminal.keys(":set nopager\rlrange long 0 -1\r");
+    terminal.sees("  1) \"member 0\"\r\n");
+    for none in ["", "cat", "no-such-pager"] {
+        let environment = [("PAGER", none)];
+        let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+        terminal.sees("> ");
+        terminal.keys(":set pager\rlrange long 0 -1\r");
+        terminal.sees("  1) \"member 0\"\r\n");
+        terminal.sees("100) \"member 99\"\r\n");
+        terminal.keys("ping\r");
+        terminal.sees("PONG\r\n");
+    }
+    // A pager that leaves early, or is ended by Ctrl-C, ends nothing else.
+    let early = [("PAGER", "head -1; echo waits; exec sleep 600")];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &early);
+    terminal.sees("> ");
+    terminal.keys(":set pager\rlrange long 0 -1\r");
+    terminal.sees("waits\r\n");
+    terminal.interrupt();
+    terminal.end_children();
+    terminal.sees("> ");
+    terminal.keys("ping\r");
+    terminal.sees("PONG\r\n");
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_and_ctrl_c() {
@@ -274,7 +422,7 @@ fn a_lost_server_comes_back() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn how_a_connection_was_lost_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None);
+    let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None, &[]);
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut [0; b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n".len()]).unwrap();
     stream.write_all(b"-ERR no\r\n").unwrap();

@@ -4,7 +4,6 @@
 mod change;
 mod draw;
 mod facts;
-mod keyboard;
 mod model;
 mod plain;
 mod player;

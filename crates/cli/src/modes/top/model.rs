@@ -8,6 +8,7 @@ use super::{
     table::{Sort, Table},
     views::View,
 };
+use crate::keyboard::Key;
 
 pub struct Model {
     /// Where the server is.
@@ -56,26 +57,6 @@ pub enum Input {
     /// All of the selected row is shown.
     Details,
     Help,
-}
-
-/// A key, as far as keys mean something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    Char(char),
-    Interrupt,
-    Enter,
-    Escape,
-    Backspace,
-    Tab,
-    BackTab,
-    Up,
-    Down,
-    Left,
-    Right,
-    PageUp,
-    PageDown,
-    Home,
-    End,
 }
 
 /// What a key asks of others than the model.

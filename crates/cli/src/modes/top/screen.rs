@@ -21,11 +21,10 @@ use signal_hook::{
 
 use super::{
     draw,
-    keyboard::Keyboard,
     model::{Action, Model},
     sampler::{News, Order, Sampler},
 };
-use crate::{interrupt, terminal};
+use crate::{interrupt, keyboard::Keyboard, terminal};
 
 /// Shows the model until the user quits or a signal comes.
 pub fn run(model: Model, sampler: Sampler, started: Instant) -> ExitCode {

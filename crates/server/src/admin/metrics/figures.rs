@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_sync::{Condvar, Mutex};
 
+use super::keys::KeySample;
 use crate::admin::info::KeyspaceFigures;
 use crate::engine::command::Data;
 use crate::engine::server::Server;
@@ -16,6 +17,8 @@ pub(super) struct MetricFigures {
     pub keyspace: KeyspaceFigures,
     /// Keys that clients keep copies of, and copies.
     pub tracked: (usize, usize),
+    /// What those that ask for it get.
+    pub keys: Arc<KeySample>,
     /// When; `None`: nothing was yet.
     pub at: Option<Instant>,
 }
@@ -35,6 +38,8 @@ struct GatherState {
     /// How often somebody asked, and how often that was answered.
     asked: u64,
     answered: u64,
+    /// Whether somebody asked for a look at keys, too.
+    wants_keys: bool,
 }
 
 /// How long an answer waits for new figures.
@@ -50,13 +55,18 @@ impl Gatherer {
                 log::warn!("There are too many threads for one that counts keys for the metrics");
                 return;
             };
+            let mut keys = KeySample::default();
             loop {
-                own.answer(|| {
+                own.answer(|wants_keys| {
                     data.enter();
                     data.turn.now_ms = server.clock.now_ms();
+                    if wants_keys {
+                        keys.look(&mut data);
+                    }
                     let figures = MetricFigures {
                         keyspace: KeyspaceFigures::of(&mut data),
                         tracked: data.tracked(),
+                        keys: Arc::new(keys.clone()),
                         at: Some(Instant::now()),
                     };
                     data.leave();
@@ -69,12 +79,24 @@ impl Gatherer {
         Ok(Self(shared))
     }
 
-    /// Figures that are no older than this; older ones if new ones take too long.
-    pub(super) fn figures(&self, age_max: Duration) -> MetricFigures {
+    /// New figures; older ones if these take too long.
+    pub(super) fn figures(&self) -> MetricFigures {
+        self.ask(Duration::ZERO, false)
+    }
+
+    /// Figures that are no older than this, and a look at keys that is not; older ones if new ones
+    /// take too long.
+    pub(super) fn figures_with_keys(&self, age_max: Duration) -> MetricFigures {
+        self.ask(age_max, true)
+    }
+
+    fn ask(&self, age_max: Duration, wants_keys: bool) -> MetricFigures {
         let mut state = self.0.state.lock();
-        if state.figures.at.is_some_and(|at| at.elapsed() < age_max) {
+        let is_new = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < age_max);
+        if is_new(state.figures.at) && (!wants_keys || is_new(state.figures.keys.at)) {
             return state.figures.clone();
         }
+        state.wants_keys |= wants_keys;
         state.asked += 1;
         let asked = state.asked;
         self.0.changed.notify_all();
@@ -87,11 +109,13 @@ impl Gatherer {
 
 impl SharedFigures {
     /// Waits until somebody asks, and answers.
-    fn answer(&self, gather: impl FnOnce() -> MetricFigures) {
+    fn answer(&self, gather: impl FnOnce(bool) -> MetricFigures) {
         let state = self.state.lock();
         let idle = |state: &mut GatherState| state.asked == state.answered;
-        let asked = self.changed.wait_while(state, idle).asked;
-        let figures = gather();
+        let mut state = self.changed.wait_while(state, idle);
+        let (asked, wants_keys) = (state.asked, std::mem::take(&mut state.wants_keys));
+        drop(state);
+        let figures = gather(wants_keys);
         let mut state = self.state.lock();
         (state.figures, state.answered) = (figures, asked);
         self.changed.notify_all();

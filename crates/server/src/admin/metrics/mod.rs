@@ -11,6 +11,7 @@ mod aliases;
 mod figures;
 mod http;
 mod json;
+mod keys;
 mod page;
 mod status;
 mod text;

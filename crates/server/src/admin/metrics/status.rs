@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bobbin_store::value::Kind;
+
 use super::figures::Gatherer;
 use super::json::Json;
+use super::keys::KeySample;
 use crate::admin::info::{self, SECTIONS, Snapshot};
 use crate::engine::acl::DEFAULT_USER;
 use crate::engine::client::{ClientInfo, describe};
@@ -20,7 +23,7 @@ use crate::system::logging;
 
 /// The document. `is_local`: the peer that asks is on this machine.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer, is_local: bool) -> String {
-    let figures = gatherer.figures(KEYS_AGE_MAX);
+    let figures = gatherer.figures_with_keys(KEYS_AGE_MAX);
     let keys_age_s = figures.at.map_or(f64::NAN, |at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let details = shows_details(server, is_local);
@@ -35,6 +38,8 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, is_local: bool
         let commands_left = commands(server, json.key("commands"));
         let slow_left = slow_commands(server, details, json.key("slow"));
         let clients_left = clients(server, details, json.key("clients"));
+        sampled_keys(&figures.keys, details, json.key("keys"));
+        hot_keys(server, details, json.key("hot_keys"));
         delays(server, json.key("delays"));
         log_lines(details, json.key("log"));
         json.key("left_out").object(|json| {
@@ -173,6 +178,59 @@ fn client(server: &Server, info: &ClientInfo, now_ms: i64, json: &mut Json) {
     });
 }
 
+/// Types of some keys, and the largest of them; their names only with details.
+fn sampled_keys(sample: &KeySample, details: bool, json: &mut Json) {
+    json.object(|json| {
+        json.key("kinds").array(|json| {
+            for (kind, figures) in Kind::ALL.into_iter().zip(sample.kinds) {
+                if figures.keys > 0 {
+                    json.object(|json| {
+                        json.key("type").text(kind.name());
+                        json.key("keys").number(figures.keys);
+                        json.key("bytes").number(figures.bytes);
+                    });
+                }
+            }
+        });
+        json.key("largest").array(|json| {
+            for large in sample.largest.iter().filter(|_| details) {
+                json.object(|json| {
+                    json.key("key").bytes(&large.key);
+                    json.key("database").number(large.database);
+                    json.key("type").text(large.kind.name());
+                    json.key("bytes").number(large.bytes as u64);
+                    json.key("seen_s").number(large.seen.elapsed().as_secs());
+                });
+            }
+        });
+    });
+}
+
+/// What HOTKEYS has found, if somebody had it look; keys only with details.
+fn hot_keys(server: &Server, details: bool, json: &mut Json) {
+    let report = server.services.hot_keys.report();
+    let list = |keys: &[(Box<[u8]>, u64)], json: &mut Json| {
+        json.array(|json| {
+            for (key, sum) in keys.iter().take(HOT_KEYS_MAX).filter(|_| details) {
+                json.array(|json| {
+                    json.bytes(key);
+                    json.number(*sum);
+                });
+            }
+        });
+    };
+    json.object(|json| {
+        json.key("known").boolean(report.is_some());
+        let Some((_, _, report)) = report else { return };
+        json.key("active").boolean(report.is_active);
+        json.key("duration_ms").number(report.duration_ms);
+        json.key("us").number(report.us);
+        json.key("bytes").number(report.bytes);
+        list(&report.by_us, json.key("by_us"));
+        list(&report.by_bytes, json.key("by_bytes"));
+    });
+}
+
 /// What the latency monitor saw, by kind of event.
 fn delays(server: &Server, json: &mut Json) {
     json.array(|json| {
@@ -206,6 +264,7 @@ fn log_lines(details: bool, json: &mut Json) {
 const KEYS_AGE_MAX: Duration = Duration::from_secs(5);
 const COMMANDS_MAX: usize = 64;
 const SLOW_MAX: usize = 32;
+const HOT_KEYS_MAX: usize = 10;
 const CLIENTS_MAX: usize = 100;
 /// Of these, how many are chosen for their memory.
 const LARGE_CLIENTS: usize = 20;

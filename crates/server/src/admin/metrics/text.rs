@@ -3,7 +3,6 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::aliases;
 use super::figures::Gatherer;
@@ -23,6 +22,7 @@ use crate::replication::link::LinkState;
 enum MetricKind {
     Counter,
     Gauge,
+    Histogram,
     Summary,
 }
 
@@ -41,7 +41,7 @@ struct Exposition(String);
 
 /// All metrics.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
-    let figures = gatherer.figures(Duration::ZERO);
+    let figures = gatherer.figures();
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let mut text = Exposition(String::with_capacity(TEXT_USUAL_BYTES));
@@ -63,6 +63,7 @@ impl MetricKind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
             Self::Summary => "summary",
         }
     }
@@ -265,6 +266,28 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         text.sample("commands_latency_seconds_sum", &[("cmd", command)], sum_s);
         text.sample("commands_latency_seconds_count", &[("cmd", command)], calls);
     }
+    durations(server, &all, text);
+}
+
+/// The calls of each command by the time that they took.
+fn durations(server: &Server, all: &[(&str, CommandStats)], text: &mut Exposition) {
+    let bounds_us = COMMAND_BOUNDS_S.map(|(bound_s, _)| bound_s * 1e6);
+    text.begin(&COMMAND_DURATIONS);
+    for (command, stats) in all {
+        let Some(counts) = stats.histogram() else { continue };
+        let (at_most, calls) = histogram::at_most(&server.clock, counts, &bounds_us);
+        if calls == 0 {
+            continue;
+        }
+        let bounds = COMMAND_BOUNDS_S.iter().map(|(_, written)| *written).chain(["+Inf"]);
+        for (bound, calls) in bounds.zip(at_most.into_iter().chain([calls])) {
+            let labels = [("cmd", *command), ("le", bound)];
+            text.sample("command_duration_seconds_bucket", &labels, calls);
+        }
+        let sum_s = server.clock.us(stats.ticks.get()) / 1e6;
+        text.sample("command_duration_seconds_sum", &[("cmd", command)], sum_s);
+        text.sample("command_duration_seconds_count", &[("cmd", command)], calls);
+    }
 }
 
 fn errors(snapshot: &Snapshot<'_>, text: &mut Exposition) {
@@ -297,7 +320,7 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 
 /// The metrics that are no fields of INFO, in the order in which they are told.
 #[cfg(test)]
-pub static FAMILIES: [&Family; 23] = [
+pub static FAMILIES: [&Family; 24] = [
     &INFO,
     &LAST_BGSAVE_OK,
     &LAST_BGREWRITE_OK,
@@ -312,6 +335,7 @@ pub static FAMILIES: [&Family; 23] = [
     &COMMAND_REJECTED,
     &COMMAND_FAILED,
     &COMMAND_LATENCY,
+    &COMMAND_DURATIONS,
     &ERRORS,
     &WORKER_CONNECTIONS,
     &WORKER_BACKLOG,
@@ -370,6 +394,31 @@ const COMMAND_LATENCY: Family = Family::new(
     &["cmd", "quantile"],
     "How long calls of a command took, since the start.",
 );
+const COMMAND_DURATIONS: Family = Family::new(
+    "command_duration_seconds",
+    MetricKind::Histogram,
+    &["cmd", "le"],
+    "Calls of a command by the time that they took, since the start.",
+);
+/// The bounds of the histogram in seconds, and how they are written: each about three times the one
+/// before. What takes longer than the last is a fault, and no matter of degree.
+const COMMAND_BOUNDS_S: [(f64, &str); 15] = [
+    (1e-6, "1e-06"),
+    (3e-6, "3e-06"),
+    (1e-5, "1e-05"),
+    (3e-5, "3e-05"),
+    (1e-4, "0.0001"),
+    (3e-4, "0.0003"),
+    (1e-3, "0.001"),
+    (3e-3, "0.003"),
+    (1e-2, "0.01"),
+    (3e-2, "0.03"),
+    (0.1, "0.1"),
+    (0.3, "0.3"),
+    (1.0, "1"),
+    (3.0, "3"),
+    (10.0, "10"),
+];
 const ERRORS: Family =
     Family::counter("errors_total", &["err"], "Errors answered, by their first word.");
 const WORKER_CONNECTIONS: Family =
@@ -453,6 +502,14 @@ mod tests {
                 assert!(names.insert(name.clone()), "{name} is there twice");
             }
         }
+    }
+
+    #[test]
+    fn bounds_are_as_they_are_written() {
+        for (bound_s, written) in COMMAND_BOUNDS_S {
+            assert_eq!(written.parse(), Ok(bound_s));
+        }
+        assert!(COMMAND_BOUNDS_S.is_sorted_by(|before, after| before.0 < after.0));
     }
 
     #[test]

@@ -24,6 +24,23 @@ pub fn powers_of_two(clock: &Clock, histogram: &TickHistogram) -> Vec<(u64, u64)
     steps
 }
 
+/// How many calls took at most so many microseconds, for each of these bounds, which rise; and how
+/// many there were. A call near a bound may be counted above it: the workers' steps lie close, but
+/// not on it.
+pub fn at_most(clock: &Clock, histogram: &TickHistogram, bounds_us: &[f64]) -> (Vec<u64>, u64) {
+    let mut at_most = Vec::with_capacity(bounds_us.len());
+    let mut all = 0;
+    for (ticks, count) in histogram.counts() {
+        let us = clock.us(ticks);
+        while bounds_us.get(at_most.len()).is_some_and(|bound| us > *bound) {
+            at_most.push(all);
+        }
+        all += count;
+    }
+    at_most.resize(bounds_us.len(), all);
+    (at_most, all)
+}
+
 /// The microseconds below which this percentage of the calls was.
 pub fn percentile_us(clock: &Clock, histogram: &TickHistogram, percentile: f64) -> f64 {
     let total: u64 = histogram.counts().map(|(_, count)| count).sum();
@@ -67,6 +84,9 @@ mod tests {
         }
         let steps = powers_of_two(&clock, &histogram);
         assert_eq!(steps, [(4, 3), (132, 4)]);
+        let at_most = |bounds: &[f64]| at_most(&clock, &histogram, bounds);
+        assert_eq!(at_most(&[1.0, 10.0, 50.0, 1000.0, 1e6]), (vec![0, 3, 3, 4, 4], 4));
+        assert_eq!(at_most(&[]), (vec![], 4));
         assert!((3.0..3.5).contains(&percentile_us(&clock, &histogram, 50.0)));
         assert!((100.0..115.0).contains(&percentile_us(&clock, &histogram, 100.0)));
         assert_eq!(percentile_us(&clock, &TickHistogram::default(), 50.0), 0.0);

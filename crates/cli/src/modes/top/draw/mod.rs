@@ -111,10 +111,11 @@ const CLIENT_KEYS: &str =
 #[cfg(test)]
 mod tests {
     use super::super::{
-        model::{Key, tests::with_samples},
+        model::tests::with_samples,
         sample::{Question, Sample},
     };
     use super::*;
+    use crate::keyboard::Key;
     use bobbin_client::Value;
     use ratatui::{Terminal, backend::TestBackend};
     use std::time::Duration;

@@ -233,8 +233,8 @@ const roleName = (role) => (role === 'slave' ? 'replica' : 'primary');
 // What is shown.
 
 let charts = [];
-let showThreads, showHeat, showCommands, showMemory, showKeys, showSlow, showClients, showReplicas,
-  showEvents, showDelays, showErrors;
+let showThreads, showHeat, showCommands, showMemory, showKeys, showTypes, showLargest, showHot,
+  showSlow, showClients, showReplicas, showEvents, showDelays, showErrors;
 
 function build() {
   const on = 'throughput-charts';
@@ -255,6 +255,12 @@ function build() {
   showMemory = table('memory-table', [['Part', 'text'], ['Size', ''], ['Share', '']]);
   showKeys = table('keys-table', [['Database', 'text'], ['Keys', ''], ['That expire', ''],
     ['Mean time left', '']]);
+  showTypes = table('types-table', [['Type', 'text'], ['Share of keys', 'text meter'],
+    ['Keys, about', ''], ['Mean size', ''], ['Share of size', 'text meter']]);
+  showLargest = table('largest-table', [['Key', 'text wide given'], ['Database', ''],
+    ['Type', 'text'], ['Size', ''], ['Met', '']]);
+  showHot = table('hot-table', [['Key', 'text wide given'], ['Time', ''],
+    ['Share of time', 'text meter'], ['Network', ''], ['Share of network', 'text meter']]);
   showSlow = table('slow-table', [['Time', 'text'], ['Took', ''], ['Command', 'text wide given'],
     ['Client', 'text given'], ['Name', 'text given']]);
   showClients = table('clients-table', [['Client', 'text'], ['Address', 'text given'],
@@ -282,6 +288,9 @@ function show() {
   tellCommands(answer, before);
   tellMemory(answer);
   tellKeys(answer);
+  tellTypes(answer);
+  tellLargest(answer);
+  tellHot(answer);
   tellSlow(answer);
   tellClients(answer, before);
   tellReplication(answer);
@@ -395,6 +404,47 @@ function tellKeys(answer) {
     databases.map(([name, database]) => [name.slice(2), count(Number(database.keys)),
       count(Number(database.expires)),
       Number(database.avg_ttl) > 0 ? seconds(database.avg_ttl / 1000) : '–']));
+}
+
+function tellTypes(answer) {
+  const { kinds } = answer.keys;
+  const sum = (field) => kinds.reduce((all, kind) => all + kind[field], 0);
+  const [keys, size] = [sum('keys'), sum('bytes')];
+  const inAll = numbered(answer.info, 'db')
+    .reduce((all, [, database]) => all + Number(database.keys), 0);
+  byId('types-table').hidden = keys === 0;
+  const of = keys < inAll ? `, by a sample of ${count(keys)} keys` : '';
+  showTypes(`Keys by type${of}`, [...kinds].sort((a, b) => b.keys - a.keys).map((kind) => [
+    kind.type, kind.keys / keys, count(Math.round(inAll * kind.keys / keys)), bytes(kind.bytes / kind.keys),
+    kind.bytes / size]));
+}
+
+function tellLargest({ keys, details }) {
+  byId('largest-table').hidden = keys.kinds.length === 0;
+  showLargest(details ? 'The largest of the keys that were met in the last ten minutes'
+    : `Large keys are not listed. ${WITHHELD}`,
+  keys.largest.map((large) => [quoted(large.key), large.database, large.type, bytes(large.bytes),
+    `${seconds(large.seen_s)} ago`]));
+}
+
+function tellHot({ hot_keys: hot, details }) {
+  if (!hot.known) {
+    showHot('Hot keys: nobody has the server look for them. HOTKEYS START METRICS 2 CPU NET does, ' +
+      'or bobbin-cli --hotkeys.', []);
+    return;
+  }
+  const all = new Map();
+  for (const [at, list] of [hot.by_us, hot.by_bytes].entries()) {
+    for (const [key, number] of list) {
+      if (!all.has(key)) all.set(key, [NaN, NaN]);
+      all.get(key)[at] = number;
+    }
+  }
+  const length = seconds(hot.duration_ms / 1000);
+  const title = hot.active ? `Hot keys of the last ${length}` : `Hot keys, of a look of ${length}`;
+  showHot(details ? title : `Hot keys are not listed. ${WITHHELD}`,
+    Array.from(all, ([key, [us, sent]]) => [quoted(key), micros(us), us / hot.us, bytes(sent),
+      sent / hot.bytes]));
 }
 
 /** Why texts of clients are missing. */

@@ -7,7 +7,25 @@ use rustix::{
     io::{Errno, read},
 };
 
-use super::model::Key;
+/// A key, as far as keys mean something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Char(char),
+    Interrupt,
+    Enter,
+    Escape,
+    Backspace,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+}
 
 pub struct Keyboard<F> {
     terminal: F,
@@ -41,6 +59,36 @@ impl<F: AsFd> Keyboard<F> {
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(Some(Vec::new())),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl<F: AsFd> Keyboard<F> {
+    /// The next key, and no byte of those behind it: somebody else reads them. `None` when the
+    /// terminal has gone.
+    pub fn key(&mut self) -> io::Result<Option<Key>> {
+        loop {
+            let moment = if self.started.is_empty() { None } else { Some(&ESCAPE_MOMENT) };
+            let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let keys = match poll(&mut ready, moment) {
+                Ok(0) => take_keys(&mut self.started, true),
+                Ok(_) => {
+                    let mut byte = [0];
+                    match read(&self.terminal, &mut byte) {
+                        Ok(0) | Err(Errno::IO) => return Ok(None),
+                        Ok(_) => self.started.extend(byte),
+                        Err(Errno::INTR | Errno::AGAIN) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    take_keys(&mut self.started, false)
+                }
+                Err(Errno::INTR) => Vec::new(),
+                Err(error) => return Err(error.into()),
+            };
+            // A single byte completes a single key.
+            if let Some(key) = keys.into_iter().next() {
+                return Ok(Some(key));
+            }
         }
     }
 }
@@ -119,6 +167,8 @@ fn character(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
 }
 
 const ESCAPE: u8 = 0x1b;
+/// What comes later than that behind an Esc is a key of its own.
+const ESCAPE_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const BUFFER_LEN: usize = 256;
 /// No key sends more.
 const SEQUENCE_LEN_MAX: usize = 32;

@@ -1,4 +1,7 @@
-//! `--hotkeys`: the keys that OBJECT FREQ counts highest.
+//! `--hotkeys`: the keys that OBJECT FREQ counts highest; where the server does not count, the keys
+//! that HOTKEYS finds while it watches.
+
+mod watch;
 
 use std::process::ExitCode;
 
@@ -11,8 +14,15 @@ use super::{
 use crate::{format::quoted, interrupt, session::Session};
 
 pub fn run(session: &mut Session) -> ExitCode {
+    let (wanted, interval) = (session.options.modes.hot_keys, session.options.interval);
+    let client = session.connect_or_exit();
+    if !counts_uses(client)
+        && let Some(status) = watch::run(client, wanted, interval)
+    {
+        return status;
+    }
     let hold = interrupt::hold();
-    let mut top = Top { wanted: session.options.modes.hot_keys, keys: Vec::new() };
+    let mut top = Top { wanted, keys: Vec::new() };
     let mut scan = Scan::new(session, 0, CYCLES_BETWEEN_PAUSES);
     let client = session.connect_or_exit();
     let total = server::count_keys(client);
@@ -60,6 +70,15 @@ pub fn run(session: &mut Session) -> ExitCode {
         out!("hot key found with counter: {frequency}\tkeyname: {key}\n");
     }
     ExitCode::SUCCESS
+}
+
+/// Whether the policy is one with counts. A server that does not say is taken to have them: then
+/// OBJECT FREQ has the last word.
+fn counts_uses(client: &mut Client) -> bool {
+    let info = server::ask(client, &["INFO", "memory"]);
+    let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+    let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+    policy.is_none_or(|policy| policy.contains("lfu"))
 }
 
 /// The keys with the highest counts, the highest first.
