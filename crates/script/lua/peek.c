@@ -15,6 +15,17 @@ int bobbin_lua_has_fields (lua_State *L, int at) {
   return sizenode(t) > 1 || !ttisnil(gval(gnode(t, 0)));
 }
 
+int bobbin_lua_list_len (lua_State *L, int at, int most) {
+  const Table *t = lua_topointer(L, at);
+  int len = 0, i;
+  if (bobbin_lua_has_fields(L, at) || t->sizearray > most) return -1;
+  while (len < t->sizearray && !ttisnil(&t->array[len])) len++;
+  for (i = len; i < t->sizearray; i++) {
+    if (!ttisnil(&t->array[i])) return -1;
+  }
+  return len;
+}
+
 const char *bobbin_lua_string (lua_State *L, int at, size_t *len) {
   const TValue *value = at > 0 ? L->base + at - 1 : L->top + at;
   if (!ttisstring(value)) return NULL;

@@ -13,6 +13,12 @@
 /* Whether a table may have keys that are no elements of its array. */
 int bobbin_lua_has_fields (lua_State *L, int at);
 
+/*
+** The number of elements of a table whose keys are 1 to that number; -1 if it has other keys, lies
+** otherwise, or has room for more than `most`.
+*/
+int bobbin_lua_list_len (lua_State *L, int at, int most);
+
 /* The bytes of a value of the stack that is a string; NULL for any other, also for a number. */
 const char *bobbin_lua_string (lua_State *L, int at, size_t *len);
 

@@ -2,7 +2,7 @@
 //! lua-cmsgpack 0.4.
 
 use crate::state::Core;
-use crate::state::budget::Output;
+use crate::state::budget::{LISTED_PER_STEP, Output};
 use crate::state::raw::{
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_CFunction, lua_function,
@@ -145,6 +145,10 @@ fn append_number(value: f64, out: &mut Vec<u8>) {
 fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), Raise> {
     let table = stack.top();
     out.charge_table()?;
+    if let Some(len) = stack.list_len(table) {
+        out.charge(len / LISTED_PER_STEP)?;
+        return append_list(stack, table, len, depth, out);
+    }
     let (mut count, mut last, mut is_list) = (0usize, 0, true);
     // The count as a number of Lua's, so that it need not be converted for each key.
     let mut number = 0.0;
@@ -166,25 +170,36 @@ fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), 
         }
         stack.pop(1);
     }
-    out.reserve(SCALAR_LEN_MAX)?;
     if is_list && last == count {
-        append_header(count, (0x90, 16), None, (0xdc, 0xdd), out.bytes());
-        for index in 1..=count {
-            stack.raw_get_at(table, index as i32);
-            append(stack, depth + 1, out)?;
-            stack.pop(1);
-        }
-    } else {
-        append_header(count, (0x80, 16), None, (0xde, 0xdf), out.bytes());
-        out.charge_table()?;
-        stack.push_nil();
-        while stack.next(table) {
-            stack.copy(-2);
-            append(stack, depth + 1, out)?;
-            stack.pop(1);
-            append(stack, depth + 1, out)?;
-            stack.pop(1);
-        }
+        return append_list(stack, table, count, depth, out);
+    }
+    out.reserve(SCALAR_LEN_MAX)?;
+    append_header(count, (0x80, 16), None, (0xde, 0xdf), out.bytes());
+    out.charge_table()?;
+    stack.push_nil();
+    while stack.next(table) {
+        stack.copy(-2);
+        append(stack, depth + 1, out)?;
+        stack.pop(1);
+        append(stack, depth + 1, out)?;
+        stack.pop(1);
+    }
+    Ok(())
+}
+
+fn append_list(
+    stack: Stack,
+    table: i32,
+    len: usize,
+    depth: usize,
+    out: &mut Output<'_>,
+) -> Result<(), Raise> {
+    out.reserve(SCALAR_LEN_MAX)?;
+    append_header(len, (0x90, 16), None, (0xdc, 0xdd), out.bytes());
+    for index in 1..=len {
+        stack.raw_get_at(table, index as i32);
+        append(stack, depth + 1, out)?;
+        stack.pop(1);
     }
     Ok(())
 }

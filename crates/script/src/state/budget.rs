@@ -41,6 +41,8 @@ const STEP_BYTES: usize = 64;
 /// Blocks of this size and more are charged for, in bytes. Smaller ones are as quick as an
 /// instruction.
 pub(crate) const CHARGED_BYTES: usize = 4096;
+/// Elements of a list that are counted for one step.
+pub(crate) const LISTED_PER_STEP: usize = 16;
 /// What is smaller is quick to work through, in bytes.
 const LARGE_BYTES: usize = 64 * 1024;
 /// What an entry of a table takes at most, in bytes.

@@ -19,6 +19,7 @@ use super::frame::Frame;
 unsafe extern "C" {
     /// Of `lua/peek.c`.
     fn bobbin_lua_has_fields(state: *mut lua_State, at: c_int) -> c_int;
+    fn bobbin_lua_list_len(state: *mut lua_State, at: c_int, most: c_int) -> c_int;
     fn bobbin_lua_string(state: *mut lua_State, at: c_int, len: *mut usize) -> *const c_char;
 }
 
@@ -172,6 +173,14 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn pop(self, count: c_int) {
         self.set_top(-count - 1);
+    }
+
+    /// The number of elements of a table that is a list, and lies as one; `None`: it may be one all
+    /// the same, or is long.
+    #[inline(always)]
+    pub(crate) fn list_len(self, table: c_int) -> Option<usize> {
+        // SAFETY: the state is *live*, and callers keep to the *rules*: it is a table.
+        usize::try_from(unsafe { bobbin_lua_list_len(self.0, table, LISTED_MAX) }).ok()
     }
 
     pub(crate) fn kind_name(self, at: c_int) -> &'static str {
@@ -378,6 +387,8 @@ pub(crate) fn integer(number: f64) -> i64 {
     if (-INTEGER_BOUND..INTEGER_BOUND).contains(&whole) { whole as i64 } else { i64::MIN }
 }
 
+/// Lists of more elements are not counted in one go, without a look at the clock.
+const LISTED_MAX: c_int = 1 << 16;
 /// 2^63.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Tables are not made larger beforehand than this: a number in an input need not be true.

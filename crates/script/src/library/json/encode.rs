@@ -3,7 +3,7 @@
 use super::{
     LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack,
 };
-use crate::state::budget::Output;
+use crate::state::budget::{LISTED_PER_STEP, Output};
 use crate::state::json::{Invalid, JsonOptions};
 
 /// Appends the value on top, which stays there.
@@ -51,6 +51,11 @@ fn list_len(
 ) -> Result<Option<usize>, Raise> {
     let table = stack.top();
     text.charge_table()?;
+    if let Some(len) = stack.list_len(table) {
+        text.charge(len / LISTED_PER_STEP)?;
+        // What is empty is an object.
+        return Ok((len > 0).then_some(len));
+    }
     let (mut last, mut count) = (0, 0);
     stack.push_nil();
     while stack.next(table) {
