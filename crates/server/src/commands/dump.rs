@@ -1,13 +1,14 @@
 //! DUMP and RESTORE: values as bytes that other servers understand.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bobbin_dump::{
     Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
     parse_payload_with,
 };
 use bobbin_resp::Reply;
-use bobbin_store::entry::Shared;
+use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::value::{AnyCollection, Chunked, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
@@ -15,7 +16,10 @@ use crate::config::RdbVersionCheck;
 use crate::engine::command::elsewhere::Elsewhere;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::keys::{KeySpec, KeyUse};
-use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
+use crate::engine::command::slices::{SlicedChange, change_in_slices};
+use crate::engine::command::{
+    Call, Categories, Classes, Command, Data, Failure, Flags, Key, Outcome,
+};
 use crate::engine::server::Server;
 
 fn dump(call: &mut Call<'_>) -> Outcome {
@@ -143,58 +147,97 @@ impl PinnedValue {
 fn restore(call: &mut Call<'_>) -> Outcome {
     let options = RestoreOptions::parse(call)?;
     let key = call.key(1)?;
-    let there = call.data.write(key).is_some();
-    if there && !options.replace {
-        return Err(BUSY_KEY);
-    }
+    options.check(call.data, key)?;
     let ttl_ms = call.integer(2)?;
     if ttl_ms < 0 {
         return Err("ERR Invalid TTL value, must be >= 0".into());
     }
-    let version_check = version_check(call.server);
-    let trusted = call.server.services.skip_checksums.load(std::sync::atomic::Ordering::Relaxed);
-    let options_of_payload = Options { version_check, trusted, ..Options::default() };
-    let parsed = parse_payload_with(call.args[3], &options_of_payload);
-    let bytes;
-    let value = match parsed {
-        Ok(Payload::String(string)) => {
-            bytes = string;
-            NewValue::string(&bytes)
+    let (server, payload) = (call.server, call.args[3]);
+    if payload.len() >= LARGE_BYTES && call.may_leave_job {
+        let payload = call.data.shared(payload);
+        let reading = Elsewhere::start("bobbin-restore", move || Restored::read(&payload, server));
+        if let Some(elsewhere) = reading {
+            let args = call.args.iter().map(|&arg| call.data.shared(arg)).collect();
+            let restoring = Restoring { options, ttl_ms, args, elsewhere, value: None, server };
+            return change_in_slices(call, [1].into_iter(), restoring);
         }
-        Ok(Payload::Collection(serialized)) => {
-            match serialized.read(&options_of_payload, target(call.server)) {
-                Ok(collection) => NewValue::Collection(collection),
-                Err(error) => return Err(damaged(&error)),
-            }
-        }
-        Err(error) => return Err(damaged(&error)),
-    };
-    let now_ms = call.data.turn.now_ms;
-    let expire_ms = match ttl_ms {
-        0 => None,
-        _ if options.absolute => Some(ttl_ms),
-        // Beyond the end of time it wraps, and so has passed, as with Redis.
-        _ => Some(ttl_ms.wrapping_add(now_ms)),
-    };
-    if expire_ms.is_some_and(|ms| call.data.is_past(ms)) {
-        if call.data.remove(key) {
-            call.data.propagate_expired(key);
-            call.data.event(Classes::GENERIC, "del", key);
-        }
-    } else {
-        let access = options.access(call);
-        call.data.install(key, OwnedEntry::new(key.bytes, value, expire_ms, access));
-        if let Some(expire_ms) = expire_ms.filter(|_| !options.absolute) {
-            let mut digits = itoa::Buffer::new();
-            let mut args = call.args.to_vec();
-            args[2] = digits.format(expire_ms).as_bytes();
-            args.push(b"ABSTTL");
-            call.data.propagate(&args);
-        }
-        call.data.event(Classes::GENERIC, "restore", key);
     }
+    let value = Restored::read(payload, server)?;
+    options.put(server, call.data, key, value, ttl_ms, call.args);
     call.reply.ok();
     Ok(())
+}
+
+/// What a payload holds.
+enum Restored {
+    String(Vec<u8>),
+    Collection(AnyCollection),
+}
+
+impl Restored {
+    fn read(payload: &[u8], server: &Server) -> Result<Self, Failure> {
+        let trusted = server.services.skip_checksums.load(Ordering::Relaxed);
+        let options =
+            Options { version_check: version_check(server), trusted, ..Options::default() };
+        match parse_payload_with(payload, &options).map_err(|error| damaged(&error))? {
+            Payload::String(string) => Ok(Self::String(string.into_owned())),
+            Payload::Collection(serialized) => {
+                let collection = serialized.read(&options, target(server));
+                collection.map(Self::Collection).map_err(|error| damaged(&error))
+            }
+        }
+    }
+
+    fn into_entry(self, key: Key<'_>, expire_ms: Option<i64>, access: u32) -> OwnedEntry {
+        let value = match &self {
+            Self::String(bytes) if bytes.len() <= INLINE_MAX => {
+                return OwnedEntry::new(key.bytes, NewValue::Inline(bytes), expire_ms, access);
+            }
+            _ => match self {
+                Self::String(bytes) => NewValue::Shared(Shared::new(bytes)),
+                Self::Collection(collection) => NewValue::Collection(collection),
+            },
+        };
+        OwnedEntry::new(key.bytes, value, expire_ms, access)
+    }
+}
+
+/// RESTORE of a large payload, which another thread reads.
+struct Restoring {
+    options: RestoreOptions,
+    ttl_ms: i64,
+    args: Vec<Shared>,
+    elsewhere: Elsewhere<Result<Restored, Failure>>,
+    value: Option<Result<Restored, Failure>>,
+    server: &'static Server,
+}
+
+impl SlicedChange for Restoring {
+    fn step(&mut self, _: &mut Data) -> bool {
+        if self.value.is_none() {
+            self.value = self.elsewhere.result();
+        }
+        self.value.is_none()
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.value.is_none()
+    }
+
+    fn is_current(&mut self, _: &mut Data) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let args: Vec<&[u8]> = self.args.iter().map(|arg| arg.as_slice()).collect();
+        let key = data.key(args[1]);
+        self.options.check(data, key)?;
+        if let Some(value) = self.value.take() {
+            self.options.put(self.server, data, key, value?, self.ttl_ms, &args);
+        }
+        reply.ok();
+        Ok(())
+    }
 }
 
 fn damaged(error: &dyn std::fmt::Display) -> Failure {
@@ -241,10 +284,51 @@ impl RestoreOptions {
         Ok(options)
     }
 
+    /// Whether the key may get a value.
+    fn check(&self, data: &mut Data, key: Key<'_>) -> Outcome {
+        let is_there = data.write(key).is_some();
+        if is_there && !self.replace { Err(BUSY_KEY) } else { Ok(()) }
+    }
+
+    /// Has the key hold the value, for `ttl_ms` or until then (0: for ever). `args`: the command's.
+    fn put(
+        &self,
+        server: &Server,
+        data: &mut Data,
+        key: Key<'_>,
+        value: Restored,
+        ttl_ms: i64,
+        args: &[&[u8]],
+    ) {
+        let expire_ms = match ttl_ms {
+            0 => None,
+            _ if self.absolute => Some(ttl_ms),
+            // Beyond the end of time it wraps, and so has passed, as with Redis.
+            _ => Some(ttl_ms.wrapping_add(data.turn.now_ms)),
+        };
+        if expire_ms.is_some_and(|ms| data.is_past(ms)) {
+            if data.remove(key) {
+                data.propagate_expired(key);
+                data.event(Classes::GENERIC, "del", key);
+            }
+            return;
+        }
+        let access = self.access(server, data);
+        data.install(key, value.into_entry(key, expire_ms, access));
+        if let Some(expire_ms) = expire_ms.filter(|_| !self.absolute) {
+            let mut digits = itoa::Buffer::new();
+            let mut args = args.to_vec();
+            args[2] = digits.format(expire_ms).as_bytes();
+            args.push(b"ABSTTL");
+            data.propagate(&args);
+        }
+        data.event(Classes::GENERIC, "restore", key);
+    }
+
     /// The access bits of the new key. What the policy in force does not track is ignored.
-    fn access(&self, call: &Call<'_>) -> u32 {
-        let clock = &call.data.turn.clock;
-        let is_lfu = call.server.config.maxmemory_policy().is_lfu();
+    fn access(&self, server: &Server, data: &Data) -> u32 {
+        let clock = &data.turn.clock;
+        let is_lfu = server.config.maxmemory_policy().is_lfu();
         match (self.frequency, self.idle_seconds) {
             (Some(frequency), _) if is_lfu => clock.with_frequency(frequency),
             // Only the low bits are kept.

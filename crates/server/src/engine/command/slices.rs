@@ -10,6 +10,7 @@
 //! were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
+use bobbin_store::entry::Shared;
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
@@ -121,6 +122,11 @@ pub trait SlicedChange: Send + 'static {
     /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
 
+    /// Whether another thread is at it, so that nobody should spin for it.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Whether it depends on more than its keys, so that all shards must be held in the end.
     fn needs_everything(&self) -> bool {
         false
@@ -176,7 +182,7 @@ pub fn change_in_slices(
         change,
         keys,
         command: call.command,
-        args: call.args.iter().map(|&arg| arg.into()).collect(),
+        args: call.args.iter().map(|&arg| call.data.shared(arg)).collect(),
         in_unit: call.in_transaction,
         attempts: 0,
         bytes: Vec::new(),
@@ -232,7 +238,7 @@ struct Changing<C> {
     keys: Vec<Box<[u8]>>,
     command: &'static Registered,
     /// Its words, for the log.
-    args: Vec<Box<[u8]>>,
+    args: Vec<Shared>,
     /// A script or a transaction runs the command.
     in_unit: bool,
     attempts: u32,
@@ -282,7 +288,7 @@ impl<C: SlicedChange> Changing<C> {
             && let Some((wait, deadline_ms)) = self.change.waits()
         {
             let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
-            let args = self.args.iter().cloned().collect();
+            let args = self.args.iter().map(|arg| arg.as_slice().into()).collect();
             // Nobody keeps copies of what a change answers.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
@@ -303,7 +309,7 @@ impl<C: SlicedChange> Changing<C> {
             true
         });
         if data.is_logged() {
-            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| arg.as_slice()).collect();
             data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_unit);
         }
         done
@@ -326,7 +332,7 @@ impl<C: SlicedChange> Changing<C> {
 impl<C: SlicedChange> Job for Changing<C> {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         while self.change.step(slice.data) {
-            if !(slice.more)() {
+            if self.change.is_elsewhere() || !(slice.more)() {
                 return false;
             }
         }
@@ -346,7 +352,7 @@ impl<C: SlicedChange> Job for Changing<C> {
     }
 
     fn is_parked(&self) -> bool {
-        self.is_parked
+        self.is_parked || self.change.is_elsewhere()
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {

@@ -37,7 +37,7 @@ impl Data {
     #[cold]
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
-        let shared = self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()));
+        let shared = self.shared(argument);
         self.values.prepared.push((at, shared));
     }
 
@@ -45,6 +45,11 @@ impl Data {
     pub(in crate::engine::command) fn offered(&self, argument: &[u8]) -> Option<Shared> {
         let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
         self.values.offered.iter().find(same).map(Shared::clone)
+    }
+
+    /// The argument as bytes that outlive the command.
+    pub fn shared(&self, argument: &[u8]) -> Shared {
+        self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()))
     }
 
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as
