@@ -6,6 +6,9 @@
 //! answered only under a name that is ours. A page of another site could have the browser ask under
 //! our own name; the browser then says so, and is refused. It would not show that page the answer,
 //! but what is not sent cannot leak.
+//!
+//! Who signs in does so by HTTP's own means (RFC 7617), which browsers ask for, remember until they
+//! are closed, and send with each request of the page.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Write};
@@ -39,12 +42,26 @@ pub(super) enum Resource {
     /// What the dashboard shows.
     Status,
     Metrics,
+    /// Asks the browser for a user and a password, and leads to the page.
+    SignIn,
+}
+
+/// Why a peer may be shown what clients say, as far as the request tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trust {
+    Nothing,
+    /// It is on this machine, and does not ask for another one.
+    Local,
+    /// It knows a user's password.
+    SignedIn,
 }
 
 /// What is served, and under which names.
-pub(super) struct Site<K, B> {
+pub(super) struct Site<K, A, B> {
     /// Whether a host's name is one that the configuration tells of.
     pub is_known: K,
+    /// Whether this user with this password may be shown everything.
+    pub admits: A,
     /// What a browser lets the page do: its `Content-Security-Policy`.
     pub policy: String,
     pub body: B,
@@ -53,22 +70,31 @@ pub(super) struct Site<K, B> {
 /// A [`Site`] of whatever functions.
 pub(super) trait Answers {
     fn is_known(&self, name: &str) -> bool;
+    fn admits(&self, user: &[u8], password: &[u8]) -> bool;
     fn policy(&self) -> &str;
-    /// `is_local`: the peer is on this machine, and does not ask for another one.
-    fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str>;
+    fn body(&self, resource: Resource, trust: Trust) -> Cow<'_, str>;
 }
 
-impl<K: Fn(&str) -> bool, B: Fn(Resource, bool) -> Cow<'static, str>> Answers for Site<K, B> {
+impl<K, A, B> Answers for Site<K, A, B>
+where
+    K: Fn(&str) -> bool,
+    A: Fn(&[u8], &[u8]) -> bool,
+    B: Fn(Resource, Trust) -> Cow<'static, str>,
+{
     fn is_known(&self, name: &str) -> bool {
         (self.is_known)(name)
+    }
+
+    fn admits(&self, user: &[u8], password: &[u8]) -> bool {
+        (self.admits)(user, password)
     }
 
     fn policy(&self) -> &str {
         &self.policy
     }
 
-    fn body(&self, resource: Resource, is_local: bool) -> Cow<'_, str> {
-        (self.body)(resource, is_local)
+    fn body(&self, resource: Resource, trust: Trust) -> Cow<'_, str> {
+        (self.body)(resource, trust)
     }
 }
 
@@ -79,6 +105,7 @@ impl Resource {
             "/" => Some(Self::Page),
             "/status.json" => Some(Self::Status),
             "/metrics" => Some(Self::Metrics),
+            "/sign-in" => Some(Self::SignIn),
             _ => None,
         }
     }
@@ -89,6 +116,7 @@ impl Resource {
             Self::Page => "text/html; charset=utf-8",
             Self::Status => "application/json",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::SignIn => TEXT_TYPE,
         }
     }
 }
@@ -96,6 +124,9 @@ impl Resource {
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
+/// Has a browser ask its user.
+const CHALLENGE: &str = "WWW-Authenticate: Basic realm=\"Bobbin\", charset=\"UTF-8\"\r\n";
+const SIGN_IN_TEXT: &str = "A user with all rights (~* &* +@all) and a password sees everything.\n";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// What every response says: a browser shows it in no frame and to no other site, keeps no copy,
 /// and takes it for nothing else than what it says it is.
@@ -196,18 +227,67 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
         let text = "There is nothing here; metrics are at /metrics, and the dashboard is at /.\n";
         return response("404 Not Found", "", Some((TEXT_TYPE, text)));
     };
-    let is_local = is_local && !is_for_others(request);
+    let trust = match resource {
+        // Only these depend on it: a password is looked at for nothing else.
+        Resource::Status | Resource::SignIn if is_signed_in(request, site) => Trust::SignedIn,
+        _ if is_local && !is_for_others(request) => Trust::Local,
+        _ => Trust::Nothing,
+    };
     let fields = match resource {
         Resource::Page => format!("Content-Security-Policy: {}\r\n", site.policy()),
-        Resource::Status | Resource::Metrics => String::new(),
+        Resource::Status | Resource::Metrics | Resource::SignIn => String::new(),
     };
     let kind = resource.kind();
     match method {
-        "GET" => response("200 OK", &fields, Some((kind, &site.body(resource, is_local)))),
+        "GET" | "HEAD" if resource == Resource::SignIn => {
+            let text = (method == "GET").then_some((kind, SIGN_IN_TEXT));
+            match trust {
+                Trust::SignedIn => response("303 See Other", "Location: ./\r\n", None),
+                _ => response("401 Unauthorized", CHALLENGE, text),
+            }
+        }
+        "GET" => response("200 OK", &fields, Some((kind, &site.body(resource, trust)))),
         // Its length is that of the next answer at best, so that it is not told.
         "HEAD" => response("200 OK", &format!("{fields}Content-Type: {kind}\r\n"), None),
         _ => response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", None),
     }
+}
+
+/// Whether the request has a user's name and password that are right.
+fn is_signed_in(request: &[u8], site: &impl Answers) -> bool {
+    let Some(field) = fields(request, "authorization").next() else { return false };
+    let Some((scheme, credentials)) = field.split_once(' ') else { return false };
+    let credentials = if scheme.eq_ignore_ascii_case("basic") { credentials } else { "" };
+    let Some(credentials) = decoded(credentials.trim()) else { return false };
+    let Some(colon) = memchr::memchr(b':', &credentials) else { return false };
+    site.admits(&credentials[..colon], &credentials[colon + 1..])
+}
+
+/// What Base64 stands for; `None` where it is none.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=');
+    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    let (mut bits, mut count) = (0u32, 0);
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
 }
 
 /// Why a request is refused, whatever it asks for.
@@ -337,11 +417,13 @@ mod tests {
         let mut stream = Stream { input: request.as_bytes(), output: Vec::new() };
         let site = Site {
             is_known: |name: &str| name == "db.local",
+            admits: |user: &[u8], password: &[u8]| user == b"ada" && password == b"a:b",
             policy: "default-src 'none'".to_owned(),
-            body: |resource, is_local| match resource {
+            body: |resource, trust| match resource {
                 Resource::Page => "<p>".into(),
-                Resource::Status => format!("{is_local}").into(),
+                Resource::Status => format!("{trust:?}").into(),
                 Resource::Metrics => "up 1\n".into(),
+                Resource::SignIn => unreachable!("it has no body of the site's"),
             },
         };
         let mut exchange = Exchange::with(peer.parse().unwrap());
@@ -439,7 +521,8 @@ mod tests {
             ("fe80::1", false),
         ] {
             let (_, response) = answer_to(peer, request);
-            assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{peer}: {response}");
+            let trust = if is_local { Trust::Local } else { Trust::Nothing };
+            assert!(response.ends_with(&format!("\r\n\r\n{trust:?}")), "{peer}: {response}");
         }
         for (field, is_local) in [
             ("Host: localhost:9121", true),
@@ -450,7 +533,40 @@ mod tests {
         ] {
             let (_, response) =
                 answer(&request.replace("\r\n\r\n", &format!("\r\n{field}\r\n\r\n")));
-            assert!(response.ends_with(&format!("\r\n\r\n{is_local}")), "{field}: {response}");
+            let trust = if is_local { Trust::Local } else { Trust::Nothing };
+            assert!(response.ends_with(&format!("\r\n\r\n{trust:?}")), "{field}: {response}");
+        }
+    }
+
+    #[test]
+    fn a_password_opens() {
+        let ask = |path: &str, fields: &str| {
+            answer_to("10.0.0.1", &format!("GET {path} HTTP/1.1\r\n{fields}\r\n")).1
+        };
+        // ada:a:b
+        let right = "Authorization: Basic YWRhOmE6Yg==\r\n";
+        assert!(ask("/status.json", right).ends_with("\r\n\r\nSignedIn"));
+        let led = ask("/sign-in", &right.to_lowercase().replace("ywrhome6yg", "YWRhOmE6Yg"));
+        assert!(led.starts_with("HTTP/1.1 303 ") && led.contains("\r\nLocation: ./\r\n"), "{led}");
+        for wrong in [
+            "",
+            "Authorization: Basic YWRhOmE=\r\n",
+            "Authorization: Basic YWRh\r\n",
+            "Authorization: Basic YWRhOmE6Yg=\r\n",
+            "Authorization: Basic YWRhOmE6Y?==\r\n",
+            "Authorization: Basic ====\r\n",
+            "Authorization: Basic\r\n",
+            "Authorization: Bearer YWRhOmE6Yg==\r\n",
+            "Authorization: \r\nAuthorization: Basic YWRhOmE6Yg==\r\n",
+        ] {
+            assert!(ask("/status.json", wrong).ends_with("\r\n\r\nNothing"), "{wrong}");
+            let asked = ask("/sign-in", wrong);
+            assert!(asked.starts_with("HTTP/1.1 401 "), "{wrong}: {asked}");
+            assert!(asked.contains("\r\nWWW-Authenticate: Basic realm=\"Bobbin\""), "{asked}");
+        }
+        let foreign = format!("{right}Sec-Fetch-Site: cross-site\r\n");
+        for path in ["/sign-in", "/status.json"] {
+            assert!(ask(path, &foreign).starts_with("HTTP/1.1 403 "), "{path}");
         }
     }
 

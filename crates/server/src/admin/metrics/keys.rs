@@ -51,8 +51,8 @@ impl KeySample {
             data.visit((start + offset) % SHARDS, |shard| {
                 for number in 0..shard.databases() {
                     let Some(database) = shard.database(number) else { continue };
-                    let wanted = SHARD_KEYS_MAX.min(left);
-                    for entry in database.table().sample(random).take(wanted) {
+                    // All of a bucket: of a small table there is no other.
+                    for entry in database.table().sample(random).take(left) {
                         left -= 1;
                         self.note(number, &entry, now);
                     }
@@ -78,8 +78,7 @@ impl KeySample {
     }
 }
 
-/// How many keys of a shard's database a look meets at most, and of all.
-const SHARD_KEYS_MAX: usize = 2;
+/// How many keys a look meets at most: it begins at another shard each time.
 const KEYS_MAX: usize = 16_384;
 const LARGEST_MAX: usize = 10;
 /// Longer keys are passed over, as by HOTKEYS.

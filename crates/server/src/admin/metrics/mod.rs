@@ -1,6 +1,6 @@
 //! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in Prometheus's text
-//! format, `/` with a page that shows how the server does, and `/status.json` with what the page
-//! shows.
+//! format, `/` with a page that shows how the server does, `/status.json` with what the page shows,
+//! and `/sign-in` for those that want to see more of it.
 //!
 //! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
 //! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
@@ -64,12 +64,18 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
             known.extend(server.config.words_of(OptionId::metrics_bind));
             known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
         };
-        let body = |resource, is_local| match resource {
-            Resource::Page => html.into(),
-            Resource::Status => status::write(server, &gatherer, is_local).into(),
-            Resource::Metrics => text::write(server, &gatherer).into(),
+        // What is shown is what a user with all rights could read by commands.
+        let admits = |user: &[u8], password: &[u8]| {
+            let user = server.acl.log_in(user, password);
+            user.is_some_and(|user| user.is_unlimited() && !user.has_no_password())
         };
-        serve(&listeners, &Site { is_known, policy, body });
+        let body = |resource, trust| match resource {
+            Resource::Page => html.into(),
+            Resource::Status => status::write(server, &gatherer, trust).into(),
+            Resource::Metrics => text::write(server, &gatherer).into(),
+            Resource::SignIn => "".into(),
+        };
+        serve(&listeners, &Site { is_known, admits, policy, body });
     };
     let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
     spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))

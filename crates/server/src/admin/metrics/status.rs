@@ -11,6 +11,7 @@ use std::time::Duration;
 use bobbin_store::value::Kind;
 
 use super::figures::Gatherer;
+use super::http::Trust;
 use super::json::Json;
 use super::keys::KeySample;
 use crate::admin::info::{self, SECTIONS, Snapshot};
@@ -21,17 +22,18 @@ use crate::engine::telemetry::histogram;
 use crate::engine::telemetry::slowlog::SlowlogClass;
 use crate::system::logging;
 
-/// The document. `is_local`: the peer that asks is on this machine.
-pub(super) fn write(server: &'static Server, gatherer: &Gatherer, is_local: bool) -> String {
+/// The document for a peer with this trust.
+pub(super) fn write(server: &'static Server, gatherer: &Gatherer, trust: Trust) -> String {
     let figures = gatherer.figures_with_keys(KEYS_AGE_MAX);
     let keys_age_s = figures.at.map_or(f64::NAN, |at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
-    let details = shows_details(server, is_local);
+    let details = shows_details(server, trust);
     let mut json = Json::with_capacity(TEXT_USUAL_BYTES);
     json.object(|json| {
         json.key("time_ms").number(crate::base::clock::system_ms());
         json.key("keys_age_s").decimal(keys_age_s);
         json.key("details").boolean(details);
+        json.key("signed_in").boolean(trust == Trust::SignedIn);
         json.key("latency_tracking").boolean(server.config.latency_tracking());
         json.key("slow_us").number(server.config.commandlog_execution_slower_than());
         fields(&snapshot, json.key("info"));
@@ -51,12 +53,13 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, is_local: bool
     json.into_text()
 }
 
-/// Whether what clients said is shown, and the log: only to a peer that could ask a client's port
-/// for it, without a password and with all rights.
-fn shows_details(server: &Server, is_local: bool) -> bool {
+/// Whether what clients said is shown, and the log: to those that have signed in; to others only if
+/// they could ask a client's port for it, without a password and with all rights.
+fn shows_details(server: &Server, trust: Trust) -> bool {
     let user = server.acl.default_user();
-    let is_reachable = is_local || !server.config.protected_mode();
-    user.needs_no_password() && user.is_unlimited() && is_reachable
+    let is_reachable = trust == Trust::Local || !server.config.protected_mode();
+    let is_open = user.needs_no_password() && user.is_unlimited() && is_reachable;
+    trust == Trust::SignedIn || is_open
 }
 
 /// INFO's fields as texts.

@@ -24,9 +24,9 @@ pub fn powers_of_two(clock: &Clock, histogram: &TickHistogram) -> Vec<(u64, u64)
     steps
 }
 
-/// How many calls took at most so many microseconds, for each of these bounds, which rise; and how
-/// many there were. A call near a bound may be counted above it: the workers' steps lie close, but
-/// not on it.
+/// How many calls took no longer than each of these bounds, which are microseconds and rise; and
+/// the number of all calls. A call near a bound may be counted above it: the workers' steps lie
+/// close, but not on it.
 pub fn at_most(clock: &Clock, histogram: &TickHistogram, bounds_us: &[f64]) -> (Vec<u64>, u64) {
     let mut at_most = Vec::with_capacity(bounds_us.len());
     let mut all = 0;

@@ -298,10 +298,12 @@ function show() {
   tellEvents(answer);
 }
 
-function tellIdentity({ info }) {
+function tellIdentity({ info, details, signed_in: isSignedIn }) {
   const role = roleName(info.role);
   say(byId('identity'), `Version ${info.bobbin_version}, ${role}, port ${info.tcp_port}, ` +
     `${info.io_driver}, up for ${seconds(Number(info.uptime_in_seconds))}`);
+  byId('sign-in').hidden = details;
+  byId('signed-in').hidden = !isSignedIn;
   const { commands } = points[points.length - 1];
   document.title = `${count(commands)}/s – Bobbin, port ${info.tcp_port}`;
 }
@@ -414,9 +416,9 @@ function tellTypes(answer) {
     .reduce((all, [, database]) => all + Number(database.keys), 0);
   byId('types-table').hidden = keys === 0;
   const of = keys < inAll ? `, by a sample of ${count(keys)} keys` : '';
+  const about = (kind) => count(Math.round(inAll * kind.keys / keys));
   showTypes(`Keys by type${of}`, [...kinds].sort((a, b) => b.keys - a.keys).map((kind) => [
-    kind.type, kind.keys / keys, count(Math.round(inAll * kind.keys / keys)), bytes(kind.bytes / kind.keys),
-    kind.bytes / size]));
+    kind.type, kind.keys / keys, about(kind), bytes(kind.bytes / kind.keys), kind.bytes / size]));
 }
 
 function tellLargest({ keys, details }) {
@@ -429,8 +431,8 @@ function tellLargest({ keys, details }) {
 
 function tellHot({ hot_keys: hot, details }) {
   if (!hot.known) {
-    showHot('Hot keys: nobody has the server look for them. HOTKEYS START METRICS 2 CPU NET does, ' +
-      'or bobbin-cli --hotkeys.', []);
+    showHot('Hot keys: nobody has the server look for them. ' +
+      'HOTKEYS START METRICS 2 CPU NET does, or bobbin-cli --hotkeys.', []);
     return;
   }
   const all = new Map();
@@ -448,7 +450,8 @@ function tellHot({ hot_keys: hot, details }) {
 }
 
 /** Why texts of clients are missing. */
-const WITHHELD = 'The server shows them only where no password is needed to read them.';
+const WITHHELD = 'The server shows them where no password is needed to read them, and to users ' +
+  'with all rights that sign in.';
 
 function tellSlow(answer) {
   const { slow, details } = answer;
@@ -562,7 +565,9 @@ async function ask() {
   isAsking = true;
   try {
     const options = { cache: 'no-store', signal: AbortSignal.timeout(WAIT_MAX_MS) };
-    const response = await fetch('status.json', options);
+    // Not where the page's own address may have a user's name and password: fetch refuses that.
+    const status = new URL('status.json', location.origin + location.pathname);
+    const response = await fetch(status, options);
     if (!response.ok) throw new Error(`answer ${response.status}`);
     addAnswer(await response.json());
     if (answers.length > 0) show();
