@@ -147,6 +147,8 @@ fn value(kind: &str, name: &str, random: &mut Random) -> String {
     let of: &[&str] = match (kind, name) {
         ("key", _) => &KEYS,
         (_, "timeout") => &["0.01", "-1", "x", "0", "1e-3"],
+        // None that is over before the next command.
+        (_, "milliseconds") => &["100000", "0", "-1", "x", "9223372036854775807", "1.5", ""],
         ("integer", _) => &INTEGERS,
         ("double", _) => &DOUBLES,
         ("unix-time", _) => &TIMES,

@@ -19,8 +19,9 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
     let mut wanted = Wanted::default();
     let mut rest = words.iter();
     while let Some(&word) = rest.next() {
-        let mut number =
-            || rest.next().and_then(|text| text.parse::<u64>().ok()).ok_or(USAGE.to_owned());
+        let mut number = || {
+            rest.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| USAGE.to_owned())
+        };
         match word {
             "--seed" => wanted.seed = number()?,
             "--commands" => wanted.commands = number()? as usize,

@@ -14,12 +14,12 @@ type Facts = BTreeMap<String, String>;
 pub(super) fn compare(pair: &mut Pair, _: &Wanted) -> Result<Vec<Difference>, String> {
     let mut found = Vec::new();
     let [valkey, bobbin] = pair.say("COMMAND")?;
-    let both = [&valkey, &bobbin].map(|reply| commands(reply));
+    let both = [&valkey, &bobbin].map(commands);
     found.extend(differences(&both));
     let [valkey, bobbin] = pair.say("COMMAND DOCS")?;
-    found.extend(differences(&[&valkey, &bobbin].map(|reply| documents(reply))));
+    found.extend(differences(&[&valkey, &bobbin].map(documents)));
     let [valkey, bobbin] = pair.say("CONFIG GET *")?;
-    found.extend(differences(&[&valkey, &bobbin].map(|reply| options(reply))));
+    found.extend(differences(&[&valkey, &bobbin].map(options)));
     let [valkey, bobbin] = pair.say("INFO everything")?;
     found.extend(differences(&[&valkey, &bobbin].map(|reply| fields(&reply.text()))));
     let names: BTreeSet<_> = both.iter().flat_map(|facts| facts.keys()).collect();
@@ -89,7 +89,7 @@ fn documents(reply: &Reply) -> Facts {
                 "summary" => {}
                 // Only that there is one: the words are each server's own.
                 "complexity" => {
-                    drop(facts.insert(format!("docs {name} complexity"), "told".into()))
+                    facts.insert(format!("docs {name} complexity"), "told".into());
                 }
                 "history" => {
                     let since = |row: &Reply| row.items().first().map(Reply::text);
