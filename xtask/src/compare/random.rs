@@ -226,8 +226,10 @@ const ANY_ANSWER: [&str; 30] = [
     "DUMP",
     "ACL",
 ];
-/// They end the conversation or what others do, answer with none or several replies, or need files.
-const EXCLUDED: [&str; 43] = [
+/// They end the conversation or what others do, answer with none or several replies, need files, or
+/// take seconds.
+const EXCLUDED: [&str; 44] = [
+    "PFSELFTEST",
     "SCRIPT DEBUG",
     "SHUTDOWN",
     "MONITOR",
