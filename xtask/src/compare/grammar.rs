@@ -211,7 +211,8 @@ fn one_of(words: &[&str], random: &mut Random) -> String {
     words[random.below(words.len())].to_owned()
 }
 
-const KEYS: [&str; 12] = [
+/// The keys that commands name.
+pub(super) const KEYS: [&str; 12] = [
     "string", "number", "list", "set", "numbers", "hash", "sorted", "stream", "bits", "none",
     "other", "hll",
 ];
