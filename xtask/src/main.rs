@@ -5,6 +5,7 @@ mod book;
 mod bullmq;
 mod chart;
 mod clients;
+mod compare;
 mod dist;
 mod end_to_end;
 mod fuzz;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ["transcripts", "check", files @ ..] => {
             transcripts::check(files, true, transcripts::DIFFERENCES_SHOWN)
         }
+        ["compare", options @ ..] => compare::run(options),
         ["transcripts", "record", files @ ..] => transcripts::record(files),
         _ => Err(USAGE.to_owned()),
     };
@@ -123,9 +125,11 @@ fn test(options: &[&str]) -> Outcome {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
     if with_peers {
+        summary.step("beside Valkey", || compare::run(&["walk", "options"]));
         summary.step("end-to-end tests", || end_to_end::run(&[]));
         summary.step("BullMQ", bullmq::run);
     } else {
+        summary.skip("beside Valkey", "--without-peers");
         summary.skip("end-to-end tests", "--without-peers");
         summary.skip("BullMQ", "--without-peers");
     }
@@ -187,4 +191,7 @@ usage: cargo xtask <task>
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all
                                 show every difference
-  transcripts record [FILE...]  take the replies of the real servers";
+  transcripts record [FILE...]  take the replies of the real servers
+  compare [walk|options|random] [--seed N] [--commands N] [NAME...]
+                                commands, options, INFO and replies to random commands beside
+                                Valkey's; what differs and is not in tests/differences.txt fails";

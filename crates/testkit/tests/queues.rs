@@ -123,6 +123,50 @@ fn waiting_ends_in_time_or_when_somebody_says_so() {
     }
 }
 
+/// What a blocked command counts as when it is served, is told to end, or fails, and what a refused
+/// call of the same client counts as after that.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn blocked_commands_are_counted_by_how_they_end() {
+    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+        let (mut control, mut client) = (server.connect(), server.connect());
+        let id = client.say("CLIENT ID").as_integer().expect("an id");
+        // While it started it may have refused a call.
+        control.say("CONFIG RESETSTAT");
+        let mut blmove = |control: &mut Connection, line: &str| {
+            client.send(&["BLMOVE", "queue", "other", "LEFT", "RIGHT", "0"]).expect("is sent");
+            wait_for_blocked(control, 1);
+            control.say(line);
+            let reply = client.receive().expect("is answered");
+            // It counts as rejected, whatever became of the one before.
+            assert!(client.say("BLMOVE queue").is_error());
+            reply
+        };
+        assert_eq!(blmove(&mut control, "RPUSH queue a").text(), "a");
+        assert!(blmove(&mut control, &format!("CLIENT UNBLOCK {id}")).is_null());
+        let unblock = format!("CLIENT UNBLOCK {id} ERROR");
+        assert!(blmove(&mut control, &unblock).text().starts_with("UNBLOCKED"));
+        assert!(blmove(&mut control, &unblock).text().starts_with("UNBLOCKED"));
+        control.say("DEL other");
+        control.say("SET other x");
+        assert!(blmove(&mut control, "RPUSH queue b").text().starts_with("WRONGTYPE"));
+        let info = control.say("INFO everything").text();
+        let line = |name: &str| {
+            let line = info.lines().find(|line| line.starts_with(&format!("{name}:")));
+            // Without the times.
+            let fields = line.unwrap_or_default().split([':', ',']).skip(1);
+            let counts: Vec<_> = fields.filter(|field| !field.starts_with("usec")).collect();
+            counts.join(" ")
+        };
+        // One that is told to end with an error counts as rejected, in Valkey as well.
+        assert_eq!(line("cmdstat_blmove"), "calls=5 rejected_calls=7 failed_calls=1");
+        assert_eq!(line("errorstat_UNBLOCKED"), "count=2");
+        assert_eq!(line("errorstat_WRONGTYPE"), "count=1");
+        assert_eq!(line("errorstat_ERR"), "count=5");
+        assert_eq!(line("total_error_replies"), "8");
+    }
+}
+
 /// Producers push numbered items to a few queues; consumers take them by every blocking command
 /// there is.
 fn exchange(server: &Server, mut meanwhile: impl FnMut(usize)) {

@@ -1,7 +1,7 @@
 //! Replicas of other makes and versions: each gets a copy and a stream that it can read, or is told
 //! why not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bobbin_testkit::random::Random;
 use bobbin_testkit::{Connection, Reply, Server, peers, until};
@@ -215,4 +215,34 @@ fn what_a_replica_cannot_hold_is_said_on_both_sides() {
     until(|| info(&old, "master_link_status") == "up");
     settle(&primary, 1);
     assert_eq!(old.connect().say("GET end"), Reply::bulk("1"));
+}
+
+/// One that is refused a copy connects again at once, as Redis and Valkey do.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_is_refused_again_and_again_neither_spins_nor_fills_the_log() {
+    let primary = start(&[]);
+    primary.connect().say("HSETEX h EX 1000 FIELDS 1 a 1");
+    for attempt in 0..3 {
+        let mut replica = primary.connect();
+        for line in ["REPLCONF listening-port 7", "REPLCONF capa eof", "REPLCONF version 8.1.0"] {
+            assert_eq!(replica.say(line), Reply::simple("OK"));
+        }
+        let asked = Instant::now();
+        let reply = replica.say("PSYNC ? -1");
+        assert!(reply.text().contains("can't hold hashes with fields that expire"), "{reply:?}");
+        let is_late = asked.elapsed() > Duration::from_millis(900);
+        assert!(is_late || attempt == 0, "attempt {attempt}: {:?}", asked.elapsed());
+    }
+    let log = primary.log();
+    for line in ["asks for synchronization", "Full resync requested", "Refusing a copy"] {
+        assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
+    }
+    let Some(old) = old_redis() else { return };
+    follow(&old, &primary);
+    until(|| old.log().contains("can't hold hashes with fields that expire"));
+    let before = primary.log().len();
+    until(|| old.log().matches("can't hold hashes with fields that expire").count() >= 3);
+    let more = primary.log()[before..].to_owned();
+    assert!(more.lines().count() < 3, "{more}");
 }

@@ -1,5 +1,5 @@
-//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup`
-//! and `unixsocketperm`, with the messages of valkey-server 9.1.
+//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `socket-mark-id`, `unixsocket`,
+//! `unixsocketgroup` and `unixsocketperm`, with the messages of valkey-server 9.1.
 
 use crate::address::Address;
 use crate::error::error_text;
@@ -28,6 +28,9 @@ pub struct TcpOptions {
     pub backlog: u32,
     /// MultiPath TCP, for clients that ask for it.
     pub multipath: bool,
+    /// The mark that packet filters and routes see (`SO_MARK`); 0: none. Where it may not be set
+    /// (it takes `CAP_NET_ADMIN`) a warning is logged, and the socket has none.
+    pub mark: u32,
 }
 
 /// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp),
@@ -120,7 +123,10 @@ impl Listener {
             // The first that there is a socket for decides, as in valkey-server.
             let family = if six { AddressFamily::INET6 } else { AddressFamily::INET };
             match tcp_socket(family, options.multipath) {
-                Ok(socket) => return Self::tcp_bound(socket, address, options.backlog),
+                Ok(socket) => {
+                    mark(&socket, options.mark);
+                    return Self::tcp_bound(socket, address, options.backlog);
+                }
                 Err(error) => failure = Failure::of("socket", error),
             }
         }
@@ -221,6 +227,16 @@ fn lacks_protocol(error: Errno) -> bool {
             | Errno::PFNOSUPPORT
             | Errno::AFNOSUPPORT
     )
+}
+
+/// Gives a socket its mark; connections that are accepted have it as well.
+fn mark(socket: &OwnedFd, mark: u32) {
+    if mark == 0 {
+        return;
+    }
+    if let Err(error) = socket2::SockRef::from(socket).set_mark(mark) {
+        log::warn!("The mark {mark} (socket-mark-id) can't be set: {}", error_text(&error));
+    }
 }
 
 /// The group of this name.

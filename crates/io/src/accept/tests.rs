@@ -44,7 +44,7 @@ fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("bobbin-{}-{name}", std::process::id()))
 }
 
-const OPTIONS: TcpOptions = TcpOptions { backlog: 511, multipath: false };
+const OPTIONS: TcpOptions = TcpOptions { backlog: 511, multipath: false, mark: 0 };
 
 /// Where the system has MultiPath TCP both kinds of clients connect; where not, those of plain TCP.
 #[test]
@@ -52,6 +52,17 @@ fn multipath_tcp_takes_plain_connections_too() {
     let (listeners, port) = listen_with(&["127.0.0.1"], TcpOptions { multipath: true, ..OPTIONS });
     assert_eq!(listeners.len(), 1);
     TcpStream::connect(("127.0.0.1", port)).unwrap();
+}
+
+/// Who may not set marks listens without one.
+#[test]
+fn a_mark_is_put_on_what_listens() {
+    let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let may_set = socket2::SockRef::from(&own).set_mark(7).is_ok();
+    for (mark, seen) in [(0, 0), (7, if may_set { 7 } else { 0 })] {
+        let (listeners, _) = listen_with(&["127.0.0.1"], TcpOptions { mark, ..OPTIONS });
+        assert_eq!(socket2::SockRef::from(&listeners[0]).mark().unwrap(), seen);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::shutdown::Shutdown;
 use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
-use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::engine::command::{Call, Command, Flags, Outcome};
 use crate::engine::server::{EndRequest, VERSION};
 
 fn time(call: &mut Call<'_>) -> Outcome {
@@ -50,7 +50,7 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
 }
 
 fn shutdown(call: &mut Call<'_>) -> Outcome {
-    let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
+    let shutdown = Shutdown::parse(&call.args[1..])?;
     let Shutdown::End { save, force, now } = shutdown else {
         if !call.server.end.cancel(call.server) {
             return Err("ERR No shutdown in progress.".into());
@@ -98,8 +98,11 @@ pub(super) const COMMANDS: &[Command] = &[
             "Ends the server.",
         )
         .syntax(
-            "[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] | ABORT @7.0.0] \
-             :abort-selector",
+            "[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] [FAILOVER @9.0.0] | \
+             ABORT @7.0.0] :abort-selector",
         )
-        .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
+        .history(&[
+            ("7.0.0", "Takes NOW, FORCE and ABORT."),
+            ("9.0.0", "Takes SAFE and FAILOVER."),
+        ]),
 ];

@@ -1,5 +1,7 @@
 //! The words of SHUTDOWN.
 
+use crate::engine::command::Failure;
+
 /// What SHUTDOWN asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
@@ -14,10 +16,11 @@ pub enum Shutdown {
 }
 
 impl Shutdown {
-    /// Reads the words behind SHUTDOWN; `None` when they make no sense together.
-    pub fn parse(words: &[&[u8]]) -> Option<Self> {
+    /// Reads the words behind SHUTDOWN; an error when they make no sense together, or need the
+    /// cluster.
+    pub fn parse(words: &[&[u8]]) -> Result<Self, Failure> {
         let (mut save, mut nosave, mut force, mut now) = (false, false, false, false);
-        let mut abort = false;
+        let (mut abort, mut failover) = (false, false);
         for word in words {
             match &word.to_ascii_lowercase()[..] {
                 b"save" => save = true,
@@ -26,19 +29,21 @@ impl Shutdown {
                 // Only a node of a cluster asks whether it is safe.
                 b"safe" => {}
                 b"force" => force = true,
+                b"failover" => failover = true,
                 b"abort" => abort = true,
-                _ => return None,
+                _ => return Err(Failure::SYNTAX),
             }
         }
-        match (abort, save && nosave) {
-            (true, _) if words.len() > 1 => None,
-            (true, _) => Some(Self::Abort),
-            (false, true) => None,
-            (false, false) => {
-                let save = (save || nosave).then_some(save);
-                Some(Self::End { save, force, now })
-            }
+        if abort && words.len() > 1 || save && nosave {
+            return Err(Failure::SYNTAX);
         }
+        if failover {
+            return Err("ERR SHUTDOWN FAILOVER is only supported in cluster mode.".into());
+        }
+        if abort {
+            return Ok(Self::Abort);
+        }
+        Ok(Self::End { save: (save || nosave).then_some(save), force, now })
     }
 }
 
@@ -50,15 +55,16 @@ mod tests {
     fn words_of_shutdown() {
         let parse = |line: &str| {
             let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
-            Shutdown::parse(&words)
+            Shutdown::parse(&words).map_err(|failure| failure.text().to_string())
         };
-        let end = |save, force, now| Some(Shutdown::End { save, force, now });
+        let end = |save, force, now| Ok(Shutdown::End { save, force, now });
         assert_eq!(parse(""), end(None, false, false));
         assert_eq!(parse("NoSave NOW"), end(Some(false), false, true));
         assert_eq!(parse("save force"), end(Some(true), true, false));
-        assert_eq!(parse("abort"), Some(Shutdown::Abort));
+        assert_eq!(parse("abort"), Ok(Shutdown::Abort));
         for wrong in ["abort now", "save nosave", "later", "now abort"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), Err("ERR syntax error".to_owned()), "{wrong}");
         }
+        assert!(parse("failover safe").is_err_and(|error| error.contains("cluster")));
     }
 }

@@ -28,8 +28,8 @@ fn slowlog_reset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn commandlog_get(call: &mut Call<'_>) -> Outcome {
-    let class = class(call, 3)?;
     let count = count(call, 2)?;
+    let class = class(call, 3)?;
     reply_entries(call, class, count);
     Ok(())
 }

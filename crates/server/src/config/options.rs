@@ -62,8 +62,9 @@ options! {
         /// Seconds of silence after which the kernel probes whether the client is still there; 0
         /// for never.
         tcp_keepalive = integer(0, INT_MAX, 300) => Full, then Keepalive;
-        /// Mark put on the server's sockets for the packet filter.
-        socket_mark_id = integer(0, UINT_MAX, 0) => NotYet("socket marks"), flags IMMUTABLE;
+        /// Mark put on the sockets that listen for TCP, and on their connections, for the packet
+        /// filter; it takes the capability CAP_NET_ADMIN. 0 for none.
+        socket_mark_id = integer(0, UINT_MAX, 0) => Full, flags IMMUTABLE;
         /// Accept MultiPath TCP, where the system has it.
         mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// New connections accepted in one cycle.

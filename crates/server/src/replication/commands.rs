@@ -82,7 +82,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     };
     let feeder = feeder(call.client, server, now_ms);
     let host = feeder.replica.host();
-    log::info!("Replica {host} asks for synchronization");
+    let level = replication.level_of(&feeder.replica, now_ms);
+    log::log!(level, "Replica {host} asks for synchronization");
     let asks_for_all = call.args[1].starts_with(b"?");
     let offset = first_byte.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
     let stream = offset
@@ -99,10 +100,10 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     if asks_for_all {
-        log::info!("Full resync requested by replica {host}");
+        log::log!(level, "Full resync requested by replica {host}");
     } else {
         replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
-        log_refusal(server, &host, call.args[1], first_byte);
+        log_refusal(server, &host, call.args[1], first_byte, level);
     }
     if feeder.replica.has(Capability::DUAL_CHANNEL) {
         log::info!(
@@ -166,7 +167,7 @@ fn may_sync(call: &Call<'_>) -> Outcome {
 }
 
 /// Says why a replica can't go on where it was.
-fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
+fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: log::Level) {
     let (ours, earlier) = (server.feed.id().to_string(), server.feed.history().earlier);
     let (earlier, end) = match earlier {
         Some((id, end)) => (id.to_string(), end as i64 + 1),
@@ -175,7 +176,8 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
     let is_earlier = id.eq_ignore_ascii_case(earlier.as_bytes());
     let is_ours = id.eq_ignore_ascii_case(ours.as_bytes());
     if is_ours || is_earlier && first_byte <= end {
-        log::info!(
+        log::log!(
+            level,
             "Unable to partial resync with replica {host} for lack of backlog (Replica request \
              was: {first_byte})."
         );
@@ -186,13 +188,15 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64) {
             );
         }
     } else if is_earlier {
-        log::info!(
+        log::log!(
+            level,
             "Partial resynchronization not accepted: Requested offset for second ID was \
              {first_byte}, but I can reply up to {end}"
         );
     } else {
         let id = id.escape_ascii();
-        log::info!(
+        log::log!(
+            level,
             "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for \
              '{id}', my replication IDs are '{ours}' and '{earlier}')"
         );
@@ -210,13 +214,14 @@ fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
         return Err("ERR Filtered replica requires EOF capability".into());
     }
     let replica = &feeder.replica;
-    let Some(dialect) = Replication::of(server).dialect(replica, now_ms) else {
-        let text = "the replica has taken copies and gone without a word: does its version hold \
-                    all that is here?";
-        log::warn!("Refusing a copy to replica {}: {text}", replica.host());
-        return Err(Failure::format(format!("ERR {text}")));
-    };
-    replica.set_wish(Wish { dialect, ..replica.wish() });
+    let replication = Replication::of(server);
+    if let Some(dialect) = replication.dialect(replica, now_ms) {
+        replica.set_wish(Wish { dialect, ..replica.wish() });
+    } else {
+        let reason = "the replica has taken copies and gone without a word: does its version hold \
+                      all that is here?";
+        replication.refuse(server, replica, reason, now_ms);
+    }
     feeder.wait_for_copy(now_ms, is_plain);
     Ok(())
 }
@@ -381,10 +386,8 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     if !(0..=1).contains(&local) {
         return Err("ERR value is out of range, value must between 0 and 1".into());
     }
-    let replicas = call.integer(2)?;
-    let Ok(replicas) = usize::try_from(replicas) else {
-        return Err("ERR value is out of range, must be positive".into());
-    };
+    let replicas = bobbin_resp::parse_i64(call.args[2]).and_then(|it| usize::try_from(it).ok());
+    let replicas = replicas.ok_or(Failure::new("ERR value is out of range, must be positive"))?;
     let deadline_ms = blocking::deadline_of_ms(call, 3)?;
     let (server, number) = (call.server, last_record(call));
     if local > 0 && !server.config.appendonly() {

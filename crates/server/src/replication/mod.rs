@@ -12,6 +12,7 @@ mod failover;
 mod handover;
 pub mod link;
 mod reception;
+mod refusals;
 pub mod replica;
 pub mod transfer;
 pub mod wish;
@@ -28,6 +29,7 @@ use self::failover::Failover;
 pub use self::failover::FailoverPhase;
 use self::link::Link;
 use self::reception::Reception;
+use self::refusals::Refusals;
 use self::replica::{Capability, Replica, ReplicaState};
 use self::transfer::{Form, Transfer};
 use self::wish::Dialect;
@@ -48,6 +50,8 @@ pub struct Replication {
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// What became of copies.
     reception: Reception,
+    /// Who got none.
+    refusals: Refusals,
     /// Streams for main connections that have not come.
     pub awaited: AwaitedStreams,
     /// The connection to the primary; `None`: the server is one. Changes with the gate held.
@@ -126,6 +130,7 @@ impl Default for Replication {
         Self {
             replicas: Mutex::default(),
             reception: Reception::default(),
+            refusals: Refusals::default(),
             awaited: AwaitedStreams::default(),
             link: Mutex::default(),
             due_ms: AtomicI64::new(0),
@@ -457,8 +462,29 @@ impl Replication {
             }),
         };
         if let Some(reason) = refusal {
-            waiting.iter().for_each(|replica| replica.refuse(server, reason));
+            let now_ms = data.turn.now_ms;
+            waiting.iter().for_each(|replica| self.refuse(server, replica, reason, now_ms));
         }
+    }
+
+    /// A replica gets no copy, and is told why.
+    fn refuse(&self, server: &Server, replica: &Replica, reason: &'static str, now_ms: i64) {
+        let refusal = self.refusals.note(replica, reason, now_ms);
+        match refusal.to_tell {
+            0 => {}
+            1 => log::warn!("Refusing a copy to replica {}: {reason}", replica.host()),
+            times => log::warn!(
+                "Refusing a copy to replica {}: {reason} ({times} times in a minute)",
+                replica.host()
+            ),
+        }
+        replica.refuse(server, refusal);
+    }
+
+    /// How loud the log tells of a replica that comes and goes: one that was refused a moment ago
+    /// tries again and again.
+    fn level_of(&self, replica: &Replica, now_ms: i64) -> log::Level {
+        if self.refusals.has(replica, now_ms) { log::Level::Debug } else { log::Level::Info }
     }
 
     /// Has the stream tell replicas that the primary is alive.

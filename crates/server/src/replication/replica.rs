@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use bobbin_sync::Mutex;
 
 use super::Replication;
+use super::refusals::Refusal;
 use super::transfer::{Form, Transfer, TransferState};
 use super::wish::Wish;
 use crate::engine::client::connection::output::ConnectionOutput;
@@ -50,7 +51,7 @@ pub struct Replica {
     /// The copy that it gets.
     transfer: Mutex<Option<Arc<Transfer>>>,
     /// Why it gets none.
-    refusal: Mutex<Option<&'static str>>,
+    refusal: Mutex<Option<Refusal>>,
 }
 
 /// How far a replica is.
@@ -254,9 +255,8 @@ impl Replica {
     }
 
     /// It gets no copy, and is told why.
-    pub(super) fn refuse(&self, server: &Server, reason: &'static str) {
-        log::warn!("Refusing a copy to replica {}: {reason}", self.host());
-        *self.refusal.lock() = Some(reason);
+    pub(super) fn refuse(&self, server: &Server, refusal: Refusal) {
+        *self.refusal.lock() = Some(refusal);
         feeder::wake(server, &self.client);
     }
 
@@ -342,7 +342,10 @@ impl ReplicaFeeder {
     /// Takes up the copy that it was given, if that has begun.
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
         let refusal = *self.replica.refusal.lock();
-        if let Some(reason) = refusal {
+        if let Some(Refusal { reason, due_ms, .. }) = refusal {
+            if now_ms < due_ms {
+                return Feeding::GoesOn;
+            }
             output.push(format!("-ERR {reason}\r\n").as_bytes());
             self.source = Source::End;
             return Feeding::GoesOn;
@@ -570,7 +573,8 @@ impl Drop for ReplicaFeeder {
             if is_copy_channel {
                 log::info!("Dual channel replication: Replica {host} rdb channel disconnected.");
             } else {
-                log::info!("Connection with replica {host} lost.");
+                let level = self.replication().level_of(replica, self.server.clock.now_ms());
+                log::log!(level, "Connection with replica {host} lost.");
             }
             self.replication().remove(self.server, replica);
         }

@@ -71,7 +71,11 @@ fn bind_again(server: &Server, addresses: &[(Address, bool)], is_tls: bool) -> V
 
 fn options(server: &Server) -> TcpOptions {
     let config = &server.config;
-    TcpOptions { backlog: config.tcp_backlog() as u32, multipath: config.mptcp() }
+    TcpOptions {
+        backlog: config.tcp_backlog() as u32,
+        multipath: config.mptcp(),
+        mark: config.socket_mark_id() as u32,
+    }
 }
 
 fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {

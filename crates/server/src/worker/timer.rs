@@ -122,6 +122,7 @@ impl Worker {
             if self.server.keyspace.due_ms(shard) <= now_ms {
                 self.data.expire_shard(shard, EXPIRE_LOOKS);
                 if ticks() >= deadline {
+                    self.handle.stats.totals.expire_slices_cut.add(1);
                     // More is due: look again at the next turn, which comes at once.
                     self.timer.expire_at_ms = now_ms;
                     return;

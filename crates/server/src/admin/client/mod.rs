@@ -162,11 +162,12 @@ fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
 
 /// `CLIENT PAUSE timeout [WRITE | ALL]`; the gate is held.
 fn pause(call: &mut Call<'_>) -> Outcome {
-    let all = match call.args.get(3) {
-        None => true,
-        Some(mode) if mode.eq_ignore_ascii_case(b"write") => false,
-        Some(mode) if mode.eq_ignore_ascii_case(b"all") => true,
-        Some(_) => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+    // As in Valkey a mode with more words behind it is passed over.
+    let all = match call.args {
+        [_, _, _, mode] if mode.eq_ignore_ascii_case(b"write") => false,
+        [_, _, _, mode] if mode.eq_ignore_ascii_case(b"all") => true,
+        [_, _, _, _] => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+        _ => true,
     };
     let Some(timeout_ms) = bobbin_resp::parse_i64(call.args[2]) else {
         return Err("ERR timeout is not an integer or out of range".into());
@@ -193,10 +194,12 @@ fn unpause(call: &mut Call<'_>) -> Outcome {
 
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`.
 fn unblock(call: &mut Call<'_>) -> Outcome {
-    if call.args.len() >= 4 && !call.word_is(3, "timeout") && !call.word_is(3, "error") {
+    // As in Valkey a reason with more words behind it is passed over.
+    let has_reason = call.args.len() == 4;
+    let with_error = has_reason && call.word_is(3, "error");
+    if has_reason && !with_error && !call.word_is(3, "timeout") {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
     }
-    let with_error = call.args.len() >= 4 && call.word_is(3, "error");
     let id = u64::try_from(call.integer(2)?).unwrap_or(0);
     let waiter = call.server.clients.find(id).and_then(|info| info.waiter.lock().clone());
     let unblocked = waiter.is_some_and(|waiter| waiter.unblock(call.server, with_error));

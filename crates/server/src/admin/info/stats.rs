@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Number};
+use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Milliseconds, Number};
 use super::{InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, zero};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
@@ -92,8 +92,18 @@ const FIELDS: &[InfoField] = &[
         "Always 0: no hash is looked at in vain.",
         |_| InfoValue::Decimal(0.0, 2),
     ),
-    zero("expired_time_cap_reached_count"),
-    zero("expire_cycle_cpu_milliseconds"),
+    counter(
+        "expired_time_cap_reached_count",
+        Number,
+        "Slices of taking out expired keys that ended by the clock.",
+        |s| s.totals().expire_slices_cut.get().into(),
+    ),
+    counter(
+        "expire_cycle_cpu_milliseconds",
+        Milliseconds,
+        "Time that taking out expired keys took.",
+        |s| (s.us(s.totals().timer_ticks.get()) / 1000).into(),
+    ),
     counter("evicted_keys", Number, "Keys evicted for want of memory.", |s| {
         s.totals().evicted_keys.get().into()
     }),

@@ -16,12 +16,12 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         Some(_) => Some(call.integer(2)?),
         None => None,
     };
+    if count == Some(i64::MIN) {
+        return Err(TOO_LOW);
+    }
     let with_values = args.len() == 4 && call.word_is(3, "withvalues");
     if args.len() > 4 || args.len() == 4 && !with_values {
         return Err(Failure::SYNTAX);
-    }
-    if count == Some(i64::MIN) {
-        return Err(TOO_LOW);
     }
     // The reply would have more elements than can be counted.
     let most = i64::MAX / 2;

@@ -26,17 +26,7 @@ pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
     let mut options = AddOptions::default();
     let mut at = 2;
     while at < call.args.len() {
-        let option = [
-            ("nx", &mut options.new_only),
-            ("xx", &mut options.old_only),
-            ("ch", &mut options.count_changes),
-            ("incr", &mut options.increment),
-            ("gt", &mut options.greater_only),
-            ("lt", &mut options.less_only),
-        ]
-        .into_iter()
-        .find(|(word, _)| call.args[at].eq_ignore_ascii_case(word.as_bytes()));
-        let Some((_, option)) = option else { break };
+        let Some(option) = options.named(call.args[at]) else { break };
         *option = true;
         at += 1;
     }
@@ -61,6 +51,10 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 pub(super) fn zincrby(call: &mut Call<'_>) -> Outcome {
+    // Valkey reads the options of ZADD here, too, and misses the member then.
+    if AddOptions::default().named(call.args[2]).is_some() {
+        return Err(Failure::SYNTAX);
+    }
     add(call, AddOptions { increment: true, ..AddOptions::default() }, 2)
 }
 
@@ -120,6 +114,21 @@ fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
 }
 
 impl AddOptions {
+    /// The option that a word names.
+    fn named(&mut self, word: &[u8]) -> Option<&mut bool> {
+        let options = [
+            ("nx", &mut self.new_only),
+            ("xx", &mut self.old_only),
+            ("ch", &mut self.count_changes),
+            ("incr", &mut self.increment),
+            ("gt", &mut self.greater_only),
+            ("lt", &mut self.less_only),
+        ];
+        let found =
+            options.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, option)| option)
+    }
+
     fn check(self, pairs: usize) -> Outcome {
         if self.new_only && self.old_only {
             return Err("ERR XX and NX options at the same time are not compatible".into());

@@ -70,6 +70,8 @@ counters! {
     busy_ticks,
     /// Ticks of work done by the clock.
     timer_ticks,
+    /// Slices of taking out expired keys that had no time to take out all.
+    expire_slices_cut,
     unexpected_error_replies,
     client_query_buffer_limit_disconnections,
     client_output_buffer_limit_disconnections,
