@@ -9,6 +9,7 @@ mod dist;
 mod end_to_end;
 mod fuzz;
 mod heavy;
+mod image;
 mod layers;
 mod lines;
 mod links;
@@ -163,7 +164,8 @@ usage: cargo xtask <task>
   end-to-end [NAME...]          the tests with servers, or those of programs with such a name
   dist                          a Debian package and an archive of release programs, with their
                                 checksums and a list of what is in them; wants cargo-deb
-  release-check                 install, run and purge that package in a clean Debian; wants root
+  release-check                 install, run and purge that package in a clean Debian, build and run
+                                the container image; wants root
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits

@@ -1,4 +1,5 @@
-//! The package in a clean Debian: installed, started, configured, upgraded and purged.
+//! The package in a clean Debian: installed, started, configured, upgraded and purged; and the
+//! container image.
 //!
 //! The Debian is a folder that `debootstrap` fills. Nothing is installed on this machine.
 
@@ -8,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
 
-use crate::dist;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, Outcome, step};
+use crate::{dist, image};
 
 /// Makes the package, and tries it. It must run as root.
 pub(crate) fn run() -> Outcome {
     dist::run()?;
-    let tree = dist::folder().join("debian");
+    let scratch = dist::folder().join("check");
+    shell::create_folder(&scratch)?;
+    let tree = scratch.join("debian");
     if !shell::works("debootstrap", &["--version"]) {
         shell::install_packages(&["debootstrap"])?;
     }
@@ -26,9 +29,9 @@ pub(crate) fn run() -> Outcome {
     let package = dist::package()?;
     let copied = tree.join("bobbin.deb");
     std::fs::copy(&package, &copied).map_err(|error| error.to_string())?;
-    let outcome = root.walk();
-    std::fs::remove_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
-    outcome
+    let outcome = image::check(&tree, &scratch).and_then(|()| root.walk());
+    let removed = std::fs::remove_dir_all(&scratch);
+    outcome.and_then(|()| removed.map_err(|error| format!("{}: {error}", scratch.display())))
 }
 
 /// The suite and the archive that this machine's own packages come from: the programs were built
@@ -49,34 +52,23 @@ struct Root<'a>(&'a Path);
 
 impl Root<'_> {
     fn walk(&self) -> Outcome {
-        self.step("install it", self.run("dpkg -i /bobbin.deb"))?;
-        self.step("its user has the folders", self.says(OWNERS, OWNERS_WANTED))?;
+        step("install it", self.run("dpkg -i /bobbin.deb"))?;
+        step("its user has the folders", self.says(OWNERS, OWNERS_WANTED))?;
         let version = format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"));
-        self.step("the programs run", self.says("bobbin-cli --version", &version))?;
+        step("the programs run", self.says("bobbin-cli --version", &version))?;
         let configuration = "bobbin-server --check-config /etc/bobbin/bobbin.conf";
-        self.step("its configuration is right", self.run(configuration).map(drop))?;
-        self.step("its service has few rights", self.exposure())?;
-        self.step("serve, and keep a change of the configuration", self.serve())?;
-        self.step("install it again", self.run("dpkg -i /bobbin.deb"))?;
+        step("its configuration is right", self.run(configuration).map(drop))?;
+        step("its service has few rights", self.exposure())?;
+        step("serve, and keep a change of the configuration", self.serve())?;
+        step("install it again", self.run("dpkg -i /bobbin.deb"))?;
         let kept = "grep -c '^maxmemory 123mb' /etc/bobbin/bobbin.conf";
-        self.step("the changed configuration is kept", self.says(kept, "1\n"))?;
-        self.step("the data is kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
-        self.step("remove it", self.run("dpkg -r bobbin"))?;
-        self.step("the data is still kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
-        self.step("purge it", self.run("dpkg -P bobbin"))?;
+        step("the changed configuration is kept", self.says(kept, "1\n"))?;
+        step("the data is kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
+        step("remove it", self.run("dpkg -r bobbin"))?;
+        step("the data is still kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
+        step("purge it", self.run("dpkg -P bobbin"))?;
         let left = "find / -xdev -path /proc -prune -o -iname '*bobbin*' -print | sort";
-        self.step("nothing is left", self.says(left, "/bobbin.deb\n"))
-    }
-
-    /// Shows how a step went.
-    fn step<T>(&self, what: &str, outcome: Result<T, String>) -> Outcome {
-        match outcome {
-            Ok(_) => {
-                println!("ok      {what}");
-                Ok(())
-            }
-            Err(error) => Err(format!("FAILED  {what}: {error}")),
-        }
+        step("nothing is left", self.says(left, "/bobbin.deb\n"))
     }
 
     /// What a line of shell writes.
