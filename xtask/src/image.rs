@@ -9,18 +9,16 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome, step};
+use crate::shell::{self, Outcome, same, step};
 
-/// Builds the image on the Debian in a folder, and tries it. It must run as root.
+/// Builds the image on the Debian in an archive, and tries it. It must run as root.
 pub(crate) fn check(debian: &Path, scratch: &Path) -> Outcome {
     if !shell::works("podman", &["--version"]) || !shell::works("runc", &["--version"]) {
         shell::install_packages(&["podman", "runc", "conmon"])?;
     }
     let podman = Podman { storage: scratch.join("images") };
     let outcome = podman.build(debian, scratch).and_then(|()| podman.walk(scratch));
-    let _ = podman.run(&["rm", "--all", "--force", "--time", "0"]);
-    // Its files are mounted and belong to others until it lets go of them.
-    podman.run(&["system", "reset", "--force"])?;
+    podman.clean()?;
     outcome
 }
 
@@ -31,11 +29,7 @@ struct Podman {
 
 impl Podman {
     fn build(&self, debian: &Path, scratch: &Path) -> Outcome {
-        let archive = scratch.join("debian.tar");
-        let mut tar = Command::new("tar");
-        shell::run(tar.arg("-cf").arg(&archive).arg("-C").arg(debian).arg("."))?;
-        self.run(&["import", "--quiet", &text(&archive), BASE])?;
-        std::fs::remove_file(&archive).map_err(|error| error.to_string())?;
+        self.run(&["import", "--quiet", &debian.to_string_lossy(), BASE])?;
         let builder = scratch.join("Containerfile.builder");
         shell::write(&builder, BUILDER_FILE)?;
         let mut build = self.build_command();
@@ -183,6 +177,15 @@ impl Podman {
         shell::output(self.command().args(words))
     }
 
+    /// Removes what it made, and lets go of its folder. `podman system reset` would also remove
+    /// what others have on this machine.
+    fn clean(&self) -> Outcome {
+        self.run(&["rm", "--all", "--force", "--time", "0"])?;
+        self.run(&["rmi", "--all", "--force"])?;
+        let _ = shell::output(Command::new("umount").arg(self.storage.join("overlay")));
+        Ok(())
+    }
+
     fn build_command(&self) -> Command {
         let mut command = self.command();
         // In a chroot and with the machine's network a build needs nothing of the kernel.
@@ -195,6 +198,7 @@ impl Podman {
         let mut command = Command::new("podman");
         command.arg("--root").arg(&self.storage);
         command.arg("--runroot").arg(self.storage.join("run"));
+        command.arg("--tmpdir").arg(self.storage.join("tmp"));
         // runc works with old and new control groups, and these need no systemd.
         command.args(["--runtime", "runc", "--cgroup-manager", "cgroupfs"]);
         command.args(["--storage-driver", "overlay", "--events-backend", "file"]);
@@ -232,14 +236,6 @@ fn cargo_home() -> Result<PathBuf, String> {
     }
     let home = std::env::home_dir().ok_or("there is no home folder")?;
     Ok(home.join(".cargo"))
-}
-
-fn same(said: &str, wanted: &str) -> Outcome {
-    if said == wanted { Ok(()) } else { Err(format!("{said:?} instead of {wanted:?}")) }
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 const BASE: &str = "localhost/bobbin-base";

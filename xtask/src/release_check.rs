@@ -26,12 +26,37 @@ pub(crate) fn run() -> Outcome {
     fill.args(["--variant=minbase", "--include=adduser", &suite]).arg(&tree).arg(&mirror);
     shell::output(&mut fill)?;
     let root = Root(&tree);
+    // The image is made on the system as it is now.
+    let archive = scratch.join("debian.tar");
+    let mut tar = Command::new("tar");
+    shell::run(tar.arg("-cf").arg(&archive).arg("-C").arg(&tree).arg("."))?;
     let package = dist::package()?;
     let copied = tree.join("bobbin.deb");
     std::fs::copy(&package, &copied).map_err(|error| error.to_string())?;
-    let outcome = image::check(&tree, &scratch).and_then(|()| root.walk());
+    make_older(&copied, &tree.join("older.deb"), &scratch)?;
+    let outcome = root.walk().and_then(|()| image::check(&archive, &scratch));
     let removed = std::fs::remove_dir_all(&scratch);
     outcome.and_then(|()| removed.map_err(|error| format!("{}: {error}", scratch.display())))
+}
+
+/// Makes a package of an older version, which has another default in its configuration.
+fn make_older(package: &Path, older: &Path, scratch: &Path) -> Outcome {
+    let tree = scratch.join("older");
+    shell::run(Command::new("dpkg-deb").arg("--raw-extract").arg(package).arg(&tree))?;
+    let control = tree.join("DEBIAN/control");
+    let text = shell::read(&control)?;
+    let version = format!("Version: {}", env!("CARGO_PKG_VERSION"));
+    if !text.contains(&version) {
+        return Err(format!("{} has no {version:?}", control.display()));
+    }
+    shell::write(&control, &text.replace(&version, "Version: 0.1.0"))?;
+    for (file, what) in [("etc/bobbin/bobbin.conf", "# older\n"), ("etc/logrotate.d/bobbin", "")] {
+        let file = tree.join(file);
+        let text = shell::read(&file)?;
+        shell::write(&file, &format!("{what}{text}"))?;
+    }
+    let mut build = Command::new("dpkg-deb");
+    shell::output(build.args(["--root-owner-group", "--build"]).arg(&tree).arg(older)).map(drop)
 }
 
 /// The suite and the archive that this machine's own packages come from: the programs were built
@@ -52,23 +77,33 @@ struct Root<'a>(&'a Path);
 
 impl Root<'_> {
     fn walk(&self) -> Outcome {
-        step("install it", self.run("dpkg -i /bobbin.deb"))?;
+        step("install an older version", self.run("dpkg -i /older.deb"))?;
         step("its user has the folders", self.says(OWNERS, OWNERS_WANTED))?;
         let version = format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"));
         step("the programs run", self.says("bobbin-cli --version", &version))?;
         let configuration = "bobbin-server --check-config /etc/bobbin/bobbin.conf";
         step("its configuration is right", self.run(configuration).map(drop))?;
         step("its service has few rights", self.exposure())?;
-        step("serve, and keep a change of the configuration", self.serve())?;
-        step("install it again", self.run("dpkg -i /bobbin.deb"))?;
+        let older = self.run("dpkg-query -W -f '${source:Upstream-Version}' bobbin");
+        step("it is the older one", shell::same(&older?, "0.1.0"))?;
+        step("serve, and keep a change of the configuration", self.serve(CHANGE))?;
+        step("change what else an administrator may", self.run(CHANGES))?;
+        // What apt does with the option that never asks.
+        let upgrade = "dpkg --force-confdef --force-confold -i /bobbin.deb";
+        step("upgrade it", self.run(upgrade))?;
+        step("what was changed is kept", self.says(CHANGED, CHANGED_WANTED))?;
         let kept = "grep -c '^maxmemory 123mb' /etc/bobbin/bobbin.conf";
         step("the changed configuration is kept", self.says(kept, "1\n"))?;
+        let offered = "grep -c '^# older' /etc/bobbin/bobbin.conf.dpkg-dist || true";
+        step("the new one lies beside it", self.says(offered, "0\n"))?;
         step("the data is kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
+        step("serve the data", self.serve(KEPT))?;
+        step("install it again", self.run("dpkg --force-confold -i /bobbin.deb"))?;
         step("remove it", self.run("dpkg -r bobbin"))?;
         step("the data is still kept", self.says("ls /var/lib/bobbin", "dump.rdb\n"))?;
         step("purge it", self.run("dpkg -P bobbin"))?;
-        let left = "find / -xdev -path /proc -prune -o -iname '*bobbin*' -print | sort";
-        step("nothing is left", self.says(left, "/bobbin.deb\n"))
+        let left = "find / -xdev -path /proc -prune -o -path '*bobbin*' -print | sort";
+        step("nothing is left", self.says(left, LEFT))
     }
 
     /// What a line of shell writes.
@@ -80,8 +115,7 @@ impl Root<'_> {
     }
 
     fn says(&self, line: &str, wanted: &str) -> Outcome {
-        let said = self.run(line)?;
-        if said == wanted { Ok(()) } else { Err(format!("{line:?} says {said:?}")) }
+        shell::same(&self.run(line)?, wanted).map_err(|error| format!("{line:?}: {error}"))
     }
 
     /// What systemd says of the service's rights, where this machine has it.
@@ -96,7 +130,8 @@ impl Root<'_> {
     }
 
     /// Serves as the package's user with the package's configuration.
-    fn serve(&self) -> Outcome {
+    /// Each line is what the client is told, and what it must answer.
+    fn serve(&self, lines: &[(&str, &str)]) -> Outcome {
         let port = free_port().map_err(|error| error.to_string())?;
         let mut command = Command::new("chroot");
         command.arg("--userspec=bobbin:bobbin").arg(self.0);
@@ -111,9 +146,9 @@ impl Root<'_> {
             }
             std::thread::sleep(POLL);
         }
-        self.says(&format!("{client} SET key value"), "OK\n")?;
-        self.says(&format!("{client} CONFIG SET maxmemory 123mb"), "OK\n")?;
-        self.says(&format!("{client} CONFIG REWRITE"), "OK\n")?;
+        for (line, wanted) in lines {
+            self.says(&format!("{client} {line}"), wanted)?;
+        }
         // The reply to SHUTDOWN is the end of the connection.
         let _ = self.run(&format!("{client} SHUTDOWN SAVE"));
         let status = server.0.wait().map_err(|error| error.to_string())?;
@@ -131,6 +166,29 @@ impl Drop for Running {
     }
 }
 
+const CHANGE: &[(&str, &str)] = &[
+    ("SET key value", "OK\n"),
+    ("CONFIG SET maxmemory 123mb", "OK\n"),
+    ("CONFIG REWRITE", "OK\n"),
+];
+const KEPT: &[(&str, &str)] =
+    &[("GET key", "value\n"), ("CONFIG GET maxmemory", "maxmemory\n128974848\n")];
+/// A file of secrets, another owner and mode, the rotation of logs, and a part of the service.
+const CHANGES: &str = "echo 'user default on nopass ~* &* +@all' > /etc/bobbin/users.acl \
+    && chown root:bobbin /etc/bobbin && chmod 0770 /etc/bobbin && chmod 0700 /var/log/bobbin \
+    && sed -i 's/weekly/daily/' /etc/logrotate.d/bobbin \
+    && mkdir -p /etc/systemd/system/bobbin.service.d \
+    && echo '[Service]' > /etc/systemd/system/bobbin.service.d/own.conf";
+const CHANGED: &str = "stat -c '%U:%G %a %n' /etc/bobbin /var/log/bobbin /etc/bobbin/bobbin.conf \
+    && cat /etc/bobbin/users.acl && grep -c daily /etc/logrotate.d/bobbin \
+    && cat /etc/systemd/system/bobbin.service.d/own.conf";
+const CHANGED_WANTED: &str = "root:bobbin 770 /etc/bobbin\nbobbin:bobbin 700 /var/log/bobbin\n\
+                              bobbin:bobbin 640 /etc/bobbin/bobbin.conf\n\
+                              user default on nopass ~* &* +@all\n1\n[Service]\n";
+/// What an administrator made stays, with its folder.
+const LEFT: &str = "/bobbin.deb\n/etc/bobbin\n/etc/bobbin/users.acl\n\
+                    /etc/systemd/system/bobbin.service.d\n\
+                    /etc/systemd/system/bobbin.service.d/own.conf\n";
 const OWNERS: &str =
     "stat -c '%U %a %n' /var/lib/bobbin /var/log/bobbin /etc/bobbin /etc/bobbin/bobbin.conf";
 const OWNERS_WANTED: &str = "bobbin 750 /var/lib/bobbin\nbobbin 750 /var/log/bobbin\n\

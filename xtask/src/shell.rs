@@ -39,6 +39,11 @@ pub(crate) fn step<T>(what: &str, outcome: Result<T, String>) -> Outcome {
     }
 }
 
+/// An error that shows both unless they are equal.
+pub(crate) fn same(said: &str, wanted: &str) -> Outcome {
+    if said == wanted { Ok(()) } else { Err(format!("{said:?} instead of {wanted:?}")) }
+}
+
 /// Cargo, in the repository. An argument such as `+nightly` names another toolchain.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     // The name and not `CARGO`: that would be one toolchain's, which knows no other.
