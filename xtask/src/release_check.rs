@@ -1,5 +1,5 @@
 //! The package in a clean Debian: installed, started, configured, upgraded and purged; and the
-//! container image.
+//! container image. Programs for another architecture run under emulation.
 //!
 //! The Debian is a folder that `debootstrap` fills. Nothing is installed on this machine.
 
@@ -10,13 +10,27 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::server::free_port;
 
 use crate::shell::{self, Outcome, step};
-use crate::{dist, image};
+use crate::{dist, emulated, image};
 
-/// Makes the package, and tries it. It must run as root.
-pub(crate) fn run() -> Outcome {
-    dist::run()?;
+/// Makes what `dist` makes for these targets, or for this machine, and tries it. It must run as
+/// root.
+pub(crate) fn run(targets: &[&str]) -> Outcome {
+    dist::run(targets)?;
     let scratch = dist::folder().join("check");
     shell::create_folder(&scratch)?;
+    let here = std::env::consts::ARCH;
+    let architectures: Vec<&str> = targets.iter().map(|name| dist::architecture(name)).collect();
+    for other in architectures.iter().filter(|name| **name != here) {
+        emulated::check(other, &scratch)?;
+    }
+    if architectures.is_empty() || architectures.contains(&here) {
+        check_here(&scratch)?;
+    }
+    std::fs::remove_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))
+}
+
+/// The package for this machine, and the image.
+fn check_here(scratch: &Path) -> Outcome {
     let tree = scratch.join("debian");
     if !shell::works("debootstrap", &["--version"]) {
         shell::install_packages(&["debootstrap"])?;
@@ -33,10 +47,9 @@ pub(crate) fn run() -> Outcome {
     let package = dist::package()?;
     let copied = tree.join("bobbin.deb");
     std::fs::copy(&package, &copied).map_err(|error| error.to_string())?;
-    make_older(&copied, &tree.join("older.deb"), &scratch)?;
-    let outcome = root.walk().and_then(|()| image::check(&archive, &scratch));
-    let removed = std::fs::remove_dir_all(&scratch);
-    outcome.and_then(|()| removed.map_err(|error| format!("{}: {error}", scratch.display())))
+    make_older(&copied, &tree.join("older.deb"), scratch)?;
+    root.walk()?;
+    image::check(&archive, scratch)
 }
 
 /// Makes a package of an older version, which has another default in its configuration.
