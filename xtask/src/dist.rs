@@ -8,30 +8,37 @@ use std::process::Command;
 use bobbin_testkit::peers::repository;
 use serde_json::{Value, json};
 
+use crate::emulated;
 use crate::shell::{self, Outcome};
 
-/// Makes everything in `target/dist`.
-pub(crate) fn run() -> Outcome {
-    if !shell::works("cargo", &["deb", "--version"]) {
-        return Err("cargo-deb is missing; `cargo install --locked cargo-deb` installs it".into());
+/// Makes everything in `target/dist`: for this machine, or for the targets that are named.
+pub(crate) fn run(targets: &[&str]) -> Outcome {
+    installed_or("deb", "cargo-deb")?;
+    if !targets.is_empty() {
+        installed_or("zigbuild", "cargo-zigbuild")?;
     }
-    let mut build = cargo(&["build", "--locked", "--release", "--bins"]);
-    shell::run(build.args(PROGRAMS.iter().flat_map(|program| ["--package", program])))?;
+    let mut builds: Vec<Build> = targets.iter().map(|target| Build::of(target)).collect();
+    if builds.is_empty() {
+        builds.push(Build { target: None, architecture: std::env::consts::ARCH });
+    }
     let folder = folder();
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|error| error.to_string())?;
     }
-    make_parts(&folder.join("parts"))?;
-    let package = package()?;
-    let mut deb =
-        cargo(&["deb", "--package", "bobbin-server", "--no-build", "--no-strip", "--quiet"]);
-    shell::run(deb.arg("--output").arg(&package))?;
-    let archive = make_archive(&folder)?;
-    let list = folder.join("bobbin.cdx.json");
-    shell::write(&list, &components()?)?;
+    for build in &builds {
+        build.compile()?;
+    }
+    let here = builds.iter().find(|build| build.is_for_here());
+    make_parts(&folder.join("parts"), here.unwrap_or(&builds[0]))?;
+    let mut files = Vec::new();
+    for build in &builds {
+        files.push(build.make_package()?);
+        files.push(build.make_archive(&folder)?);
+        files.push(build.make_components(&folder)?);
+    }
     let sums = shell::output(
         Command::new("sha256sum")
-            .args([&package, &archive, &list].iter().filter_map(|path| path.file_name()))
+            .args(files.iter().filter_map(|path| path.file_name()))
             .current_dir(&folder),
     )?;
     shell::write(&folder.join("SHA256SUMS"), &sums)?;
@@ -39,12 +46,118 @@ pub(crate) fn run() -> Outcome {
     Ok(())
 }
 
+fn installed_or(subcommand: &str, package: &str) -> Outcome {
+    if shell::works("cargo", &[subcommand, "--help"]) {
+        return Ok(());
+    }
+    Err(format!("{package} is missing; `cargo install --locked {package}` installs it"))
+}
+
+/// The programs for one kind of machine.
+struct Build<'a> {
+    /// Named: for every system with this architecture and `GLIBC` or later. None: for this one.
+    target: Option<&'a str>,
+    architecture: &'a str,
+}
+
+impl<'a> Build<'a> {
+    fn of(target: &'a str) -> Self {
+        Self { target: Some(target), architecture: architecture(target) }
+    }
+
+    fn compile(&self) -> Outcome {
+        let mut command = match self.target {
+            None => cargo(&["build"]),
+            Some(target) => cargo(&["zigbuild", "--target", &format!("{target}.{GLIBC}")]),
+        };
+        if self.architecture == "aarch64" {
+            // The kernel decides how large a page is, and jemalloc must know the largest.
+            command.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
+        }
+        command.args(["--locked", "--release", "--bins"]);
+        command.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
+        shell::run(&mut command)
+    }
+
+    fn is_for_here(&self) -> bool {
+        self.architecture == std::env::consts::ARCH
+    }
+
+    /// A command that runs one of the programs, under emulation if need be.
+    fn program(&self, name: &str) -> Result<Command, String> {
+        let program = self.folder().join(name);
+        if self.is_for_here() {
+            return Ok(Command::new(program));
+        }
+        emulated::prepare(self.architecture)?;
+        Ok(emulated::command(self.architecture, &program))
+    }
+
+    /// Where Cargo puts the programs.
+    fn folder(&self) -> PathBuf {
+        let target = repository().join("target");
+        self.target.map_or_else(|| target.join("release"), |name| target.join(name).join("release"))
+    }
+
+    fn make_package(&self) -> Result<PathBuf, String> {
+        let package =
+            folder().join(format!("bobbin_{VERSION}_{}.deb", debian_name(self.architecture)));
+        let mut deb =
+            cargo(&["deb", "--package", "bobbin-server", "--no-build", "--no-strip", "--quiet"]);
+        if let Some(target) = self.target {
+            deb.args(["--target", target, "--variant", "portable"]);
+        }
+        shell::run(deb.arg("--output").arg(&package))?;
+        Ok(package)
+    }
+
+    /// An archive that can be unpacked anywhere.
+    fn make_archive(&self, folder: &Path) -> Result<PathBuf, String> {
+        let name = archive_name(self.architecture);
+        let tree = folder.join(&name);
+        shell::create_folder(&tree)?;
+        let mut copy = Command::new("cp");
+        copy.args(PROGRAMS.map(|program| self.folder().join(program)));
+        copy.args(["bobbin.conf", "LICENSE", "README.md", "COMPAT.md", "CHANGELOG.md"]);
+        copy.args(["packaging/bobbin.service", "-r", "docs"]).arg(&tree);
+        shell::run(copy.current_dir(repository()))?;
+        for part in ["bash", "zsh", "fish"] {
+            let to = tree.join("completions");
+            shell::create_folder(&to)?;
+            shell::run(Command::new("cp").arg("-r").arg(folder.join("parts").join(part)).arg(to))?;
+        }
+        let to = tree.join("man");
+        shell::create_folder(&to)?;
+        for program in PROGRAMS {
+            let page = format!("{program}.1");
+            shell::run(Command::new("cp").arg(folder.join("parts").join(&page)).arg(&to))?;
+        }
+        let archive = archive(self.architecture);
+        // The same files give the same archive.
+        let options = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];
+        let mut tar = Command::new("tar");
+        tar.args(options).arg("-czf").arg(&archive).arg(&name).current_dir(folder);
+        shell::run(&mut tar)?;
+        std::fs::remove_dir_all(tree).map_err(|error| error.to_string())?;
+        Ok(archive)
+    }
+
+    /// The list of what the programs are made of.
+    fn make_components(&self, folder: &Path) -> Result<PathBuf, String> {
+        let target = match self.target {
+            Some(target) => target.to_owned(),
+            None => shell::output(Command::new("rustc").args(["--print", "host-tuple"]))?,
+        };
+        let list = folder.join(format!("bobbin-{VERSION}-{}.cdx.json", self.architecture));
+        shell::write(&list, &components(target.trim())?)?;
+        Ok(list)
+    }
+}
+
 /// The pages and scripts that the programs write about themselves, and the configuration with the
 /// folders of a system.
-fn make_parts(parts: &Path) -> Outcome {
-    let of = |program: &str, words: &[&str]| {
-        shell::output(Command::new(repository().join("target/release").join(program)).args(words))
-    };
+fn make_parts(parts: &Path, build: &Build) -> Outcome {
+    let of = |program: &str, words: &[&str]| shell::output(build.program(program)?.args(words));
     shell::create_folder(parts)?;
     let manual = shell::read(&repository().join("packaging/bobbin-server.1"))?;
     shell::write(&parts.join("bobbin-server.1"), &manual)?;
@@ -83,42 +196,10 @@ fn installed(configuration: &str) -> Result<String, String> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// An archive that can be unpacked anywhere.
-fn make_archive(folder: &Path) -> Result<PathBuf, String> {
-    let name = format!("bobbin-{VERSION}-{}-linux", std::env::consts::ARCH);
-    let tree = folder.join(&name);
-    shell::create_folder(&tree)?;
-    let mut copy = Command::new("cp");
-    copy.args(PROGRAMS.map(|program| format!("target/release/{program}")));
-    copy.args(["bobbin.conf", "LICENSE", "README.md", "COMPAT.md", "CHANGELOG.md"]);
-    copy.args(["packaging/bobbin.service", "-r", "docs"]).arg(&tree);
-    shell::run(copy.current_dir(repository()))?;
-    for part in ["bash", "zsh", "fish"] {
-        let to = tree.join("completions");
-        shell::create_folder(&to)?;
-        shell::run(Command::new("cp").arg("-r").arg(folder.join("parts").join(part)).arg(to))?;
-    }
-    let to = tree.join("man");
-    shell::create_folder(&to)?;
-    for program in PROGRAMS {
-        let page = format!("{program}.1");
-        shell::run(Command::new("cp").arg(folder.join("parts").join(&page)).arg(&to))?;
-    }
-    let archive = folder.join(format!("{name}.tar.gz"));
-    // The same files give the same archive.
-    let options = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];
-    let mut tar = Command::new("tar");
-    tar.args(options).arg("-czf").arg(&archive).arg(&name).current_dir(folder);
-    shell::run(&mut tar)?;
-    std::fs::remove_dir_all(tree).map_err(|error| error.to_string())?;
-    Ok(archive)
-}
-
 /// The crates that are built into the programs, as CycloneDX lists components.
-fn components() -> Result<String, String> {
-    let host = shell::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
+fn components(target: &str) -> Result<String, String> {
     let mut metadata = cargo(&["metadata", "--locked", "--format-version", "1"]);
-    let text = shell::output(metadata.args(["--filter-platform", host.trim()]))?;
+    let text = shell::output(metadata.args(["--filter-platform", target]))?;
     let metadata: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -180,10 +261,34 @@ fn components() -> Result<String, String> {
     serde_json::to_string_pretty(&bill).map(|text| text + "\n").map_err(|error| error.to_string())
 }
 
-/// Where the Debian package is.
+/// Where the Debian package for this machine is.
 pub(crate) fn package() -> Result<PathBuf, String> {
     let architecture = shell::output(Command::new("dpkg").arg("--print-architecture"))?;
     Ok(folder().join(format!("bobbin_{VERSION}_{}.deb", architecture.trim())))
+}
+
+/// Where the archive for an architecture is.
+pub(crate) fn archive(architecture: &str) -> PathBuf {
+    folder().join(format!("{}.tar.gz", archive_name(architecture)))
+}
+
+/// The name of an archive's folder.
+fn archive_name(architecture: &str) -> String {
+    format!("bobbin-{VERSION}-{architecture}-linux")
+}
+
+/// What Debian calls an architecture.
+pub(crate) fn debian_name(architecture: &str) -> &str {
+    match architecture {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The architecture that a target begins with.
+pub(crate) fn architecture(target: &str) -> &str {
+    target.split_once('-').map_or(target, |(first, _)| first)
 }
 
 /// Where all that is made is.
@@ -199,6 +304,9 @@ fn cargo(arguments: &[&str]) -> Command {
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What programs for other machines than this need of the system: Debian 10, Ubuntu 20.04, Red Hat
+/// 8 and later have it. The package's variant in crates/server/Cargo.toml names it, too.
+const GLIBC: &str = "2.28";
 const PROGRAMS: [&str; 3] = ["bobbin-server", "bobbin-cli", "bobbin-benchmark"];
 /// Options of a service of the system, which serves this machine alone until it is told otherwise.
 const INSTALLED: [(&str, &str); 4] = [

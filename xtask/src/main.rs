@@ -7,9 +7,11 @@ mod chart;
 mod clients;
 mod compare;
 mod dist;
+mod emulated;
 mod end_to_end;
 mod fuzz;
 mod heavy;
+mod image;
 mod layers;
 mod lines;
 mod links;
@@ -46,8 +48,8 @@ fn main() -> ExitCode {
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
-        ["dist"] => dist::run(),
-        ["release-check"] => release_check::run(),
+        ["dist", targets @ ..] => dist::run(targets),
+        ["release-check", targets @ ..] => release_check::run(targets),
         ["end-to-end", names @ ..] => end_to_end::run(names),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
@@ -165,9 +167,12 @@ usage: cargo xtask <task>
   book                          the documentation as a site in target/book, with its links and
                                 spelling checked; the first time it installs mdBook, in minutes
   end-to-end [NAME...]          the tests with servers, or those of programs with such a name
-  dist                          a Debian package and an archive of release programs, with their
-                                checksums and a list of what is in them; wants cargo-deb
-  release-check                 install, run and purge that package in a clean Debian; wants root
+  dist [TARGET...]              a Debian package and an archive of release programs, with their
+                                checksums and a list of what is in them, for this machine or for
+                                targets of Rust; wants cargo-deb, and for targets cargo-zigbuild
+  release-check [TARGET...]     install, upgrade and purge that package in a clean Debian, build
+                                and run the container image, and run the programs for another
+                                architecture under QEMU; wants root
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits

@@ -28,6 +28,22 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Shows how a step of a check went.
+pub(crate) fn step<T>(what: &str, outcome: Result<T, String>) -> Outcome {
+    match outcome {
+        Ok(_) => {
+            println!("ok      {what}");
+            Ok(())
+        }
+        Err(error) => Err(format!("FAILED  {what}: {error}")),
+    }
+}
+
+/// An error that shows both unless they are equal.
+pub(crate) fn same(said: &str, wanted: &str) -> Outcome {
+    if said == wanted { Ok(()) } else { Err(format!("{said:?} instead of {wanted:?}")) }
+}
+
 /// Cargo, in the repository. An argument such as `+nightly` names another toolchain.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     // The name and not `CARGO`: that would be one toolchain's, which knows no other.
