@@ -34,6 +34,8 @@ use self::figures::Gatherer;
 use self::http::{Exchange, HttpState, Resource, Site};
 use self::page::Page;
 use crate::config::OptionId;
+use crate::engine::acl::check::Reason;
+use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::server::Server;
 
 /// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the
@@ -66,8 +68,14 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
         };
         // What is shown is what a user with all rights could read by commands.
         let admits = |user: &[u8], password: &[u8]| {
-            let user = server.acl.log_in(user, password);
-            user.is_some_and(|user| user.is_unlimited() && !user.has_no_password())
+            let found = server.acl.log_in(user, password);
+            let is_admitted =
+                found.is_some_and(|user| user.is_unlimited() && !user.has_no_password());
+            if !is_admitted {
+                let event = AclEvent::new(Reason::Password, Scene::Toplevel, b"sign-in", user);
+                server.note_denied_to("name=metrics-port".to_owned(), event, server.clock.now_ms());
+            }
+            is_admitted
         };
         let body = |resource, trust| match resource {
             Resource::Page => html.into(),

@@ -304,9 +304,14 @@ impl Server {
     /// Counts a refusal, and logs it.
     #[cold]
     pub fn note_denied(&self, info: &ClientInfo, event: AclEvent, now_ms: i64) {
-        self.acl.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut client = describe::line(self, info, now_ms, None);
         client.truncate(client.trim_end().len());
+        self.note_denied_to(client, event, now_ms);
+    }
+
+    /// Likewise; `client`: what ACL LOG says of the client.
+    pub fn note_denied_to(&self, client: String, event: AclEvent, now_ms: i64) {
+        self.acl.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
         let keep = usize::try_from(self.config.acllog_max_len()).unwrap_or(0);
         self.acl.log.add(event, client, now_ms, keep);
     }
