@@ -154,10 +154,10 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     }
     let (server, payload) = (call.server, call.args[3]);
     if payload.len() >= LARGE_BYTES && call.may_leave_job {
-        let payload = call.data.shared(payload);
+        let args: Vec<Shared> = call.args.iter().map(|&arg| call.data.shared(arg)).collect();
+        let payload = Shared::clone(&args[3]);
         let reading = Elsewhere::start("bobbin-restore", move || Restored::read(&payload, server));
         if let Some(elsewhere) = reading {
-            let args = call.args.iter().map(|&arg| call.data.shared(arg)).collect();
             let restoring = Restoring { options, ttl_ms, args, elsewhere, value: None, server };
             return change_in_slices(call, [1].into_iter(), restoring);
         }
@@ -189,16 +189,12 @@ impl Restored {
     }
 
     fn into_entry(self, key: Key<'_>, expire_ms: Option<i64>, access: u32) -> OwnedEntry {
-        let value = match &self {
-            Self::String(bytes) if bytes.len() <= INLINE_MAX => {
-                return OwnedEntry::new(key.bytes, NewValue::Inline(bytes), expire_ms, access);
-            }
-            _ => match self {
-                Self::String(bytes) => NewValue::Shared(Shared::new(bytes)),
-                Self::Collection(collection) => NewValue::Collection(collection),
-            },
-        };
-        OwnedEntry::new(key.bytes, value, expire_ms, access)
+        let new = |value| OwnedEntry::new(key.bytes, value, expire_ms, access);
+        match self {
+            Self::String(bytes) if bytes.len() <= INLINE_MAX => new(NewValue::Inline(&bytes)),
+            Self::String(bytes) => new(NewValue::Shared(Shared::new(bytes))),
+            Self::Collection(collection) => new(NewValue::Collection(collection)),
+        }
     }
 }
 

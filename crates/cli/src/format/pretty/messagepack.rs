@@ -99,20 +99,10 @@ fn list(
     writer: &mut Writer<'_>,
     depth_left: usize,
 ) -> Result<(), NotShown> {
-    let depth_left = depth_left.checked_sub(1).ok_or(NotShown)?;
-    if len == 0 {
-        writer.plain(b"[]");
-        return Ok(());
-    }
-    writer.open(b'[')?;
-    for index in 0..len {
-        if index > 0 {
-            writer.plain(b",");
-            writer.line()?;
-        }
-        value(reader, writer, Colour::Text, depth_left)?;
-    }
-    Ok(writer.close(b']')?)
+    let element = |reader: &mut Reader<'_>, writer: &mut Writer<'_>, depth_left| {
+        value(reader, writer, Colour::Text, depth_left)
+    };
+    elements(len, *b"[]", reader, writer, depth_left, element)
 }
 
 fn map(
@@ -121,22 +111,37 @@ fn map(
     writer: &mut Writer<'_>,
     depth_left: usize,
 ) -> Result<(), NotShown> {
+    let pair = |reader: &mut Reader<'_>, writer: &mut Writer<'_>, depth_left| {
+        value(reader, writer, Colour::Name, depth_left)?;
+        writer.plain(b": ");
+        value(reader, writer, Colour::Text, depth_left)
+    };
+    elements(len, *b"{}", reader, writer, depth_left, pair)
+}
+
+/// What lies between brackets, each on a line of its own.
+fn elements<'r>(
+    len: usize,
+    brackets: [u8; 2],
+    reader: &mut Reader<'r>,
+    writer: &mut Writer<'_>,
+    depth_left: usize,
+    element: impl Fn(&mut Reader<'r>, &mut Writer<'_>, usize) -> Result<(), NotShown>,
+) -> Result<(), NotShown> {
     let depth_left = depth_left.checked_sub(1).ok_or(NotShown)?;
     if len == 0 {
-        writer.plain(b"{}");
+        writer.plain(&brackets);
         return Ok(());
     }
-    writer.open(b'{')?;
+    writer.open(brackets[0])?;
     for index in 0..len {
         if index > 0 {
             writer.plain(b",");
             writer.line()?;
         }
-        value(reader, writer, Colour::Name, depth_left)?;
-        writer.plain(b": ");
-        value(reader, writer, Colour::Text, depth_left)?;
+        element(reader, writer, depth_left)?;
     }
-    Ok(writer.close(b'}')?)
+    Ok(writer.close(brackets[1])?)
 }
 
 fn string(bytes: &[u8], writer: &mut Writer<'_>, colour: Colour) -> Result<(), NotShown> {

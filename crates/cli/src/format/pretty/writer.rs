@@ -19,7 +19,7 @@ pub enum Colour {
     Word,
 }
 
-/// Nobody reads lines that are so many.
+/// The text has more lines than anybody reads.
 #[derive(Debug)]
 pub struct TooLong;
 
