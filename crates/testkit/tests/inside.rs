@@ -31,7 +31,7 @@ fn read_metrics(text: &str) -> BTreeMap<String, Family> {
             assert!(helped.insert(name.to_owned()), "{name} is described twice");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a type");
-            assert!(["counter", "gauge", "summary"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
             assert!(helped.contains(name), "{name} has no HELP before its TYPE");
             let family = Family { kind: kind.to_owned(), ..Family::default() };
             assert!(families.insert(name.to_owned(), family).is_none(), "{name} is there twice");
@@ -43,7 +43,10 @@ fn read_metrics(text: &str) -> BTreeMap<String, Family> {
             let has_quantile = labels.iter().any(|(label, _)| label == "quantile");
             match family.kind.as_str() {
                 "summary" if end.is_empty() => assert!(has_quantile, "{line}"),
-                "summary" => assert!(["_sum", "_count"].contains(&end), "{line}"),
+                "histogram" if end == "_bucket" => {
+                    assert!(labels.iter().any(|(label, _)| label == "le"), "{line}");
+                }
+                "summary" | "histogram" => assert!(["_sum", "_count"].contains(&end), "{line}"),
                 "counter" => assert!(end.is_empty() && name.ends_with("_total") && value >= 0.0),
                 _ => assert!(end.is_empty(), "{line} in {current}"),
             }
@@ -128,6 +131,29 @@ fn value(families: &BTreeMap<String, Family>, name: &str, label: Option<(&str, &
     *found.unwrap_or_else(|| panic!("{name} has no {label:?}")).1
 }
 
+/// How many calls of SET the histogram counts, after its buckets are checked: each one counts
+/// those below it too, and the last, without an end, counts every call.
+fn buckets_of_set(histogram: &Family) -> f64 {
+    assert_eq!(histogram.kind, "histogram");
+    let is_of_set = |labels: &[(String, String)]| labels.contains(&("cmd".into(), "set".into()));
+    let (mut buckets, mut count) = (Vec::new(), None);
+    for ((name, labels), &value) in &histogram.samples {
+        if !is_of_set(labels) {
+            continue;
+        }
+        match labels.iter().find(|(label, _)| label == "le") {
+            Some((_, end)) => buckets.push((end.parse::<f64>().expect("a number"), value)),
+            None if name.ends_with("_count") => count = Some(value),
+            None => assert!(name.ends_with("_sum") && value > 0.0, "{name} is {value}"),
+        }
+    }
+    buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+    assert!(buckets.len() > 2 && buckets.is_sorted_by_key(|bucket| bucket.1), "{buckets:?}");
+    let last = buckets.last().copied().expect("a bucket");
+    assert_eq!(Some(last), count.map(|count| (f64::INFINITY, count)));
+    last.1
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn metrics_are_those_of_info() {
@@ -152,6 +178,7 @@ fn metrics_are_those_of_info() {
     assert_eq!(value(&families, "bobbin_connected_clients", None), 1.0);
     assert_eq!(families["bobbin_worker_connections"].samples.len(), 2);
     assert_eq!(families["bobbin_commands_latency_seconds"].kind, "summary");
+    assert_eq!(buckets_of_set(&families["bobbin_command_duration_seconds"]), 101.0);
     assert!(value(&families, "bobbin_used_memory_bytes", None) > 1e5);
     assert_eq!(value(&families, "bobbin_info", Some(("role", "master"))), 1.0);
     for (request, status) in [
