@@ -1,4 +1,4 @@
-//! The end-to-end tests, two programs at a time: much of their time they wait. Those of a program
+//! The end-to-end tests, three programs at a time: much of their time they wait. Those of a program
 //! run one after the other.
 
 use std::io;
@@ -141,7 +141,7 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-const LANES: usize = 2;
+const LANES: usize = 3;
 /// What needs the machine for itself: it counts how often one client is served while a command of
 /// another one runs.
 const ALONE: [&str; 1] = ["testkit/heavy"];

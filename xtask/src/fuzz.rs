@@ -49,6 +49,7 @@ pub(crate) fn check() -> Outcome {
         "check",
         "--locked",
         "--quiet",
+        "--no-default-features",
         "--manifest-path",
         "fuzz/Cargo.toml",
         "--target-dir",
