@@ -23,4 +23,4 @@ pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hash, Hasher};
 pub use keyspace::{Keyspace, SHARDS, ShardGuard};
 pub use shard::{CutHandle, Database, Piece, Shard};
-pub use value::{Encoding, Kind};
+pub use value::{DefragCursor, Defragmenter, Encoding, Kind};

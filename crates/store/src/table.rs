@@ -27,6 +27,7 @@ use std::ptr::NonNull;
 
 use crate::entry::{self, EntryMut, EntryRef, OwnedEntry};
 use crate::hash::{Hash, Hasher, TAG_BITS};
+use crate::value::{DefragCursor, Defragmenter};
 
 /// Slots of a bucket: a cache line of 64 bytes.
 pub const SLOTS: usize = 8;
@@ -387,6 +388,35 @@ impl Table {
         let old = std::mem::replace(slot, Slot::EMPTY);
         // SAFETY: the slot was emptied.
         *slot = old.with_entry(make(unsafe { old.into_entry() }));
+    }
+
+    /// Moves blocks of entries that lie where much is free, from a cursor on; `false` at the end. A
+    /// table that grows or shrinks meanwhile has entries that are passed over.
+    pub(crate) fn defragment(
+        &mut self,
+        cursor: &mut DefragCursor,
+        defragmenter: &mut Defragmenter<'_>,
+    ) -> bool {
+        let count = self.bucket_count() * SLOTS;
+        while cursor.slot < count {
+            if defragmenter.is_spent() {
+                return true;
+            }
+            let place = Place(cursor.slot);
+            if let Some(block) = self.slot_at(place).pointer() {
+                let moved = defragmenter.moved();
+                if cursor.part == 0 && defragmenter.wants(block) {
+                    self.remake(place, OwnedEntry::moved);
+                }
+                cursor.part = self.entry_mut(place).defragment(cursor.part, defragmenter);
+                if cursor.part > 0 {
+                    continue;
+                }
+                defragmenter.count_key(moved);
+            }
+            cursor.slot += 1;
+        }
+        false
     }
 
     /// Takes an entry out. May shrink the table.

@@ -8,6 +8,7 @@ use crate::engine::acl;
 use crate::engine::command::data::Counters;
 use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::engine::defrag::{self, Defrag};
 use crate::engine::server::{Server, Switch};
 use crate::system::{host, logging, title, tls};
 
@@ -91,6 +92,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.tls.reset_statistics();
     memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();
+    Defrag::of(server).reset_statistics();
     // Whether a command changes something is seen by this one.
     call.data.counters = Counters { dirty: call.data.counters.dirty, ..Counters::default() };
     call.reply.ok();
@@ -136,6 +138,7 @@ fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(),
         Effect::Title => title::show(config),
         Effect::Tls => follow_tls(server, config)?,
         Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
+        Effect::Defrag => defrag::follow_config(server),
         Effect::Watchdog => watchdog::follow_watchdog(server),
         Effect::Workers => {
             server.choose_log_numbers();

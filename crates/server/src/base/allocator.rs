@@ -1,6 +1,7 @@
 //! What jemalloc says of itself, and what it can be told.
 
 use std::ffi::{CStr, CString, c_uint, c_void};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -140,6 +141,86 @@ unsafe extern "C" fn purge_in_steps(
     false
 }
 
+/// Bytes that are free in runs of small blocks of which others are in use.
+pub fn small_waste() -> usize {
+    epoch::advance().ok();
+    let number = |name: String| control_integer(name.as_bytes(), None).unwrap_or(0);
+    // 4096 stands for all arenas, as MALLCTL_ARENAS_ALL does.
+    let waste = (0..number("arenas.nbins".into())).map(|bin| {
+        let runs = number(format!("stats.arenas.4096.bins.{bin}.curslabs"));
+        let used = number(format!("stats.arenas.4096.bins.{bin}.curregs"));
+        let blocks = runs * number(format!("arenas.bin.{bin}.nregs"));
+        (blocks - used).max(0) * number(format!("arenas.bin.{bin}.size"))
+    });
+    waste.sum::<i64>() as usize
+}
+
+/// Has the calling thread take each block from the arena, and give each back to it: what it frees
+/// is not what it gets next. For a thread that moves blocks.
+pub fn bypass_thread_cache() -> Result<(), String> {
+    // SAFETY: the control is a `bool`.
+    unsafe { raw::write(c"thread.tcache.enabled".to_bytes_with_nul(), false) }.map_err(text)
+}
+
+/// Asks jemalloc how full the runs are in which small blocks lie.
+pub struct Utilization {
+    /// The control's name, as jemalloc has looked it up.
+    name: [usize; 3],
+}
+
+/// What jemalloc answers of a block.
+#[repr(C)]
+#[derive(Default)]
+struct BlockReport {
+    /// The run from which its bin takes blocks at present.
+    current_run: usize,
+    /// Of its run: free blocks, all blocks, bytes.
+    run_free: usize,
+    run_blocks: usize,
+    run_bytes: usize,
+    /// Of all runs of its bin.
+    bin_free: usize,
+    bin_blocks: usize,
+}
+
+impl Utilization {
+    pub fn new() -> Result<Self, String> {
+        let mut name = [0; 3];
+        raw::name_to_mib(c"experimental.utilization.query".to_bytes_with_nul(), &mut name)
+            .map_err(text)?;
+        Ok(Self { name })
+    }
+
+    /// Whether a block should move: its run has free blocks, is hardly fuller than those of its bin
+    /// are on average, and is not the one that is being filled. Runs that are all alike are moved
+    /// as well, as nothing would bring them together otherwise.
+    ///
+    /// `block` is the beginning of a block that is in use.
+    pub fn is_sparse(&self, block: NonNull<u8>) -> bool {
+        let mut address = block.as_ptr();
+        let mut report = BlockReport::default();
+        let mut size = size_of::<BlockReport>();
+        // SAFETY: the control takes an address and answers with six words, which `BlockReport` is.
+        // The block is in use, as callers say, so jemalloc knows its run.
+        let result = unsafe {
+            tikv_jemalloc_sys::mallctlbymib(
+                self.name.as_ptr(),
+                self.name.len(),
+                (&raw mut report).cast(),
+                &raw mut size,
+                (&raw mut address).cast(),
+                size_of::<*mut u8>(),
+            )
+        };
+        let run = report.current_run..report.current_run + report.run_bytes;
+        result == 0
+            && report.run_free > 0
+            && !run.contains(&block.addr().get())
+            && (report.run_blocks - report.run_free) * report.bin_blocks * 8
+                <= (report.bin_blocks - report.bin_free) * report.run_blocks * 9
+    }
+}
+
 /// jemalloc's own report.
 pub fn report() -> String {
     let mut report = Vec::new();
@@ -225,6 +306,40 @@ mod tests {
         assert!(control_text(b"arenas.narenas").is_err());
         assert!(purge());
         assert!(report().contains("jemalloc"));
+    }
+
+    /// Most blocks of a size are freed. Those that are left should move until they lie together.
+    #[test]
+    fn blocks_among_free_ones_should_move() {
+        std::thread::spawn(|| {
+            bypass_thread_cache().unwrap();
+            let utilization = Utilization::new().unwrap();
+            // A size that nothing else here takes many of.
+            let new = || Box::new([7u8; 3000]);
+            let address = |block: &[u8; 3000]| NonNull::from(block).cast::<u8>();
+            let mut blocks: Vec<_> = (0..4000).map(|_| new()).collect();
+            let sparse = |blocks: &[Box<[u8; 3000]>]| {
+                blocks.iter().filter(|block| utilization.is_sparse(address(block))).count()
+            };
+            assert!(sparse(&blocks) < 100, "{} of full runs", sparse(&blocks));
+            let mut number = 0;
+            blocks.retain(|_| {
+                number += 1;
+                number % 8 == 0
+            });
+            assert!(small_waste() > 4_000_000, "{} bytes", small_waste());
+            assert!(sparse(&blocks) > 400, "{} of sparse runs", sparse(&blocks));
+            for block in &mut blocks {
+                if utilization.is_sparse(address(block)) {
+                    *block = new();
+                }
+            }
+            assert!(sparse(&blocks) < 50, "{} of runs that were filled", sparse(&blocks));
+            // What is large lies in pages of its own.
+            assert!(!utilization.is_sparse(NonNull::from(&*vec![0u8; 100_000]).cast()));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn refuses_what_is_not_there_and_accepts_what_cannot_matter() {
         let config = Config::new();
-        for (name, value) in [("tls-cluster", "yes"), ("activedefrag", "yes")] {
+        for (name, value) in [("tls-cluster", "yes"), ("rdma-port", "1")] {
             let expected = format!(
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - \
                  '{name} {value}' is not supported by this version of Bobbin"

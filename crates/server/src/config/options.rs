@@ -23,7 +23,6 @@ const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
 const CLUSTER: &str = "the cluster";
-const DEFRAG: &str = "active defragmentation";
 const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
@@ -267,22 +266,22 @@ options! {
         activerehashing = yes_no(true) => Neutral("tables are small, and resized where they are used");
         /// Let the allocator give memory back in the background.
         jemalloc_bg_thread = yes_no(true) => Neutral("the allocator is set up when building");
-        /// Move values together while running.
-        activedefrag = yes_no(false) => NotYet(DEFRAG), flags IGNORABLE;
-        /// Largest share of time for defragmentation.
-        active_defrag_cycle_max = integer(1, 99, 25) => Dormant(DEFRAG);
-        /// Smallest share of time for defragmentation.
-        active_defrag_cycle_min = integer(1, 99, 1) => Dormant(DEFRAG);
+        /// Move blocks of memory together while running, by a thread of its own.
+        activedefrag = yes_no(false) => Full, then Defrag;
+        /// Largest percentage of that thread's time for defragmentation.
+        active_defrag_cycle_max = integer(1, 99, 25) => Full;
+        /// Smallest percentage of that thread's time for defragmentation.
+        active_defrag_cycle_min = integer(1, 99, 1) => Full;
         /// Microseconds of one cycle of defragmentation.
-        active_defrag_cycle_us = integer(0, 100_000, 500) => Dormant(DEFRAG);
+        active_defrag_cycle_us = integer(0, 100_000, 500) => Full;
         /// Waste below which defragmentation does not start.
-        active_defrag_ignore_bytes = memory(1, SIZE_MAX, 100 * MB) => Dormant(DEFRAG);
+        active_defrag_ignore_bytes = memory(1, SIZE_MAX, 100 * MB) => Full;
         /// Fields above which a value is defragmented by itself.
-        active_defrag_max_scan_fields = integer(1, LONG_MAX, 1000) => Dormant(DEFRAG);
+        active_defrag_max_scan_fields = integer(1, LONG_MAX, 1000) => Neutral("large values are moved in steps of a fixed size");
         /// Percentage of waste at which defragmentation starts.
-        active_defrag_threshold_lower = integer(0, 1000, 10) => Dormant(DEFRAG);
+        active_defrag_threshold_lower = integer(0, 1000, 10) => Full;
         /// Percentage of waste at which defragmentation works hardest.
-        active_defrag_threshold_upper = integer(0, 1000, 100) => Dormant(DEFRAG);
+        active_defrag_threshold_upper = integer(0, 1000, 100) => Full;
         /// Expire and evict nothing while a client (CLIENT IMPORT-SOURCE) fills the server.
         import_mode = yes_no(false) => Full, then Switches;
     }

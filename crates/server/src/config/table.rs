@@ -58,6 +58,8 @@ pub enum Effect {
     LogHistory,
     /// Replies wait for the log of changes, or do not.
     LogSync,
+    /// The thread that moves blocks of memory together.
+    Defrag,
     /// The server's own log.
     Logging,
     /// Memory in use is compared with the limit.

@@ -4,6 +4,7 @@ pub mod acl;
 pub mod blocking;
 pub mod client;
 pub mod command;
+pub mod defrag;
 pub mod eviction;
 pub mod lazyfree;
 pub mod log;

@@ -19,6 +19,7 @@ use crate::engine::blocking::Waiters;
 use crate::engine::client::Clients;
 use crate::engine::client::eviction::ClientMemory;
 use crate::engine::command::Registry;
+use crate::engine::defrag::{self, Defrag};
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
 use crate::engine::server::pause::Pause;
@@ -82,7 +83,8 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
             .with(Persistence::new(system_ms()))
             .with(Aof::default())
             .with(Replication::default())
-            .with(Watchdog::default()),
+            .with(Watchdog::default())
+            .with(Defrag::default()),
         config,
         clock,
     })))
@@ -94,6 +96,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     server.follow_config();
     signals::watch_signals(server)?;
     watchdog::follow_watchdog(server);
+    defrag::follow_config(server);
     pool::set_worker_count(server, server.config.worker_count())?;
     log::info!(
         "Server initialized, {} workers over {}",

@@ -35,8 +35,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::value::{
-    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Encoding, Kind, SLOT,
-    StringRef,
+    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Defragmenter, Encoding,
+    Hash, Kind, List, SLOT, Set, SortedSet, Stream, StringRef,
 };
 use access::ACCESS_MASK;
 
@@ -397,6 +397,20 @@ impl OwnedEntry {
         let emptied = Emptied(self.into_pointer());
         // SAFETY: this is the one time.
         Self::new(key, unsafe { emptied.value() }, expire_ms, access)
+    }
+
+    /// The same entry in another block.
+    pub(crate) fn moved(self) -> Self {
+        let emptied = Emptied(self.into_pointer());
+        let layout = layout(emptied.as_ref().end());
+        // SAFETY: *sized*: it is the layout of a block, so its size is not zero.
+        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout);
+        };
+        // SAFETY: *whole* and *sized*: both blocks have this layout, and the new one is ours alone.
+        // What the value points to is its own now, as the old block is freed alone.
+        unsafe { pointer.copy_from_nonoverlapping(emptied.0, layout.size()) };
+        Self { pointer }
     }
 
     /// Gives the entry another expiry, or none. Key and value stay.
@@ -827,6 +841,44 @@ impl<'a> EntryMut<'a> {
         // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*:
         // it is ours for 'a, and we give our hold up for the result.
         (kind == T::KIND).then(|| unsafe { self.at_mut(at) })
+    }
+
+    /// Moves blocks of the value that lie where much is free, from a part of it on. Returns the
+    /// part to go on with; 0 at the end. Chunks of a string are too large to lie among others.
+    pub(crate) fn defragment(mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        let look = self.as_ref();
+        let (kind, form, at) = (look.kind(), look.header().form(), look.value_offset());
+        let rest = match kind {
+            Kind::String if form == Form::Shared => {
+                // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours.
+                let shared = unsafe { self.at_mut::<Shared>(at) };
+                if let Some(string) = Arc::get_mut(shared)
+                    && defragmenter.wants(NonNull::from(string.as_slice()).cast())
+                {
+                    let mut moved = Vec::with_capacity(string.capacity());
+                    moved.extend_from_slice(string);
+                    *string = moved;
+                }
+                None
+            }
+            Kind::String => None,
+            Kind::List => {
+                self.collection_mut().map(|list: &mut List| list.defragment(from, defragmenter))
+            }
+            Kind::Set => {
+                self.collection_mut().map(|set: &mut Set| set.defragment(from, defragmenter))
+            }
+            Kind::SortedSet => {
+                self.collection_mut().map(|set: &mut SortedSet| set.defragment(from, defragmenter))
+            }
+            Kind::Hash => {
+                self.collection_mut().map(|hash: &mut Hash| hash.defragment(from, defragmenter))
+            }
+            Kind::Stream => self
+                .collection_mut()
+                .map(|stream: &mut Stream| stream.defragment(from, defragmenter)),
+        };
+        rest.unwrap_or(0)
     }
 
     /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must

@@ -10,6 +10,7 @@ use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
 use crate::value::Kind;
+use crate::value::{DefragCursor, Defragmenter};
 use expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use tracked::TrackedKeys;
 use watch::{Concerned, Observer, WatchedKeys};
@@ -430,6 +431,16 @@ impl Database {
                 true
             }
         }
+    }
+
+    /// Moves blocks of keys and values that lie where much is free, from a cursor on; `false` at
+    /// the end.
+    pub fn defragment(
+        &mut self,
+        cursor: &mut DefragCursor,
+        defragmenter: &mut Defragmenter<'_>,
+    ) -> bool {
+        self.table.defragment(cursor, defragmenter)
     }
 
     /// Gives a name that stands for nothing a value.

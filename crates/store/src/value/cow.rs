@@ -51,6 +51,17 @@ impl<T> Cow<T> {
     }
 }
 
+impl<T> Cow<T> {
+    /// The value for changing it, unless it is shared.
+    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
+        // Acquire: as in `make_mut`.
+        let is_sole = self.block().owners.load(Ordering::Acquire) == 1;
+        // SAFETY: *sole*: the count was 1. We are borrowed exclusively for as long as the result is
+        // used.
+        is_sole.then(|| unsafe { &mut self.block.as_mut().value })
+    }
+}
+
 impl<T: Clone> Cow<T> {
     /// The value for changing it; a copy when it was shared.
     #[inline(always)]

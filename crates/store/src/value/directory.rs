@@ -52,6 +52,30 @@ impl<T: Clone> Directory<T> {
         self.len
     }
 
+    /// Calls `f` with the elements from a number on until it returns `false`, as far as no clone
+    /// shares them. Returns how many there are up to where it stopped.
+    pub(crate) fn change_unshared(
+        &mut self,
+        from: usize,
+        mut f: impl FnMut(&mut T) -> bool,
+    ) -> usize {
+        let mut index = from;
+        while index < self.len {
+            let (chunk, at) = (index / CHUNK_LEN, index % CHUNK_LEN);
+            let Some(elements) = self.chunks[chunk].get_mut() else {
+                index = (chunk + 1) * CHUNK_LEN;
+                continue;
+            };
+            for element in &mut elements[at..] {
+                index += 1;
+                if !f(element) {
+                    return index;
+                }
+            }
+        }
+        self.len
+    }
+
     /// Some elements from all over, at most `max`.
     pub(crate) fn sample(&self, max: usize) -> impl Iterator<Item = &T> {
         let step = self.len.div_ceil(max).max(1);

@@ -6,7 +6,7 @@ use super::listpack::{self, Item, Listpack, Position};
 pub use super::pages::Walk;
 use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
 use crate::hash::Hasher;
-use crate::value::{Encoding, Shared};
+use crate::value::{Defragmenter, Encoding, Shared};
 
 /// A hash in one of its two forms. A table never becomes packed again, as in Redis.
 ///
@@ -74,6 +74,16 @@ pub enum Spot {
 }
 
 impl Hash {
+    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
+    /// at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        match self {
+            Self::Packed(pack) => pack.defragment(defragmenter),
+            Self::Table(table) => return table.defragment(from, defragmenter),
+        }
+        0
+    }
+
     /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or
     /// a field twice.
     pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {

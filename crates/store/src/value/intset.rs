@@ -13,6 +13,7 @@
 use std::ptr::NonNull;
 
 use super::block;
+use crate::value::Defragmenter;
 
 /// An owned set of integers. The pointer is all there is: the block's size follows from its header.
 pub struct Intset {
@@ -160,6 +161,13 @@ impl Intset {
             bytes.extend_from_slice(&value.to_le_bytes()[..width]);
         }
         *self = Self { block: block::allocate(&bytes) };
+    }
+
+    /// Moves its block, if that lies where much is free.
+    pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        if defragmenter.wants(self.block) {
+            *self = self.clone();
+        }
     }
 
     fn resize(&mut self, count: usize) {

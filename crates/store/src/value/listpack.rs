@@ -27,6 +27,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use super::block;
+use crate::value::Defragmenter;
 
 pub(super) mod format;
 mod item;
@@ -381,6 +382,13 @@ impl Listpack {
         let rest =
             unsafe { NonNull::slice_from_raw_parts(self.block.add(at).cast(), inserted).as_mut() };
         Gap { rest }
+    }
+
+    /// Moves its block, if that lies where much is free.
+    pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        if defragmenter.wants(self.block) {
+            *self = self.clone();
+        }
     }
 
     /// Changes the block from what `old_len` bytes take to what `len` bytes take.

@@ -151,6 +151,7 @@ pub(crate) const SLOT: usize = 16;
 mod block;
 mod chunked;
 mod cow;
+mod defrag;
 mod directory;
 pub mod hash;
 pub mod integer;
@@ -166,6 +167,7 @@ pub mod stream;
 mod tree;
 
 pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};
+pub use defrag::{DefragCursor, Defragmenter};
 pub use hash::{Hash, HashLimits};
 pub use intset::Intset;
 pub use kind::{Encoding, Kind};

@@ -27,6 +27,7 @@ pub use record::{Given, INLINE_MAX, Outside, Record, Text};
 
 use super::cow::Cow;
 use crate::hash::Hasher;
+use crate::value::Defragmenter;
 
 /// Records in the order of their hashes.
 #[derive(Clone)]
@@ -288,6 +289,25 @@ impl Table {
     /// No record expires earlier; [`NEVER`] when none does. May be earlier than it need be.
     pub fn earliest_ms(&self) -> i64 {
         self.root.earliest_ms
+    }
+
+    /// Moves the pages that lie where much is free, unless a clone shares them: those of a node and
+    /// of some after it. Returns the node to go on with; 0 at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        let Some(root) = self.root.get_mut() else { return 0 };
+        let last = root.nodes.len() - 1;
+        for (number, slot) in root.nodes.iter_mut().enumerate().skip(from) {
+            let Some(node) = slot.node.get_mut() else { continue };
+            for slot in &mut node.pages {
+                let before = slot.page.memory();
+                slot.page.defragment(defragmenter);
+                root.bytes = root.bytes + slot.page.memory() - before;
+            }
+            if defragmenter.is_spent() && number < last {
+                return number + 1;
+            }
+        }
+        0
     }
 
     /// Bytes of memory.

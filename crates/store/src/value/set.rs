@@ -6,7 +6,7 @@ use super::listpack::{self, Item, Listpack};
 pub use super::pages::Walk;
 use super::pages::{self, Given, Place, Record, Table, Text};
 use crate::hash::Hasher;
-use crate::value::Encoding;
+use crate::value::{Defragmenter, Encoding};
 
 /// A set in one of its three forms. It only ever goes from one form to the next, as in Redis.
 #[derive(Clone)]
@@ -49,6 +49,17 @@ pub enum Spot {
 }
 
 impl Set {
+    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
+    /// at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        match self {
+            Self::Integers(integers) => integers.defragment(defragmenter),
+            Self::Packed(pack) => pack.defragment(defragmenter),
+            Self::Table(table) => return table.defragment(from, defragmenter),
+        }
+        0
+    }
+
     /// An empty set in the form that Redis chooses when it is about to add `expected` members, of
     /// which this is the first.
     pub fn for_members(first: &[u8], expected: usize, limits: &SetLimits) -> Self {

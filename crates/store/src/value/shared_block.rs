@@ -20,6 +20,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use crate::value::Defragmenter;
+
 /// Bytes behind a counted pointer. A clone is another owner of the same bytes; a change by one of
 /// several owners gives it a copy of its own first.
 pub(crate) struct SharedBlock {
@@ -180,6 +182,13 @@ impl SharedBlock {
         let (start, capacity) = (self.header().start as usize, self.header().capacity as usize);
         // As much slack at both ends as before.
         *self = Self::allocate(capacity, start, self);
+    }
+
+    /// Moves it, if it lies where much is free and has no other owner.
+    pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        if self.is_unique() && defragmenter.wants(self.pointer.cast()) {
+            self.copy_for_itself();
+        }
     }
 
     /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to

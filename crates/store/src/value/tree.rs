@@ -82,6 +82,27 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         leaf
     }
 
+    /// Calls `f` with the leaves from the one with this element on until it returns `false`, unless
+    /// a clone shares the tree. Returns the element to go on with; 0 at the end.
+    pub(crate) fn change_unshared(
+        &mut self,
+        from: usize,
+        mut f: impl FnMut(&mut L) -> bool,
+    ) -> usize {
+        if self.root.get_mut().is_none() {
+            return 0;
+        }
+        let mut at = from;
+        while at < self.len {
+            let (path, before) = self.seek_rank(at);
+            at = at - before + self.leaf_count(&path).max(1);
+            if !f(self.leaf_mut(&path, 0)) {
+                break;
+            }
+        }
+        if at < self.len { at } else { 0 }
+    }
+
     /// Changes the count of a leaf alone.
     pub(crate) fn add(&mut self, path: &Path, change: isize) {
         self.leaf_mut(path, change);

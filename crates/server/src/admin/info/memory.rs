@@ -7,6 +7,7 @@ use super::{
     InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, human, label, zero,
 };
 use crate::base::allocator;
+use crate::engine::defrag::Defrag;
 use crate::engine::server::Server;
 use crate::replication::Replication;
 
@@ -154,7 +155,12 @@ pub(super) const MEMORY: Section = Section {
         zero("mem_aof_buffer"),
         label("mem_allocator", |_| mem_allocator().into()),
         zero("mem_overhead_db_hashtable_rehashing"),
-        zero("active_defrag_running"),
+        gauge(
+            "active_defrag_running",
+            Number,
+            "Percentage of its time that defragmentation works; 0 for not at all.",
+            |s| Defrag::of(s.server).effort().into(),
+        ),
         gauge("lazyfree_pending_objects", Number, "Values that wait to be freed.", |_| {
             crate::engine::lazyfree::pending_objects().into()
         }),

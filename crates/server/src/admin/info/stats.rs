@@ -6,6 +6,7 @@ use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Milliseconds, Number};
 use super::{InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, zero};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
+use crate::engine::defrag::Defrag;
 use crate::engine::pubsub::ChannelKind;
 use crate::engine::telemetry::rates::RateSample;
 use crate::replication::Replication;
@@ -136,12 +137,30 @@ const FIELDS: &[InfoField] = &[
         (migrate::idle_connections() as u64).into()
     }),
     zero("slave_expires_tracked_keys"),
-    zero("active_defrag_hits"),
-    zero("active_defrag_misses"),
-    zero("active_defrag_key_hits"),
-    zero("active_defrag_key_misses"),
-    zero("total_active_defrag_time"),
-    zero("current_active_defrag_time"),
+    counter("active_defrag_hits", Number, "Blocks of memory that were moved together.", |s| {
+        Defrag::of(s.server).hits.load(Ordering::Relaxed).into()
+    }),
+    counter("active_defrag_misses", Number, "Blocks that could stay where they are.", |s| {
+        Defrag::of(s.server).misses.load(Ordering::Relaxed).into()
+    }),
+    counter("active_defrag_key_hits", Number, "Keys of which blocks were moved.", |s| {
+        Defrag::of(s.server).key_hits.load(Ordering::Relaxed).into()
+    }),
+    counter("active_defrag_key_misses", Number, "Keys that could stay where they are.", |s| {
+        Defrag::of(s.server).key_misses.load(Ordering::Relaxed).into()
+    }),
+    counter(
+        "total_active_defrag_time",
+        Milliseconds,
+        "How long defragmentation had something to do.",
+        |s| (Defrag::of(s.server).times().0.as_millis() as u64).into(),
+    ),
+    gauge(
+        "current_active_defrag_time",
+        Milliseconds,
+        "How long defragmentation has had something to do without a break.",
+        |s| (Defrag::of(s.server).times().1.as_millis() as u64).into(),
+    ),
     gauge("tracking_total_keys", Number, "Keys that clients keep copies of.", |s| {
         s.tracked().0.into()
     }),

@@ -146,8 +146,8 @@ fn reports_the_line_with_valkeys_texts() {
         ("enable-debug-command maybe", "argument(s) must be one of the following: no, yes, local"),
         // Bobbin's own.
         (
-            "activedefrag yes",
-            "'activedefrag yes' is not supported by this version of Bobbin\nWith \
+            "rdma-port 1",
+            "'rdma-port 1' is not supported by this version of Bobbin\nWith \
              'unsupported-directives warn' it is passed over",
         ),
     ] {
@@ -242,7 +242,7 @@ fn a_check_shows_all_that_is_wrong() {
 /// stands, it is passed over, unless data would be lost or access opened without it.
 #[test]
 fn what_cannot_be_followed_is_passed_over_where_that_is_wanted() {
-    let text = "activedefrag yes\nserver-threads 4\nsearch.timeout 5\nport 7\n";
+    let text = "rdma-port 1\nserver-threads 4\nsearch.timeout 5\nport 7\n";
     let path = folder(&[("redis.conf", text), ("bad.conf", "loadmodule /x.so\nmaxmemroy 1\n")]);
     let file = |name: &str| path.join(name).to_str().unwrap().to_owned();
     let (good, bad) = (file("redis.conf"), file("bad.conf"));
@@ -256,13 +256,13 @@ fn what_cannot_be_followed_is_passed_over_where_that_is_wanted() {
                 passed over";
     assert!(faults[1].ends_with(hint), "{faults:?}");
     let error = load_arguments(&[&good]).map(|_| ()).unwrap_err();
-    assert!(matches!(&error, LoadError::Fatal(text) if text.contains("at line 1\n>>> 'active")));
+    assert!(matches!(&error, LoadError::Fatal(text) if text.contains("at line 1\n>>> 'rdma")));
     assert_eq!(check(&[&good, warn[0], warn[1]]), [""; 0]);
     let config = load_arguments(&[&good, warn[0], warn[1]]).unwrap();
-    assert_eq!((config.port(), config.activedefrag()), (7, false));
+    assert_eq!((config.port(), config.rdma_port()), (7, 0));
     let passed_over = config.passed_over();
     assert_eq!(passed_over.len(), 3);
-    let first = format!("{good}:1: 'activedefrag yes' is passed over: 'activedefrag yes' is not ");
+    let first = format!("{good}:1: 'rdma-port 1' is passed over: 'rdma-port 1' is not ");
     assert!(passed_over[0].starts_with(&first), "{passed_over:?}");
     assert_eq!(check(&[&bad, warn[0], warn[1]]).len(), 2);
     std::fs::remove_dir_all(path).unwrap();

@@ -16,6 +16,7 @@ pub struct LatencyMonitor {
 /// A kind of event that is watched. Names are Redis's where it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LatencyEvent {
+    ActiveDefragCycle,
     AofFsyncAlways,
     AofRename,
     AofWrite,
@@ -86,7 +87,8 @@ impl LatencyMonitor {
 
 impl LatencyEvent {
     /// By name.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
+        Self::ActiveDefragCycle,
         Self::AofFsyncAlways,
         Self::AofRename,
         Self::AofWrite,
@@ -112,6 +114,9 @@ impl LatencyEvent {
 
     const fn row(self) -> (&'static str, &'static str) {
         match self {
+            Self::ActiveDefragCycle => {
+                ("active-defrag-cycle", "A shard held to move blocks of memory together.")
+            }
             Self::AofFsyncAlways => {
                 ("aof-fsync-always", "An fsync of the log with `appendfsync always`.")
             }

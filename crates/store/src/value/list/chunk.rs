@@ -1,6 +1,7 @@
 //! A chunk: some elements of a long list, one after the other as a listpack has them, in one block
 //! with slack at both ends.
 
+use crate::value::Defragmenter;
 use crate::value::listpack::Item;
 use crate::value::listpack::format::{Encoded, back_entry_len, decode, entry_len};
 use crate::value::shared_block::{SharedBlock, Slack};
@@ -22,6 +23,10 @@ impl Chunk {
     /// A chunk of entries as they lie in a listpack.
     pub(super) fn from_entries(entries: &[u8]) -> Self {
         Self(SharedBlock::from_bytes(entries))
+    }
+
+    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        self.0.defragment(defragmenter);
     }
 
     #[inline]

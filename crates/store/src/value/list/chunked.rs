@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::chunk::Chunk;
 use super::{End, ListLimits};
+use crate::value::Defragmenter;
 use crate::value::listpack::Item;
 use crate::value::tree::{Path, Side, Tree};
 
@@ -34,6 +35,14 @@ impl Chunked {
         } else {
             self.tree.insert(&last, Side::After, (), Chunk::from_entries(entries), count);
         }
+    }
+
+    /// As [`super::List::defragment`].
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        self.tree.change_unshared(from, |chunk| {
+            chunk.defragment(defragmenter);
+            !defragmenter.is_spent()
+        })
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {

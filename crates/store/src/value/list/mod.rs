@@ -11,7 +11,7 @@ use chunked::{Chunked, Cursor};
 
 use super::listpack::{self, Item, Listpack};
 use super::shared_block::SharedBlock;
-use crate::value::Encoding;
+use crate::value::{Defragmenter, Encoding};
 
 /// Elements in the order in which they were put there.
 #[derive(Clone)]
@@ -56,6 +56,18 @@ enum Elements<'a> {
 impl List {
     pub fn new() -> Self {
         Self::Packed(Listpack::new())
+    }
+
+    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
+    /// at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        match self {
+            Self::Packed(pack) => {
+                pack.defragment(defragmenter);
+                0
+            }
+            Self::Chunked(chunked) => chunked.defragment(from, defragmenter),
+        }
     }
 
     /// Must be called before one command pushes its elements, with the bytes and entries of all of

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
 use super::record::{self, NewRecord, Record};
+use crate::value::Defragmenter;
 
 /// Records whose hashes lie close together.
 pub(super) struct Page {
@@ -114,6 +115,15 @@ impl Page {
     pub(super) fn make_unique(&mut self) {
         // Acquire: what former owners read happened before they let go.
         if self.header().owners.load(Ordering::Acquire) != 1 {
+            *self = self.copy(self.len(), self.live());
+        }
+    }
+
+    /// Moves it, if it lies where much is free and has no other owner.
+    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        if self.header().owners.load(Ordering::Acquire) == 1
+            && defragmenter.wants(self.block.cast())
+        {
             *self = self.copy(self.len(), self.live());
         }
     }

@@ -7,6 +7,7 @@
 //! positions, from 0 up, are an order in which one can walk over all members while the table grows
 //! and shrinks.
 
+use crate::value::Defragmenter;
 use crate::value::directory::Directory;
 use crate::value::shared_block::{SharedBlock, Slack};
 
@@ -22,6 +23,14 @@ impl Index {
         let mut pages = Directory::new();
         pages.push(SharedBlock::with_capacity(0));
         Self { pages, len: 0 }
+    }
+
+    /// Moves pages from a number on, as `Directory::change_unshared` returns it.
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        self.pages.change_unshared(from, |page| {
+            page.defragment(defragmenter);
+            !defragmenter.is_spent()
+        })
     }
 
     pub(super) fn insert(&mut self, position: u32, leaf: u32) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::index::Index;
 use super::leaf::{Element, Leaf};
 use crate::hash::{Hash, Hasher};
+use crate::value::Defragmenter;
 use crate::value::directory::Directory;
 use crate::value::tree::{Path, Side, Tree};
 
@@ -40,6 +41,22 @@ impl Large {
         let mut leaves = Directory::new();
         leaves.push(Leaf::new());
         Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
+    }
+
+    /// As [`super::SortedSet::defragment`]; the parts are the leaves and then the index's pages.
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        let leaves = self.leaves.len();
+        let mut part = from;
+        if part < leaves {
+            part = self.leaves.change_unshared(part, |leaf| {
+                leaf.defragment(defragmenter);
+                !defragmenter.is_spent()
+            });
+        }
+        if part >= leaves && !defragmenter.is_spent() {
+            part = leaves + self.index.defragment(part - leaves, defragmenter);
+        }
+        if part < leaves + self.index.pages() { part } else { 0 }
     }
 
     /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the

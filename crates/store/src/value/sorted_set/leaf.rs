@@ -8,6 +8,7 @@
 
 use std::cmp::Ordering;
 
+use crate::value::Defragmenter;
 use crate::value::shared_block::SharedBlock;
 
 /// Some members of a sorted set, in order. The order is by score, then by the member's bytes.
@@ -25,6 +26,10 @@ pub(super) struct Element<'a> {
 impl Leaf {
     pub(super) fn new() -> Self {
         Self(SharedBlock::from_bytes(&[0; HEADER]))
+    }
+
+    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        self.0.defragment(defragmenter);
     }
 
     /// A leaf of one element.

@@ -16,7 +16,7 @@ use super::cow::Cow;
 use super::integer;
 use super::listpack::{self, Item, Listpack};
 use crate::hash::Hasher;
-use crate::value::Encoding;
+use crate::value::{Defragmenter, Encoding};
 
 /// Members with scores, ordered by score and then by the members' bytes.
 ///
@@ -55,6 +55,20 @@ enum Elements<'a> {
 impl SortedSet {
     pub fn new() -> Self {
         Self::Packed(Listpack::new())
+    }
+
+    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
+    /// at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        match self {
+            Self::Packed(pack) => {
+                pack.defragment(defragmenter);
+                0
+            }
+            Self::Large(large) => {
+                large.get_mut().map_or(0, |large| large.defragment(from, defragmenter))
+            }
+        }
     }
 
     /// Adds a member or changes its score; returns its old score. The score is not NaN.

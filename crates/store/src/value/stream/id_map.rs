@@ -102,6 +102,15 @@ impl<T: Keyed> IdMap<T> {
         self.pages[place.page].make_mut().get_mut(place.index)
     }
 
+    /// Calls `f` with all records of the page with this number, unless a clone shares it. Returns
+    /// the number of the next page; 0 at the end.
+    pub(super) fn change_unshared(&mut self, page: usize, f: impl FnMut(&mut T)) -> usize {
+        if let Some(records) = self.pages.get_mut(page).and_then(Cow::get_mut) {
+            records.iter_mut().for_each(f);
+        }
+        if page + 1 < self.pages.len() { page + 1 } else { 0 }
+    }
+
     pub fn first_mut(&mut self) -> Option<&mut T> {
         self.pages.front_mut()?.make_mut().front_mut()
     }

@@ -22,7 +22,7 @@ pub use range::{Range, RangeBack};
 
 use super::Item;
 use super::cow::Cow;
-use crate::value::Encoding;
+use crate::value::{Defragmenter, Encoding};
 
 /// A stream. It may be empty: its key stays.
 #[derive(Clone)]
@@ -77,6 +77,12 @@ pub enum Trim {
 impl Stream {
     pub fn new() -> Self {
         Self(Box::default())
+    }
+
+    /// Moves blocks of entries that lie where much is free, from a part on. Returns the part to go
+    /// on with; 0 at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        self.0.log.nodes.change_unshared(from, |node| node.defragment(defragmenter))
     }
 
     #[inline]

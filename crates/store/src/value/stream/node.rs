@@ -15,9 +15,9 @@
 //! form would have.
 
 use super::{Keyed, StreamId, StreamLimits};
-use crate::value::Item;
 use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
+use crate::value::{Defragmenter, Item};
 
 /// A run of entries.
 #[derive(Clone)]
@@ -60,6 +60,13 @@ impl Keyed for Node {
 }
 
 impl Node {
+    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        self.block.defragment(defragmenter);
+        if let Some(rest) = &mut self.rest {
+            rest.defragment(defragmenter);
+        }
+    }
+
     /// An empty node with these fields, to which entries from `master` on are added.
     pub fn new<'a>(
         master: StreamId,

@@ -1,0 +1,234 @@
+//! Active defragmentation (`activedefrag`): a thread that moves blocks of memory together.
+//!
+//! Once a second it looks how many bytes are free in runs of small blocks that cannot be given back
+//! since others in them are in use. If there are many it goes over all keys. It holds a shard for
+//! some microseconds at a time, and rests in between, so that it takes no more than a part of one
+//! core. What moves is decided by the allocator (`Utilization`), where blocks are by the store.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bobbin_store::{DefragCursor, Defragmenter, SHARDS};
+use bobbin_sync::Mutex;
+
+use crate::base::allocator::{self, Utilization};
+use crate::base::cores::CoreWork;
+use crate::config::Config;
+use crate::engine::command::Data;
+use crate::engine::server::{Server, background};
+use crate::engine::telemetry::latency::LatencyEvent;
+
+/// The thread's state, and what it has done since the start or since CONFIG RESETSTAT.
+#[derive(Default)]
+pub struct Defrag {
+    runs: AtomicBool,
+    /// Percentage of its time that it works; 0 while there is nothing to do.
+    effort: AtomicU64,
+    /// Blocks that were moved.
+    pub hits: AtomicU64,
+    /// Blocks that were looked at and stay.
+    pub misses: AtomicU64,
+    /// Keys of which something was moved.
+    pub key_hits: AtomicU64,
+    /// Keys that stay as they are.
+    pub key_misses: AtomicU64,
+    timing: Mutex<Timing>,
+}
+
+/// How long there was much to move.
+#[derive(Default)]
+struct Timing {
+    before: Duration,
+    since: Option<Instant>,
+}
+
+impl Defrag {
+    pub fn of(server: &Server) -> &Self {
+        server.parts.get()
+    }
+
+    /// Percentage of its time that the thread works; 0 while there is nothing to do.
+    pub fn effort(&self) -> u64 {
+        self.effort.load(Ordering::Relaxed)
+    }
+
+    /// How long there was much to move, altogether and since that is so again.
+    pub fn times(&self) -> (Duration, Duration) {
+        let timing = self.timing.lock();
+        let current = timing.since.map_or(Duration::ZERO, |since| since.elapsed());
+        (timing.before + current, current)
+    }
+
+    pub fn reset_statistics(&self) {
+        for counter in [&self.hits, &self.misses, &self.key_hits, &self.key_misses] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.timing.lock().before = Duration::ZERO;
+    }
+
+    fn work_at(&self, effort: u64) {
+        self.effort.store(effort, Ordering::Relaxed);
+        let mut timing = self.timing.lock();
+        match (effort > 0, timing.since) {
+            (true, None) => timing.since = Some(Instant::now()),
+            (false, Some(since)) => {
+                timing.before += since.elapsed();
+                timing.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&self, step: &Defragmenter<'_>) {
+        let add = |counter: &AtomicU64, count: usize| {
+            counter.fetch_add(count as u64, Ordering::Relaxed);
+        };
+        add(&self.hits, step.moved());
+        add(&self.misses, step.looked() - step.moved());
+        add(&self.key_hits, step.keys_moved());
+        add(&self.key_misses, step.keys() - step.keys_moved());
+    }
+}
+
+/// Starts the thread if `activedefrag` says so; it ends by itself when that says no more. At start,
+/// and for CONFIG SET.
+pub fn follow_config(server: &'static Server) {
+    if !server.config.activedefrag() || Defrag::of(server).runs.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let run = move || {
+        let outcome = run(server);
+        Defrag::of(server).work_at(0);
+        Defrag::of(server).runs.store(false, Ordering::Release);
+        match outcome {
+            // It may have been wanted again at the last moment.
+            Ok(()) => follow_config(server),
+            Err(reason) => log::warn!("Memory cannot be defragmented: {reason}"),
+        }
+    };
+    if let Err(error) = background::start("bobbin-defrag", CoreWork::Background, run) {
+        Defrag::of(server).runs.store(false, Ordering::Release);
+        log::warn!("Can't start the thread that defragments memory: {error}");
+    }
+}
+
+/// Works until `activedefrag` is off.
+fn run(server: &'static Server) -> Result<(), String> {
+    allocator::bypass_thread_cache()?;
+    let utilization = Utilization::new()?;
+    let seed = server.clock.now_ms() as u64;
+    let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+    let defrag = Defrag::of(server);
+    while server.config.activedefrag() {
+        let pause = match effort(&server.config) {
+            0 => LOOK_PAUSE,
+            effort => {
+                defrag.work_at(effort);
+                let moved = pass(server, &mut data, &utilization);
+                // If nothing can be moved any more it is no use to try again and again.
+                if moved { Duration::ZERO } else { IDLE_PASS_PAUSE }
+            }
+        };
+        if !pause.is_zero() {
+            defrag.work_at(0);
+            rest(server, pause);
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps, unless `activedefrag` is off before.
+fn rest(server: &Server, pause: Duration) {
+    let until = Instant::now() + pause;
+    while server.config.activedefrag() && Instant::now() < until {
+        std::thread::sleep(LOOK_PAUSE.min(pause));
+    }
+}
+
+/// Percentage of its time that the thread should work now: from `active-defrag-cycle-min` to `-max`
+/// as the waste goes from `active-defrag-threshold-lower` to `-upper`, and 0 below.
+fn effort(config: &Config) -> u64 {
+    let waste = allocator::small_waste();
+    let percent = waste as i64 * 100 / allocator::figures().allocated.max(1) as i64;
+    let lower = config.active_defrag_threshold_lower();
+    if percent < lower || (waste as u64) < config.active_defrag_ignore_bytes() as u64 {
+        return 0;
+    }
+    let span = (config.active_defrag_threshold_upper() - lower).max(1);
+    let (least, most) = (config.active_defrag_cycle_min(), config.active_defrag_cycle_max());
+    let effort = least + (most - least).max(0) * (percent - lower).min(span) / span;
+    effort as u64
+}
+
+/// Goes over all keys once, as long as that is wanted. Whether much was moved.
+fn pass(server: &Server, data: &mut Data, utilization: &Utilization) -> bool {
+    let defrag = Defrag::of(server);
+    let (mut looked, mut moved) = (0, 0);
+    let (mut worked, mut looked_at) = (Duration::ZERO, Instant::now());
+    for shard in 0..SHARDS {
+        let (mut number, mut cursor) = (0, DefragCursor::default());
+        loop {
+            while server.keyspace.is_being_cut() && server.config.activedefrag() {
+                // What a snapshot shares would be copied for it.
+                std::thread::sleep(CUT_PAUSE);
+            }
+            let started = Instant::now();
+            if started - looked_at > LOOK_PAUSE {
+                looked_at = started;
+                match effort(&server.config) {
+                    0 => return true,
+                    effort => defrag.work_at(effort),
+                }
+            }
+            if !server.config.activedefrag() {
+                return true;
+            }
+            let mut is_sparse = |block| utilization.is_sparse(block);
+            let mut step = Defragmenter::new(STEP_LOOKS, &mut is_sparse);
+            data.enter();
+            let goes_on = data.visit(shard, |shard| {
+                if number >= shard.databases() {
+                    return false;
+                }
+                let database = shard.used_mut(number);
+                if !database.is_some_and(|database| database.defragment(&mut cursor, &mut step)) {
+                    (number, cursor) = (number + 1, DefragCursor::default());
+                }
+                true
+            });
+            data.leave();
+            defrag.count(&step);
+            looked += step.looked();
+            moved += step.moved();
+            let took = started.elapsed();
+            note_slow(server, took);
+            worked += took;
+            if worked.as_micros() as i64 >= server.config.active_defrag_cycle_us() {
+                let effort = defrag.effort().clamp(1, 99) as u32;
+                std::thread::sleep(worked * (100 - effort) / effort);
+                worked = Duration::ZERO;
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+    moved * 100 > looked
+}
+
+fn note_slow(server: &Server, took: Duration) {
+    if took >= SLOW {
+        let (latency, us) = (&server.services.latency, took.as_micros() as u64);
+        latency.sample(&server.config, LatencyEvent::ActiveDefragCycle, us);
+    }
+}
+
+/// How often it looks how much is wasted.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How long it rests after a pass that moved less than a hundredth of the blocks.
+const IDLE_PASS_PAUSE: Duration = Duration::from_secs(30);
+/// How often it looks whether a snapshot is complete.
+const CUT_PAUSE: Duration = Duration::from_millis(100);
+/// Blocks that are looked at while a shard is held; some microseconds for ten.
+const STEP_LOOKS: usize = 64;
+const SLOW: Duration = Duration::from_millis(1);

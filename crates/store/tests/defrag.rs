@@ -1,0 +1,131 @@
+//! What active defragmentation moves stays as it was.
+
+use bobbin_store::hash::Hasher;
+use bobbin_store::shard::Database;
+use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::pages::Given;
+use bobbin_store::value::{
+    Collection, CollectionRef, End, Hash, HashLimits, Item, List, ListLimits, Listpack, Set,
+    SetLimits, SortedSet, SortedSetLimits, Stream, StreamId, StreamLimits,
+};
+use bobbin_store::{DefragCursor, Defragmenter, NewValue, OwnedEntry, ValueRef};
+
+/// A database with a value of each kind and encoding.
+fn filled(hasher: &Hasher) -> Database {
+    let mut database = Database::default();
+    let mut insert = |key: String, value: NewValue<'_>, expire_ms: Option<i64>| {
+        let entry = OwnedEntry::new(key.as_bytes(), value, expire_ms, 7);
+        database.insert(hasher.hash(key.as_bytes()), entry, hasher);
+    };
+    for number in 0..50 {
+        insert(format!("string{number}"), NewValue::Inline(&[b'x'; 40]), Some(number));
+    }
+    insert("long".into(), NewValue::string(&[b'y'; 5000]), None);
+    insert("k".repeat(300), NewValue::InlineRaw(b"12"), None);
+    for count in [3, 3000] {
+        let texts: Vec<String> = (0..count).map(|number| format!("element {number}")).collect();
+        let (mut list, mut set, mut sorted) = (List::new(), None::<Set>, SortedSet::new());
+        let (mut hash, mut stream) = (Hash::Packed(Listpack::new()), Stream::new());
+        for (number, text) in texts.iter().enumerate() {
+            let bytes = text.as_bytes();
+            list.prepare(bytes.len(), 1, ListLimits::default());
+            list.push(Item::from(bytes), End::Back, ListLimits::default());
+            let limits = SetLimits::default();
+            set.get_or_insert_with(|| Set::for_members(bytes, 1, &limits))
+                .insert(bytes, &limits, hasher);
+            sorted.insert(bytes, number as f64, SortedSetLimits::default(), hasher);
+            let limits = HashLimits::default();
+            hash.set(bytes, Given::Bytes(bytes), Expiry::Clear, 0, &limits, hasher);
+            let id = StreamId { ms: number as u64 + 1, seq: 0 };
+            let items = [bytes, bytes].map(Item::from);
+            let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+            stream.log_mut().append(id, items.into_iter(), 2 * bytes.len(), limits);
+        }
+        let values = [
+            list.into_any(),
+            set.expect("there are members").into_any(),
+            sorted.into_any(),
+            hash.into_any(),
+            stream.into_any(),
+        ];
+        for value in values {
+            insert(format!("{:?} of {count}", value.kind()), NewValue::Collection(value), None);
+        }
+    }
+    let mut integers = Set::for_members(b"1", 1, &SetLimits::default());
+    integers.insert(b"1", &SetLimits::default(), hasher);
+    insert("integers".into(), NewValue::Collection(integers.into_any()), None);
+    database
+}
+
+/// Everything that one can see of each key.
+fn shown(database: &Database) -> Vec<String> {
+    let entries = database.table().iter().map(|entry| {
+        let (key, value) = (entry.key(), entry.value());
+        let entries = match value {
+            ValueRef::Collection(CollectionRef::Stream(stream)) => {
+                let max = StreamId { ms: u64::MAX, seq: 0 };
+                let entries = stream.log().range(StreamId::default(), max);
+                format!("{:?}", entries.collect::<Vec<_>>())
+            }
+            _ => String::new(),
+        };
+        let (expiry, access) = (entry.expire_ms(), entry.access());
+        format!("{key:?} {value:?} {entries} {expiry:?} {access} {:?}", entry.encoding())
+    });
+    entries.collect()
+}
+
+/// Moves everything in steps, and returns how many there were and how many blocks moved.
+fn move_all(database: &mut Database, looks_max: usize) -> (usize, usize) {
+    let (mut cursor, mut steps, mut moved) = (DefragCursor::default(), 0, 0);
+    loop {
+        let mut is_sparse = |_| true;
+        let mut defragmenter = Defragmenter::new(looks_max, &mut is_sparse);
+        let goes_on = database.defragment(&mut cursor, &mut defragmenter);
+        steps += 1;
+        moved += defragmenter.moved();
+        assert_eq!(defragmenter.looked(), defragmenter.moved());
+        if !goes_on {
+            return (steps, moved);
+        }
+    }
+}
+
+#[test]
+fn values_stay_as_they_were_wherever_they_are_moved() {
+    let hasher = Hasher::new(3);
+    let mut database = filled(&hasher);
+    let before = shown(&database);
+    let (_, all) = move_all(&mut database, usize::MAX);
+    assert_eq!(shown(&database), before);
+    // Entries, and behind each collection at least a block; 3,000 elements are some dozens of them.
+    assert!(all > before.len() + 12 + 5 * 10, "{all} blocks were moved");
+    let (steps, moved) = move_all(&mut database, 1);
+    assert_eq!(shown(&database), before);
+    assert_eq!(moved, all);
+    assert!(steps > before.len() + 5 * 2, "{steps} steps");
+}
+
+#[test]
+fn what_a_clone_shares_is_not_moved() {
+    let hasher = Hasher::new(3);
+    let mut database = filled(&hasher);
+    let before = shown(&database);
+    let (_, all) = move_all(&mut database, usize::MAX);
+    let clones: Vec<NewValue<'static>> = database
+        .table()
+        .iter()
+        .filter_map(|entry| match entry.value() {
+            ValueRef::Collection(collection) => Some(NewValue::Collection(collection.cloned())),
+            ValueRef::Shared(shared) => Some(NewValue::Shared(shared.clone())),
+            _ => None,
+        })
+        .collect();
+    let cloned = format!("{clones:?}");
+    let (_, moved) = move_all(&mut database, 1);
+    // The entries, and what is packed: of that each clone has a copy of its own.
+    assert!(moved >= before.len() && moved < all / 2, "{moved} of {all} blocks were moved");
+    assert_eq!(shown(&database), before);
+    assert_eq!(format!("{clones:?}"), cloned);
+}
