@@ -149,7 +149,7 @@ fn report(memory: &MemoryFigures, client_bytes: usize) -> String {
     if ratio > 1.1 && bytes > WORTH_SAYING_BYTES {
         findings.push(format!(
             "- Fragmentation: used pages are {:.0} % free, {} in all. It shrinks when values of like \
-             sizes are written again.",
+             sizes are written again; with \"activedefrag yes\" they are moved together.",
             (1.0 - 1.0 / ratio) * 100.0,
             human(bytes as u64)
         ));

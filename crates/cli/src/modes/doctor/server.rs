@@ -103,7 +103,7 @@ fn memory(info: &Info) -> Vec<Finding> {
     if used > FRAGMENTATION_BYTES_MIN && ratio > FRAGMENTATION_MAX {
         findings.push(Finding::note(
             format!("fragmentation: the process takes {ratio:.2} times what is used"),
-            "MEMORY PURGE, or activedefrag yes where the server has it",
+            "MEMORY PURGE, or activedefrag yes",
         ));
     } else if used > FRAGMENTATION_BYTES_MIN && ratio < FRAGMENTATION_MIN {
         findings.push(Finding::bad(
