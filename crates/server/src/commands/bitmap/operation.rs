@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_resp::Reply;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::shard::Expire;
-use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
+use bobbin_store::value::{CHUNK_LEN, StringRef};
 use bobbin_store::{EntryRef, NewValue, ValueRef};
 
+use crate::commands::string::PinnedString;
 use crate::engine::command::data::string;
 use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
@@ -137,7 +138,7 @@ impl SlicedChange for SlicedOperation {
         Ok(is_current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(&self.destination);
         put(data, reply, key, std::mem::take(&mut self.result));
         Ok(())
@@ -154,8 +155,7 @@ struct Sources {
 
 enum OperandPart {
     Short { start: usize, end: usize },
-    Long(Shared),
-    Chunked(Chunked),
+    Long(PinnedString),
 }
 
 impl Sources {
@@ -169,17 +169,12 @@ impl Sources {
             let start = sources.short.len();
             if let Some(entry) = look(data, key) {
                 string(entry)?;
-                match entry.value() {
-                    ValueRef::Shared(shared) => {
-                        sources.parts.push(OperandPart::Long(Arc::clone(shared)));
-                        continue;
-                    }
-                    ValueRef::Chunked(chunked) => {
-                        sources.parts.push(OperandPart::Chunked(chunked.clone()));
-                        continue;
-                    }
-                    ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
-                    ValueRef::Collection(_) => {}
+                if let Some(long) = PinnedString::of(entry.value()) {
+                    sources.parts.push(OperandPart::Long(long));
+                    continue;
+                }
+                if let ValueRef::Bytes(bytes) = entry.value() {
+                    sources.short.extend_from_slice(bytes);
                 }
             }
             sources.parts.push(OperandPart::Short { start, end: sources.short.len() });
@@ -190,8 +185,7 @@ impl Sources {
     /// Whether the strings are still these.
     fn are_same(&self, other: &Self) -> bool {
         let is_same = |(a, b): (&OperandPart, &OperandPart)| match (a, b) {
-            (OperandPart::Long(a), OperandPart::Long(b)) => Arc::ptr_eq(a, b),
-            (OperandPart::Chunked(a), OperandPart::Chunked(b)) => a.is_same(b),
+            (OperandPart::Long(a), OperandPart::Long(b)) => a.is_same(b),
             // Their bytes are compared below.
             (OperandPart::Short { start, end }, OperandPart::Short { start: s, end: e }) => {
                 (start, end) == (s, e)
@@ -218,8 +212,7 @@ impl Sources {
             .iter()
             .map(|part| match part {
                 OperandPart::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),
-                OperandPart::Long(shared) => StringRef::Flat(shared),
-                OperandPart::Chunked(chunked) => StringRef::Chunked(chunked),
+                OperandPart::Long(long) => long.as_ref(),
             })
             .collect()
     }
@@ -360,6 +353,8 @@ fn apply(bytes: &mut [u8], other: &[u8], f: impl Fn(u8, u8) -> u8) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use bobbin_store::value::Chunked;
 
     use super::*;
 

@@ -59,7 +59,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
         Some(list) if list.len() > SLICED_MIN && call.may_leave_job => {
-            let draft = Draft::new(key.bytes, list, List::is_same);
+            let draft = Draft::new(key.bytes, list);
             let (value, passed, removed) = (value.into(), 0, 0);
             let removing = ElementRemoval { draft, value, most, end, limits, passed, removed };
             return change_in_slices(call, [1].into_iter(), removing);
@@ -108,7 +108,7 @@ impl SlicedChange for ElementRemoval {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         note_removed(data, reply, key, self.removed);
         Ok(())
@@ -122,7 +122,7 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
         let len = list.len();
         let removed = len - elements::range(start, stop, len).len();
         if removed > SLICED_MIN && call.may_leave_job {
-            let draft = Draft::new(key.bytes, list, List::is_same);
+            let draft = Draft::new(key.bytes, list);
             let trimming = ListTrimming::new(draft, start, stop, limits);
             return change_in_slices(call, [1].into_iter(), trimming);
         }
@@ -181,7 +181,7 @@ impl SlicedChange for ListTrimming {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         // By now there may be no list.
         if data.exists(key) {

@@ -370,7 +370,7 @@ impl SlicedChange for Drafts {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         // What was added while nothing was held.
         while self.step(data) {}
         data.propagate_nothing();

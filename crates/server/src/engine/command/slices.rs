@@ -137,8 +137,8 @@ pub trait SlicedChange: Send + 'static {
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was
-    /// done on.
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+    /// done on. `args`: the command's words.
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome;
 
     /// Its client is gone: leaves nothing behind.
     fn abandon(&mut self, _: &mut Data) {}
@@ -170,7 +170,7 @@ pub fn change_in_slices(
 ) -> Outcome {
     if !call.may_leave_job {
         while change.step(call.data) {}
-        change.finish(call.data, &mut call.reply)?;
+        change.finish(call.data, call.args, &mut call.reply)?;
         if let Some(mut rest) = change.rest() {
             rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
             rest.append_rest(&mut call.reply);
@@ -199,12 +199,11 @@ pub struct Draft<T> {
     key: Box<[u8]>,
     pinned: T,
     pub value: T,
-    is_same: fn(&T, &T) -> bool,
 }
 
 impl<T: Collection + Default + 'static> Draft<T> {
-    pub fn new(key: &[u8], value: &T, is_same: fn(&T, &T) -> bool) -> Self {
-        Self { key: key.into(), pinned: value.clone(), value: value.clone(), is_same }
+    pub fn new(key: &[u8], value: &T) -> Self {
+        Self { key: key.into(), pinned: value.clone(), value: value.clone() }
     }
 
     /// Whether the key still holds what was pinned; else the draft is what it holds now.
@@ -213,7 +212,7 @@ impl<T: Collection + Default + 'static> Draft<T> {
             Some(entry) => entry.collection::<T>().ok_or(Failure::WRONG_TYPE)?.clone(),
             None => T::default(),
         };
-        let same = (self.is_same)(&now, &self.pinned);
+        let same = now.is_same(&self.pinned);
         if !same {
             (self.pinned, self.value) = (now.clone(), now);
         }
@@ -237,7 +236,7 @@ struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
     command: &'static Registered,
-    /// Its words, for the log.
+    /// Its words.
     args: Vec<Shared>,
     /// A script or a transaction runs the command.
     in_unit: bool,
@@ -301,7 +300,9 @@ impl<C: SlicedChange> Changing<C> {
     fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let dirty = data.counters.dirty;
         data.unit.begin_command();
-        let done = self.try_to_make(data).unwrap_or_else(|failure| {
+        let words = std::mem::take(&mut self.args);
+        let args: Vec<&[u8]> = words.iter().map(|arg| arg.as_slice()).collect();
+        let done = self.try_to_make(data, &args).unwrap_or_else(|failure| {
             self.failed = true;
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
@@ -309,13 +310,13 @@ impl<C: SlicedChange> Changing<C> {
             true
         });
         if data.is_logged() {
-            let args: Vec<&[u8]> = self.args.iter().map(|arg| arg.as_slice()).collect();
             data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_unit);
         }
+        self.args = words;
         done
     }
 
-    fn try_to_make(&mut self, data: &mut Data) -> Result<bool, Failure> {
+    fn try_to_make(&mut self, data: &mut Data, args: &[&[u8]]) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
             self.attempts += 1;
             if self.attempts < ATTEMPTS_MAX {
@@ -324,7 +325,7 @@ impl<C: SlicedChange> Changing<C> {
             while self.change.step(data) {}
         }
         let mut reply = Reply::new(&mut self.bytes, self.protocol);
-        self.change.finish(data, &mut reply)?;
+        self.change.finish(data, args, &mut reply)?;
         Ok(true)
     }
 }
