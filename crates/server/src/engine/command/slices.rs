@@ -10,13 +10,13 @@
 //! were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
-use bobbin_store::entry::Shared;
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::is_put_off;
 use super::call::count_failure;
 use super::plan::ShardSet;
+use super::words::Words;
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
@@ -40,6 +40,26 @@ pub fn reply_in_slices(
     }
     let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
     call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
+}
+
+/// Answers an array, in slices: for each of the words from `first` on what `one` appends, which is
+/// short.
+pub fn each_word_in_slices(
+    call: &mut Call<'_>,
+    first: usize,
+    mut one: impl FnMut(&[u8], &mut Reply<'_>) + Send + 'static,
+) {
+    let words = call.kept_words();
+    let mut next = first;
+    reply_in_slices(call, move |reply| {
+        if next == first {
+            reply.array(words.len() - first);
+        }
+        let end = words.len().min(next + SLICE);
+        words.some(next..end).into_iter().for_each(|word| one(word, reply));
+        next = end;
+        next < words.len()
+    });
 }
 
 /// Answers `count` elements that are drawn anew each time: the client may ask for any number of
@@ -182,7 +202,7 @@ pub fn change_in_slices(
         change,
         keys,
         command: call.command,
-        args: call.args.iter().map(|&arg| call.data.shared(arg)).collect(),
+        words: call.kept_words(),
         in_unit: call.in_transaction,
         attempts: 0,
         bytes: Vec::new(),
@@ -236,8 +256,7 @@ struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
     command: &'static Registered,
-    /// Its words.
-    args: Vec<Shared>,
+    words: Words,
     /// A script or a transaction runs the command.
     in_unit: bool,
     attempts: u32,
@@ -287,7 +306,7 @@ impl<C: SlicedChange> Changing<C> {
             && let Some((wait, deadline_ms)) = self.change.waits()
         {
             let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
-            let args = self.args.iter().map(|arg| arg.as_slice().into()).collect();
+            let args = self.words.all().into_iter().map(Into::into).collect();
             // Nobody keeps copies of what a change answers.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
@@ -300,8 +319,8 @@ impl<C: SlicedChange> Changing<C> {
     fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let dirty = data.counters.dirty;
         data.unit.begin_command();
-        let words = std::mem::take(&mut self.args);
-        let args: Vec<&[u8]> = words.iter().map(|arg| arg.as_slice()).collect();
+        let words = std::mem::take(&mut self.words);
+        let args = words.all();
         let done = self.try_to_make(data, &args).unwrap_or_else(|failure| {
             self.failed = true;
             self.bytes.clear();
@@ -312,7 +331,7 @@ impl<C: SlicedChange> Changing<C> {
         if data.is_logged() {
             data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_unit);
         }
-        self.args = words;
+        self.words = words;
         done
     }
 
