@@ -45,6 +45,15 @@ impl Keys {
             self.ask(&["SETRANGE", key, "0", &byte.repeat(700_000)]);
             self.ask(&["SETRANGE", key, "900000", byte]);
         }
+        for at in 0..100 {
+            for dense in ["", "dense"] {
+                let key = format!("counted{at}{dense}");
+                self.ask(&["PFADD", &key, &at.to_string(), dense]);
+                if dense != "" {
+                    self.ask(&["PFDEBUG", "TODENSE", &key]);
+                }
+            }
+        }
         self.ask(&["SETRANGE", "zeros", "2000000", "x"]);
         self.ask(&["XGROUP", "CREATE", "stream", "group", "0"]);
     }
@@ -81,6 +90,7 @@ const VALUES: &[&str] = &[
     "bits",
     "joined",
     "stream",
+    "merged",
 ];
 
 /// Commands that take long: what they reply and what they leave.
@@ -141,6 +151,12 @@ const LONG: &[&str] = &[
     "XREADGROUP GROUP group sixth COUNT 5000 STREAMS stream >",
     "XGROUP DELCONSUMER stream group sixth",
     "SPOP set 6000",
+    "SMISMEMBER set MEMBERS",
+    "ZMSCORE sorted MEMBERS",
+    "GEOPOS geo MEMBERS",
+    "GEOHASH geo MEMBERS",
+    "PFCOUNT COUNTED",
+    "PFMERGE merged COUNTED",
     "BITCOUNT bits",
     "BITCOUNT bits 7 -9 BIT",
     "BITPOS zeros 1",
@@ -199,12 +215,18 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
     // From now on half of what looks at the counter finds that it is late.
     ticks::jump(Some((Random::new(7), 2, 1_000)));
     keys.embedded.work_in_slices();
+    let ids: Vec<String> = (1..=4500).map(|at| format!("1-{at}")).collect();
+    let members: Vec<String> = (1500..6000).map(|at| format!("member:{at}")).collect();
+    let counted: Vec<String> = (0..110).map(|at| format!("counted{at}")).collect();
+    let counted: Vec<String> =
+        counted.iter().flat_map(|key| [key.clone(), format!("{key}dense")]).collect();
     let mut at_once = Vec::new();
     for command in LONG {
-        let ids: Vec<String> = (1..=4500).map(|at| format!("1-{at}")).collect();
         let mut words: Vec<&str> = command.split(' ').collect();
-        if let Some(at) = words.iter().position(|word| *word == "IDS") {
-            words.splice(at..=at, ids.iter().map(String::as_str));
+        for (name, many) in [("IDS", &ids), ("MEMBERS", &members), ("COUNTED", &counted)] {
+            if let Some(at) = words.iter().position(|word| *word == name) {
+                words.splice(at..=at, many.iter().map(String::as_str));
+            }
         }
         keys.ask(&["SELECT", "0"]);
         let pauses = keys.pauses;
