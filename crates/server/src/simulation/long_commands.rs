@@ -91,6 +91,7 @@ const VALUES: &[&str] = &[
     "joined",
     "stream",
     "merged",
+    "appended",
 ];
 
 /// Commands that take long: what they reply and what they leave.
@@ -167,6 +168,10 @@ const LONG: &[&str] = &[
     "DUMP bits",
     "KEYS *",
     "SCAN 0 COUNT 5000",
+    "SETRANGE bits 600000 LONG",
+    "APPEND bits LONG",
+    "APPEND appended x",
+    "APPEND appended LONG",
     // What is no number cannot be sorted as one.
     "SORT hash",
     "SORT numbers BY weight_*",
@@ -185,6 +190,7 @@ const AT_ONCE: &[&str] = &[
     "XINFO STREAM stream FULL",
     "XDEL stream 1-10 1-20",
     "XGROUP SETID stream group 0",
+    "APPEND appended x",
     "SORT hash",
 ];
 
@@ -220,10 +226,13 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
     let counted: Vec<String> = (0..110).map(|at| format!("counted{at}")).collect();
     let counted: Vec<String> =
         counted.iter().flat_map(|key| [key.clone(), format!("{key}dense")]).collect();
+    let long = vec!["long".repeat(150_000)];
     let mut at_once = Vec::new();
     for command in LONG {
         let mut words: Vec<&str> = command.split(' ').collect();
-        for (name, many) in [("IDS", &ids), ("MEMBERS", &members), ("COUNTED", &counted)] {
+        for (name, many) in
+            [("IDS", &ids), ("MEMBERS", &members), ("COUNTED", &counted), ("LONG", &long)]
+        {
             if let Some(at) = words.iter().position(|word| *word == name) {
                 words.splice(at..=at, many.iter().map(String::as_str));
             }

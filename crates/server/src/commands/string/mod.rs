@@ -5,6 +5,7 @@ mod decimal;
 mod edit;
 mod extended;
 mod lcs;
+mod long_edit;
 mod many;
 mod options;
 mod pinned;
