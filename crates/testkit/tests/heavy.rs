@@ -16,6 +16,10 @@ fn others_are_served_while_a_heavy_command_runs() {
         let server = Server::bobbin(&["--io-threads", "1", "--io-driver", driver]);
         let mut control = server.connect();
         fill(&mut control, BOBBIN_ELEMENTS);
+        for command in PREPARED {
+            let reply = control.say(command);
+            assert!(!reply.is_error(), "{command}: {reply:?}");
+        }
         let mut too_few = Vec::new();
         for command in HEAVY {
             let served: Vec<usize> = attempts(&server, command).collect();
@@ -245,7 +249,20 @@ const HEAVY: &[&str] = &[
     "XRANGE x - +",
     "XREAD COUNT 1000000 STREAMS x 0",
     "LREM l 0 none",
+    "LPOS l none",
+    "LINSERT l BEFORE none item",
+    "XAUTOCLAIM x g second 0 0 COUNT 1000000",
+    "XAUTOCLAIM x g third 0 0 COUNT 1000000 JUSTID",
+    "BITCOUNT bits",
+    "BITPOS bits 1",
     "KEYS *",
+];
+
+/// What some of these need.
+const PREPARED: &[&str] = &[
+    "XGROUP CREATE x g 0",
+    "XREADGROUP GROUP g first COUNT 1000000 STREAMS x >",
+    "SETRANGE bits 200000000 x",
 ];
 
 const BOBBIN_ELEMENTS: usize = 300_000;

@@ -381,6 +381,53 @@ fn consumers_that_come_too_late_wait() {
     }
 }
 
+/// What other clients change while a long change is worked out is not lost: it begins anew.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_change_in_slices_loses_no_other() {
+    const ENTRIES: usize = 20_000;
+    const CHANGES: usize = 400;
+    let server = Server::bobbin(&["--io-threads", "3"]);
+    let mut control = server.connect();
+    add(&mut control, "RPUSH l", |i| vec![format!("item {i}")]);
+    for entry in 1..=ENTRIES {
+        control.send(&["XADD", "x", &format!("{entry}-1"), "field", "value"]).expect("is sent");
+    }
+    for _ in 0..ENTRIES {
+        assert!(!control.receive().expect("is answered").is_error());
+    }
+    control.say("XGROUP CREATE x g 0");
+    control.say("XREADGROUP GROUP g first STREAMS x >");
+    control.say("RPUSH l pivot");
+    let before = control.say("LLEN l").as_integer().expect("a number");
+    let (is_over, mut inserted, mut claims) = (AtomicBool::new(false), 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _over = Stop(&is_over);
+            let mut writer = server.connect();
+            for change in 1..=CHANGES {
+                let acknowledged = writer.say(&format!("XACK x g {}-1", change * 7));
+                assert_eq!(acknowledged.as_integer(), Some(1));
+                writer.say("LPUSH l new");
+            }
+        });
+        while !is_over.load(Ordering::SeqCst) || claims < 10 {
+            let consumer = ["first", "second"][claims % 2];
+            let claimed =
+                control.say(&format!("XAUTOCLAIM x g {consumer} 0 0 COUNT 100000 JUSTID"));
+            assert!(claimed.items()[1].items().len() >= ENTRIES - CHANGES);
+            assert!(control.say("LINSERT l BEFORE pivot inserted").as_integer() > Some(before));
+            (inserted, claims) = (inserted + 1, claims + 1);
+        }
+    });
+    let pending = control.say("XPENDING x g");
+    assert_eq!(pending.items()[0].as_integer(), Some((ENTRIES - CHANGES) as i64));
+    let expected = before + CHANGES as i64 + inserted;
+    assert_eq!(control.say("LLEN l").as_integer(), Some(expected));
+    let behind = control.say(&format!("LRANGE l {} -1", -inserted - 1));
+    assert!(behind.items()[..inserted as usize].iter().all(|item| item.text() == "inserted"));
+}
+
 /// Reads of what `fill` makes.
 const READS: &[(&str, Order)] = &[
     ("SMEMBERS s", Order::Any),
@@ -408,6 +455,15 @@ const READS: &[(&str, Order)] = &[
     ("LRANGE l 1 -2", Order::Given),
     ("LRANGE l -4100 -2", Order::Given),
     ("LPOS l none COUNT 0", Order::Given),
+    ("LPOS l none", Order::Given),
+    ("LPOS n 9", Order::Given),
+    ("LPOS n 9 RANK -1 COUNT 2", Order::Given),
+    ("LPOS n 9 COUNT 0 MAXLEN 4500", Order::Given),
+    ("BITCOUNT b", Order::Given),
+    ("BITCOUNT b 100 -100", Order::Given),
+    ("BITCOUNT b 9 -9 BIT", Order::Given),
+    ("BITPOS b 0 1", Order::Given),
+    ("BITPOS b 1 -3 -1", Order::Given),
     ("ZRANGE z 0 -1", Order::Given),
     ("ZRANGE z 0 -1 WITHSCORES", Order::Given),
     ("ZRANGE z 3 -1 REV WITHSCORES", Order::Given),
@@ -504,6 +560,9 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
     ("n", "LREM c 0 9", "LRANGE c 0 -1", Order::Given),
     ("n", "LREM c -1 3", "LRANGE c 0 -1", Order::Given),
     ("n", "LREM c 5 none", "LLEN c", Order::Given),
+    ("n", "LINSERT c BEFORE 9 new", "LRANGE c 0 -1", Order::Given),
+    ("n", "LINSERT c AFTER 9 new", "LRANGE c 0 -1", Order::Given),
+    ("n", "LINSERT c AFTER none new", "LLEN c", Order::Given),
     ("n", "LTRIM c 3 5", "LRANGE c 0 -1", Order::Given),
     ("l", "LTRIM c -4 -2", "LRANGE c 0 -1", Order::Given),
     ("l", "LTRIM c 1 0", "EXISTS c", Order::Given),
@@ -525,6 +584,11 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
     ("x", "XREADGROUP GROUP all me STREAMS c c > >", "XPENDING c all", Order::Given),
     ("x", "XREADGROUP GROUP all me COUNT 4500 STREAMS c c c > 0 >", "XPENDING c all", Order::Given),
     ("x", "XREADGROUP GROUP mine me STREAMS c c c 0 > 5-0", "XPENDING c mine", Order::Given),
+    ("x", "XAUTOCLAIM c mine you 0 0 COUNT 1000000", "XPENDING c mine", Order::Given),
+    ("x", "XAUTOCLAIM c mine you 0 9-1 COUNT 4500 JUSTID", "XPENDING c mine", Order::Given),
+    ("x", "XAUTOCLAIM c all you 0 0 COUNT 4500", "XPENDING c all", Order::Given),
+    ("x", "XGROUP DELCONSUMER c mine me", "XPENDING c mine", Order::Given),
+    ("x", "XGROUP DELCONSUMER c mine you", "XPENDING c mine", Order::Given),
     ("z", "ZREMRANGEBYRANK c 5 -3", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
     ("z", "ZREMRANGEBYSCORE c 1 (400", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
     ("zl", "ZREMRANGEBYLEX c - +", "EXISTS c", Order::Given),

@@ -25,15 +25,23 @@ fn ping(call: &mut Call<'_>) -> Outcome {
             call.reply.bulk(call.args.get(1).copied().unwrap_or_default());
         }
         [_] => call.reply.simple("PONG"),
-        [_, message] => call.reply.bulk(message),
+        [_, message] => give_back(call, message),
         _ => return Err(Failure::wrong_arity(call.command)),
     }
     Ok(())
 }
 
 fn echo(call: &mut Call<'_>) -> Outcome {
-    call.reply.bulk(call.args[1]);
+    give_back(call, call.args[1]);
     Ok(())
+}
+
+/// Answers an argument: a large one as it was received, without a copy.
+fn give_back(call: &mut Call<'_>, argument: &[u8]) {
+    match call.data.offered(argument) {
+        Some(shared) => call.reply.bulk_shared(&shared),
+        None => call.reply.bulk(argument),
+    }
 }
 
 fn quit(call: &mut Call<'_>) -> Outcome {

@@ -9,9 +9,10 @@ use bobbin_dump::{
 };
 use bobbin_resp::Reply;
 use bobbin_store::entry::{INLINE_MAX, Shared};
-use bobbin_store::value::{AnyCollection, Chunked, StringRef};
+use bobbin_store::value::{AnyCollection, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
+use super::string::PinnedString;
 use crate::config::RdbVersionCheck;
 use crate::engine::command::elsewhere::Elsewhere;
 use crate::engine::command::job::{Job, Slice};
@@ -114,8 +115,7 @@ pub(crate) fn version_check(server: &Server) -> VersionCheck {
 /// A value as it was, to be used without its shard.
 pub(crate) enum PinnedValue {
     Bytes(Box<[u8]>),
-    Shared(Shared),
-    Chunked(Chunked),
+    Long(PinnedString),
     Collection(AnyCollection),
 }
 
@@ -123,8 +123,8 @@ impl PinnedValue {
     pub(crate) fn new(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),
-            ValueRef::Shared(shared) => Self::Shared(Shared::clone(shared)),
-            ValueRef::Chunked(chunked) => Self::Chunked(chunked.clone()),
+            ValueRef::Shared(shared) => Self::Long(PinnedString::Shared(Shared::clone(shared))),
+            ValueRef::Chunked(chunked) => Self::Long(PinnedString::Chunked(chunked.clone())),
             ValueRef::Collection(collection) => Self::Collection(collection.cloned()),
         }
     }
@@ -133,8 +133,7 @@ impl PinnedValue {
     pub(crate) fn append_payload(&self, compress: bool, payload: &mut Vec<u8>) {
         let string = match self {
             Self::Bytes(bytes) => StringRef::Flat(bytes),
-            Self::Shared(shared) => StringRef::Flat(shared),
-            Self::Chunked(chunked) => StringRef::Chunked(chunked),
+            Self::Long(string) => string.as_ref(),
             Self::Collection(collection) => {
                 append_collection_payload(collection.as_ref(), compress, payload);
                 return;
@@ -154,11 +153,10 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     }
     let (server, payload) = (call.server, call.args[3]);
     if payload.len() >= LARGE_BYTES && call.may_leave_job {
-        let args: Vec<Shared> = call.args.iter().map(|&arg| call.data.shared(arg)).collect();
-        let payload = Shared::clone(&args[3]);
+        let payload = call.data.shared(payload);
         let reading = Elsewhere::start("bobbin-restore", move || Restored::read(&payload, server));
         if let Some(elsewhere) = reading {
-            let restoring = Restoring { options, ttl_ms, args, elsewhere, value: None, server };
+            let restoring = Restoring { options, ttl_ms, elsewhere, value: None, server };
             return change_in_slices(call, [1].into_iter(), restoring);
         }
     }
@@ -202,7 +200,6 @@ impl Restored {
 struct Restoring {
     options: RestoreOptions,
     ttl_ms: i64,
-    args: Vec<Shared>,
     elsewhere: Elsewhere<Result<Restored, Failure>>,
     value: Option<Result<Restored, Failure>>,
     server: &'static Server,
@@ -224,12 +221,11 @@ impl SlicedChange for Restoring {
         Ok(true)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
-        let args: Vec<&[u8]> = self.args.iter().map(|arg| arg.as_slice()).collect();
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(args[1]);
         self.options.check(data, key)?;
         if let Some(value) = self.value.take() {
-            self.options.put(self.server, data, key, value?, self.ttl_ms, &args);
+            self.options.put(self.server, data, key, value?, self.ttl_ms, args);
         }
         reply.ok();
         Ok(())

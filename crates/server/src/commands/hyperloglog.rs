@@ -4,16 +4,19 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bobbin_resp::Reply;
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::hyperloglog::{
-    self, Corrupt, Element, Encoding, HyperLogLog, REGISTERS, SelfTest, View,
+    self, Corrupt, Element, Encoding, HyperLogLog, REGISTERS, Registers, SelfTest, View,
 };
 use bobbin_store::shard::Expire;
+use bobbin_store::value::StringRef;
 use bobbin_store::{EntryRef, NewValue};
 
+use super::string::PinnedStrings;
 use crate::engine::command::data::string;
 use crate::engine::command::keys::{KeySpec, KeyUse};
-use crate::engine::command::slices::reply_in_slices;
+use crate::engine::command::slices::{SlicedChange, change_in_slices, reply_in_slices};
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
@@ -90,6 +93,20 @@ fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
 }
 
 fn pfcount(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() > WALKS_MAX && call.may_leave_job {
+        let names = distinct(call.args).map(|at| call.args[at].into()).collect();
+        let mut merging = Merging::new(call.data, names, Data::read)?;
+        reply_in_slices(call, move |reply| {
+            let more = merging.step();
+            match &merging.failure {
+                _ if more => {}
+                Some(failure) => reply.error(failure.text().as_bytes()),
+                None => reply.integer(hyperloglog::cardinality(&merging.registers) as i64),
+            }
+            more
+        });
+        return Ok(());
+    }
     if call.args.len() > 2 {
         let mut registers = [0; REGISTERS];
         for at in distinct(call.args) {
@@ -125,6 +142,12 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
 }
 
 fn pfmerge(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() > WALKS_MAX && call.may_leave_job {
+        let names = distinct(call.args).map(|at| call.args[at].into()).collect();
+        let mut merging = Merging::new(call.data, names, Data::read)?;
+        merging.sparse_len_max = sparse_len_max(call);
+        return change_in_slices(call, 1..call.args.len(), merging);
+    }
     let mut registers = [0; REGISTERS];
     let mut dense = false;
     for at in distinct(call.args) {
@@ -136,15 +159,111 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     }
     let key = call.key(1)?;
     let sparse_len_max = sparse_len_max(call);
-    let mut value = match call.data.write(key) {
+    merge_into(call.data, key, &registers, dense, sparse_len_max)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Adds to the HyperLogLog at a key what others have seen. `dense`: one of them was.
+fn merge_into(
+    data: &mut Data,
+    key: Key<'_>,
+    registers: &Registers,
+    dense: bool,
+    sparse_len_max: usize,
+) -> Outcome {
+    let mut value = match data.write(key) {
         Some(entry) => view(entry.as_ref())?.to_owned(),
         None => HyperLogLog::default(),
     };
-    value.merge(&registers, dense, sparse_len_max).map_err(corrupt)?;
-    store(call.data, key, value, Expire::Keep);
-    call.data.event(Classes::STRING, "pfadd", key);
-    call.reply.ok();
+    value.merge(registers, dense, sparse_len_max).map_err(corrupt)?;
+    store(data, key, value, Expire::Keep);
+    data.event(Classes::STRING, "pfadd", key);
     Ok(())
+}
+
+/// PFCOUNT or PFMERGE of many keys.
+struct Merging {
+    /// The keys.
+    names: Vec<Box<[u8]>>,
+    pinned: PinnedStrings,
+    /// How many of the strings are merged.
+    done: usize,
+    registers: Box<Registers>,
+    /// One of them is dense.
+    dense: bool,
+    /// One of them is damaged.
+    failure: Option<Failure>,
+    sparse_len_max: usize,
+}
+
+impl Merging {
+    fn new(
+        data: &mut Data,
+        names: Vec<Box<[u8]>>,
+        look: for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>,
+    ) -> Result<Self, Failure> {
+        for name in &names {
+            if let Some(entry) = look(data, data.key(name)) {
+                view(entry)?;
+            }
+        }
+        let keys: Vec<Key<'_>> = names.iter().map(|name| data.key(name)).collect();
+        let pinned = PinnedStrings::gather(data, keys.into_iter(), Data::peek)?;
+        let registers = Box::new([0; REGISTERS]);
+        let (done, dense, failure, sparse_len_max) = (0, false, None, 0);
+        Ok(Self { names, pinned, done, registers, dense, failure, sparse_len_max })
+    }
+
+    /// Merges some of the strings; whether there are more.
+    fn step(&mut self) -> bool {
+        for _ in 0..MERGED {
+            let Some(string) = self.pinned.get(self.done) else { return false };
+            self.done += 1;
+            // Of a key that is not there.
+            if string.is_empty() {
+                continue;
+            }
+            let merged = view_of(string).and_then(|view| {
+                self.dense |= view.encoding() == Encoding::Dense;
+                view.merge_into(&mut self.registers).map_err(corrupt)
+            });
+            if let Err(failure) = merged {
+                self.failure = Some(failure);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// PFMERGE.
+impl SlicedChange for Merging {
+    fn step(&mut self, _: &mut Data) -> bool {
+        self.step()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let mut now = Self::new(data, std::mem::take(&mut self.names), Data::peek)?;
+        let is_current = now.pinned.are_same(&self.pinned);
+        if is_current {
+            self.names = now.names;
+        } else {
+            now.sparse_len_max = self.sparse_len_max;
+            *self = now;
+        }
+        Ok(is_current)
+    }
+
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let key = data.key(args[1]);
+        merge_into(data, key, &self.registers, self.dense, self.sparse_len_max)?;
+        reply.ok();
+        Ok(())
+    }
 }
 
 fn pfdebug(call: &mut Call<'_>) -> Outcome {
@@ -230,7 +349,10 @@ fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
 
 /// The HyperLogLog in an entry.
 fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
-    let string = string(entry)?;
+    view_of(string(entry)?)
+}
+
+fn view_of(string: StringRef<'_>) -> Result<View<'_>, Failure> {
     let view = View::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
     // What lies in chunks is longer than any that is sound.
     string.flat().map(|_| view).ok_or_else(|| corrupt(Corrupt))
@@ -256,6 +378,8 @@ fn corrupt(_: Corrupt) -> Failure {
 /// How many elements are looked for in a sparse value, and how many keys are named, before it is
 /// worth while to see to it that this costs less.
 const WALKS_MAX: usize = 64;
+/// HyperLogLogs that are merged between two looks at the time: each takes some microseconds.
+const MERGED: usize = 4;
 
 const NOT_A_HYPERLOGLOG: Failure =
     Failure::new("WRONGTYPE Key is not a valid HyperLogLog string value.");

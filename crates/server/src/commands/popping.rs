@@ -12,11 +12,6 @@ use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 pub(super) trait Pops: Send + 'static {
     type From: Collection + Default + Send + 'static;
 
-    /// Whether both are the same value, not just equal ones.
-    fn is_same(one: &Self::From, other: &Self::From) -> bool;
-
-    fn len(from: &Self::From) -> usize;
-
     /// Takes elements away, at most `most` of them, and answers them; how many there are.
     fn take(&mut self, from: &mut Self::From, most: usize, reply: &mut Reply<'_>) -> usize;
 
@@ -44,7 +39,7 @@ pub(super) fn pop_in_slices<P: Pops>(
     let protocol = call.reply.protocol();
     let Some(from) = call.data.write_as::<P::From>(key)? else { return Err(Failure::WRONG_TYPE) };
     pops.begin(from, wanted);
-    let draft = Draft::new(key.bytes, from, P::is_same);
+    let draft = Draft::new(key.bytes, from);
     let popping = Popping { draft, pops, wanted, popped: 0, elements: Pieces::default(), protocol };
     change_in_slices(call, [at].into_iter(), popping)
 }
@@ -63,7 +58,7 @@ impl<P: Pops> SlicedChange for Popping<P> {
         let (from, most) = (&mut self.draft.value, SLICE.min(self.wanted - self.popped));
         let mut reply = Reply::new(self.elements.open(), self.protocol);
         self.popped += self.pops.take(from, most, &mut reply);
-        self.popped < self.wanted && P::len(from) > 0
+        self.popped < self.wanted && !from.is_empty()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
@@ -75,7 +70,7 @@ impl<P: Pops> SlicedChange for Popping<P> {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         self.pops.finish(data, key, self.popped, reply);
         Ok(())

@@ -45,6 +45,16 @@ impl Keys {
             self.ask(&["SETRANGE", key, "0", &byte.repeat(700_000)]);
             self.ask(&["SETRANGE", key, "900000", byte]);
         }
+        for at in 0..100 {
+            for dense in ["", "dense"] {
+                let key = format!("counted{at}{dense}");
+                self.ask(&["PFADD", &key, &at.to_string(), dense]);
+                if dense != "" {
+                    self.ask(&["PFDEBUG", "TODENSE", &key]);
+                }
+            }
+        }
+        self.ask(&["SETRANGE", "zeros", "2000000", "x"]);
         self.ask(&["XGROUP", "CREATE", "stream", "group", "0"]);
     }
 
@@ -79,6 +89,9 @@ const VALUES: &[&str] = &[
     "near",
     "bits",
     "joined",
+    "stream",
+    "merged",
+    "appended",
 ];
 
 /// Commands that take long: what they reply and what they leave.
@@ -93,6 +106,12 @@ const LONG: &[&str] = &[
     "SORT numbers BY weight_* ALPHA STORE sorted_numbers",
     "SORT list GET weight_* GET # BY nosort",
     "LRANGE list 0 -1",
+    "LPOS list member:5990",
+    "LPOS list member:5990 RANK -1 COUNT 0",
+    "LPOS list none COUNT 2 MAXLEN 5500",
+    "LINSERT list AFTER member:5990 member:5990",
+    "LINSERT list BEFORE none member",
+    "LPOS list member:5990 RANK -2",
     "LREM list 0 member:5999",
     "LTRIM list 500 -1",
     "SORT numbers STORE other",
@@ -123,16 +142,56 @@ const LONG: &[&str] = &[
     "XINFO STREAM stream FULL COUNT 70",
     "XINFO STREAM stream FULL",
     "XREAD COUNT 5000 STREAMS stream 0",
+    "XDEL stream 1-10 1-20",
+    "XAUTOCLAIM stream group second 0 0 COUNT 6000",
+    "XAUTOCLAIM stream group third 0 1-7 COUNT 5000 JUSTID",
+    "XCLAIM stream group fourth 0 IDS RETRYCOUNT 3 LASTID 1-5500",
+    "XCLAIM stream group fifth 0 IDS FORCE JUSTID IDLE 1000",
+    "XACK stream group IDS",
+    "XGROUP SETID stream group 0",
+    "XREADGROUP GROUP group sixth COUNT 5000 STREAMS stream >",
+    "XGROUP DELCONSUMER stream group sixth",
     "SPOP set 6000",
+    "SMISMEMBER set MEMBERS",
+    "ZMSCORE sorted MEMBERS",
+    "GEOPOS geo MEMBERS",
+    "GEOHASH geo MEMBERS",
+    "PFCOUNT COUNTED",
+    "PFMERGE merged COUNTED",
+    "BITCOUNT bits",
+    "BITCOUNT bits 7 -9 BIT",
+    "BITPOS zeros 1",
+    "BITPOS zeros 1 9 -1 BIT",
     "BITOP XOR bits bits more_bits",
     "BITOP NOT joined bits",
     "BITOP ANDOR joined bits more_bits joined",
     "DUMP bits",
     "KEYS *",
     "SCAN 0 COUNT 5000",
+    "SETRANGE bits 600000 LONG",
+    "APPEND bits LONG",
+    "APPEND appended x",
+    "APPEND appended LONG",
     // What is no number cannot be sorted as one.
     "SORT hash",
     "SORT numbers BY weight_*",
+];
+
+/// Those of them that are done at once all the same, or in so few slices that none need be late.
+const AT_ONCE: &[&str] = &[
+    "LTRIM list 500 -1",
+    "LPOS list member:5990 RANK -2",
+    "ZREMRANGEBYRANK sorted 0 999",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 21000 km WITHDIST WITHCOORD DESC",
+    "GEOSEARCHSTORE near geo FROMLONLAT 1 1 BYBOX 9000 9000 km STOREDIST",
+    "GEORADIUS geo 1 1 21000 km COUNT 5000 STORE near",
+    "XPENDING stream group",
+    "XINFO STREAM stream FULL COUNT 70",
+    "XINFO STREAM stream FULL",
+    "XDEL stream 1-10 1-20",
+    "XGROUP SETID stream group 0",
+    "APPEND appended x",
+    "SORT hash",
 ];
 
 /// How a unit of several commands runs one of them; the reply of that one.
@@ -162,11 +221,29 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
     // From now on half of what looks at the counter finds that it is late.
     ticks::jump(Some((Random::new(7), 2, 1_000)));
     keys.embedded.work_in_slices();
+    let ids: Vec<String> = (1..=4500).map(|at| format!("1-{at}")).collect();
+    let members: Vec<String> = (1500..6000).map(|at| format!("member:{at}")).collect();
+    let counted: Vec<String> = (0..110).map(|at| format!("counted{at}")).collect();
+    let counted: Vec<String> =
+        counted.iter().flat_map(|key| [key.clone(), format!("{key}dense")]).collect();
+    let long = vec!["long".repeat(150_000)];
+    let mut at_once = Vec::new();
     for command in LONG {
-        let words: Vec<&str> = command.split(' ').collect();
+        let mut words: Vec<&str> = command.split(' ').collect();
+        for (name, many) in
+            [("IDS", &ids), ("MEMBERS", &members), ("COUNTED", &counted), ("LONG", &long)]
+        {
+            if let Some(at) = words.iter().position(|word| *word == name) {
+                words.splice(at..=at, many.iter().map(String::as_str));
+            }
+        }
         keys.ask(&["SELECT", "0"]);
+        let pauses = keys.pauses;
         let alone = keys.ask(&words);
         assert!(!alone.is_empty(), "{command}");
+        if keys.pauses == pauses {
+            at_once.push(*command);
+        }
         for (database, form) in [("1", in_script as Form), ("2", in_transaction)] {
             keys.ask(&["SELECT", database]);
             let inside = form(&mut keys, &words);
@@ -176,4 +253,6 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
         }
     }
     assert!(keys.pauses > LONG.len(), "only {} pauses", keys.pauses);
+    at_once.retain(|command| !AT_ONCE.contains(command));
+    assert_eq!(at_once, [""; 0], "done at once");
 }

@@ -84,6 +84,16 @@ impl Hash {
         0
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since; small ones are
+    /// compared.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Packed(one), Self::Packed(other)) => one == other,
+            (Self::Table(one), Self::Table(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
     /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or
     /// a field twice.
     pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {

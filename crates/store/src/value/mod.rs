@@ -124,6 +124,14 @@ macro_rules! collections {
                 fn into_any(self) -> AnyCollection {
                     AnyCollection::$kind(self)
                 }
+
+                fn is_same(&self, other: &Self) -> bool {
+                    self.is_same(other)
+                }
+
+                fn len(&self) -> usize {
+                    self.len()
+                }
             }
 
             const _: () = {
@@ -143,6 +151,17 @@ pub unsafe trait Collection: Clone + Send {
     const KIND: Kind;
 
     fn into_any(self) -> AnyCollection;
+
+    /// Whether one is a clone of the other, and neither has been changed since. Small ones may be
+    /// compared instead.
+    fn is_same(&self, other: &Self) -> bool;
+
+    /// How many elements it has.
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// Bytes of a collection in its entry.

@@ -2,25 +2,26 @@
 
 use std::ops::Range;
 
-use bobbin_store::value::StringRef;
+use bobbin_store::EntryRef;
+use bobbin_store::value::{CHUNK_LEN, StringRef};
 
-use crate::commands::string::{clamp, slice};
+use crate::commands::string::{PinnedString, clamp, slice};
+use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let wanted = BitRangeOptions::parse(call, 2)?;
     let key = call.key(1)?;
-    let bytes = call.data.read_string(key)?.unwrap_or_default();
-    let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
-    let range = slice(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    let count = match (range, bytes.flat()) {
-        (None, _) => 0,
-        (Some(range), Some(bytes)) => count(bytes, range),
-        (Some(range), None) => {
-            pieces(bytes, range).map(|(_, slice, range)| count(slice, range)).sum()
-        }
+    let Some(entry) = call.data.read_string_entry(key)? else {
+        call.reply.integer(0);
+        return Ok(());
     };
-    call.reply.integer(count as i64);
+    let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
+    let range = slice(start, end, wanted.unit.len(entry.string()));
+    let bits = range.map_or(0..0, |range| wanted.unit.bits(range));
+    let mut look = BitLook { left: bits, question: BitQuestion::Count(0) };
+    let pinned = look.run(entry, call.may_leave_job);
+    look.answer_in_slices(call, pinned);
     Ok(())
 }
 
@@ -32,28 +33,115 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     };
     let wanted = BitRangeOptions::parse(call, 3)?;
     let key = call.key(1)?;
-    let Some(bytes) = call.data.read_string(key)? else {
+    let Some(entry) = call.data.read_string_entry(key)? else {
         // All zeros without end.
         call.reply.integer(if bit { -1 } else { 0 });
         return Ok(());
     };
+    let bytes = entry.string();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
-    let range = clamp(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    let find = |range| match bytes.flat() {
-        Some(bytes) => position(bytes, range, bit),
-        None => pieces(bytes, range).find_map(|(start, slice, range)| {
-            position(slice, range, bit).map(|position| start * 8 + position)
-        }),
-    };
-    let position = match range.map(find) {
-        Some(Some(position)) => position as i64,
-        // Without an end the string is followed by zeros.
-        Some(None) if !bit && wanted.end.is_none() => (bytes.len() * 8) as i64,
-        Some(None) | None => -1,
-    };
-    call.reply.integer(position);
+    let range = clamp(start, end, wanted.unit.len(bytes));
+    // Without an end the string is followed by zeros.
+    let is_endless = !bit && wanted.end.is_none() && range.is_some();
+    let otherwise = if is_endless { (bytes.len() * 8) as i64 } else { -1 };
+    let bits = range.map_or(0..0, |range| wanted.unit.bits(range));
+    let question = BitQuestion::First { bit, position: otherwise };
+    let mut look = BitLook { left: bits, question };
+    let pinned = look.run(entry, call.may_leave_job);
+    look.answer_in_slices(call, pinned);
     Ok(())
 }
+
+/// A look at bits of a string, from the first to the last.
+struct BitLook {
+    /// Which bits are still to be looked at.
+    left: Range<usize>,
+    question: BitQuestion,
+}
+
+/// What is asked about the bits, and the answer as far as it is known.
+enum BitQuestion {
+    /// How many are set.
+    Count(u64),
+    /// Where the first one is that is like this; before one is found, what to answer if there is
+    /// none.
+    First { bit: bool, position: i64 },
+}
+
+impl BitLook {
+    /// Looks at all of the bits. If that takes long it returns the string, pinned, for looking at
+    /// it in slices.
+    fn run(&mut self, entry: EntryRef<'_>, may_leave_job: bool) -> Option<PinnedString> {
+        if may_leave_job
+            && self.left.len() > BITS_AT_ONCE_MAX
+            && let Some(pinned) = PinnedString::of(entry.value())
+        {
+            return Some(pinned);
+        }
+        self.step(entry.string(), usize::MAX);
+        None
+    }
+
+    /// Answers what `run` came to, or in slices.
+    fn answer_in_slices(mut self, call: &mut Call<'_>, pinned: Option<PinnedString>) {
+        let Some(string) = pinned else {
+            call.reply.integer(self.answer());
+            return;
+        };
+        reply_in_slices(call, move |reply| {
+            let more = self.step(string.as_ref(), BITS_PER_STEP);
+            if !more {
+                reply.integer(self.answer());
+            }
+            more
+        });
+    }
+
+    /// Looks at some bits; whether there are more to look at.
+    fn step(&mut self, string: StringRef<'_>, most: usize) -> bool {
+        let end = self.left.end.min(self.left.start.saturating_add(most));
+        let bits = self.left.start..end;
+        self.left.start = end;
+        if bits.is_empty() {
+            return false;
+        }
+        match &mut self.question {
+            BitQuestion::Count(count) => {
+                *count += match string.flat() {
+                    Some(bytes) => self::count(bytes, bits),
+                    None => {
+                        pieces(string, bits).map(|(_, slice, bits)| self::count(slice, bits)).sum()
+                    }
+                };
+            }
+            &mut BitQuestion::First { bit, ref mut position } => {
+                let found = match string.flat() {
+                    Some(bytes) => self::position(bytes, bits, bit),
+                    None => pieces(string, bits).find_map(|(start, slice, bits)| {
+                        self::position(slice, bits, bit).map(|position| start * 8 + position)
+                    }),
+                };
+                if let Some(found) = found {
+                    *position = found as i64;
+                    return false;
+                }
+            }
+        }
+        !self.left.is_empty()
+    }
+
+    const fn answer(&self) -> i64 {
+        match self.question {
+            BitQuestion::Count(count) => count as i64,
+            BitQuestion::First { position, .. } => position,
+        }
+    }
+}
+
+/// More bits than these are looked at in slices.
+const BITS_AT_ONCE_MAX: usize = 4 << 20;
+/// Bits between two looks at the time: those of a chunk.
+const BITS_PER_STEP: usize = 8 * CHUNK_LEN;
 
 /// The slices of a string that a range of bits lies in: where each begins, and which of its bits
 /// those are.

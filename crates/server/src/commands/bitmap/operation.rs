@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_resp::Reply;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::NewValue;
+use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::shard::Expire;
-use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
-use bobbin_store::{EntryRef, NewValue, ValueRef};
+use bobbin_store::value::{CHUNK_LEN, StringRef};
 
-use crate::engine::command::data::string;
+use crate::commands::string::PinnedStrings;
 use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
@@ -62,7 +62,7 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
     }
     let names = needed(operation, &call.args[3..]).map(|index| 3 + index);
     let keys = call.keys(names)?;
-    let sources = Sources::gather(call.data, keys.iter().map(|(_, key)| *key), Data::read)?;
+    let sources = PinnedStrings::gather(call.data, keys.iter().map(|(_, key)| *key), Data::read)?;
     if sources.bytes() > BYTES_AT_ONCE_MAX && call.may_leave_job {
         let names = keys.iter().map(|(_, key)| key.bytes.into()).collect();
         let destination = call.key(2)?.bytes.into();
@@ -99,7 +99,7 @@ struct SlicedOperation {
     destination: Box<[u8]>,
     /// Of the sources.
     names: Vec<Box<[u8]>>,
-    sources: Sources,
+    sources: PinnedStrings,
     result: Vec<u8>,
     /// How many bytes of the result are there.
     done: usize,
@@ -110,9 +110,9 @@ impl SlicedOperation {
         operation: BitOperation,
         destination: Box<[u8]>,
         names: Vec<Box<[u8]>>,
-        sources: Sources,
+        sources: PinnedStrings,
     ) -> Self {
-        let result = vec![0; sources.len()];
+        let result = vec![0; longest(&sources.strings())];
         Self { operation, destination, names, sources, result, done: 0 }
     }
 }
@@ -128,100 +128,19 @@ impl SlicedChange for SlicedOperation {
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let keys: Vec<Key<'_>> = self.names.iter().map(|name| data.key(name)).collect();
-        let now = Sources::gather(data, keys.into_iter(), Data::peek)?;
+        let now = PinnedStrings::gather(data, keys.into_iter(), Data::peek)?;
         let is_current = now.are_same(&self.sources);
         if !is_current {
-            self.result = vec![0; now.len()];
+            self.result = vec![0; longest(&now.strings())];
             (self.sources, self.done) = (now, 0);
         }
         Ok(is_current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(&self.destination);
         put(data, reply, key, std::mem::take(&mut self.result));
         Ok(())
-    }
-}
-
-/// The source strings, independent of their keys, of which the destination may be one.
-#[derive(Default)]
-struct Sources {
-    parts: Vec<OperandPart>,
-    /// The short strings, one after the other.
-    short: Vec<u8>,
-}
-
-enum OperandPart {
-    Short { start: usize, end: usize },
-    Long(Shared),
-    Chunked(Chunked),
-}
-
-impl Sources {
-    fn gather<'k>(
-        data: &mut Data,
-        keys: impl Iterator<Item = Key<'k>>,
-        look: for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>,
-    ) -> Result<Self, Failure> {
-        let mut sources = Self::default();
-        for key in keys {
-            let start = sources.short.len();
-            if let Some(entry) = look(data, key) {
-                string(entry)?;
-                match entry.value() {
-                    ValueRef::Shared(shared) => {
-                        sources.parts.push(OperandPart::Long(Arc::clone(shared)));
-                        continue;
-                    }
-                    ValueRef::Chunked(chunked) => {
-                        sources.parts.push(OperandPart::Chunked(chunked.clone()));
-                        continue;
-                    }
-                    ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
-                    ValueRef::Collection(_) => {}
-                }
-            }
-            sources.parts.push(OperandPart::Short { start, end: sources.short.len() });
-        }
-        Ok(sources)
-    }
-
-    /// Whether the strings are still these.
-    fn are_same(&self, other: &Self) -> bool {
-        let is_same = |(a, b): (&OperandPart, &OperandPart)| match (a, b) {
-            (OperandPart::Long(a), OperandPart::Long(b)) => Arc::ptr_eq(a, b),
-            (OperandPart::Chunked(a), OperandPart::Chunked(b)) => a.is_same(b),
-            // Their bytes are compared below.
-            (OperandPart::Short { start, end }, OperandPart::Short { start: s, end: e }) => {
-                (start, end) == (s, e)
-            }
-            _ => false,
-        };
-        self.short == other.short
-            && self.parts.len() == other.parts.len()
-            && self.parts.iter().zip(&other.parts).all(is_same)
-    }
-
-    /// Length of the longest.
-    fn len(&self) -> usize {
-        self.strings().iter().map(|string| string.len()).max().unwrap_or(0)
-    }
-
-    /// Bytes of all of them.
-    fn bytes(&self) -> usize {
-        self.strings().iter().map(|string| string.len()).sum()
-    }
-
-    fn strings(&self) -> Vec<StringRef<'_>> {
-        self.parts
-            .iter()
-            .map(|part| match part {
-                OperandPart::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),
-                OperandPart::Long(shared) => StringRef::Flat(shared),
-                OperandPart::Chunked(chunked) => StringRef::Chunked(chunked),
-            })
-            .collect()
     }
 }
 
@@ -266,10 +185,15 @@ const _: () = assert!(CHUNK_LEN.is_multiple_of(BLOCK));
 
 /// Combines strings, each of which is followed by zeros up to the length of the longest.
 fn combine(operation: BitOperation, sources: &[StringRef<'_>]) -> Vec<u8> {
-    let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
+    let len = longest(sources);
     let mut result = vec![0; len];
     combine_range(operation, sources, &mut result, 0..len);
     result
+}
+
+/// Length of the longest.
+fn longest(sources: &[StringRef<'_>]) -> usize {
+    sources.iter().map(|source| source.len()).max().unwrap_or(0)
 }
 
 /// Combines a range of the strings' bytes, which begins at a block, in `result`, which holds zeros
@@ -360,6 +284,8 @@ fn apply(bytes: &mut [u8], other: &[u8], f: impl Fn(u8, u8) -> u8) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use bobbin_store::value::Chunked;
 
     use super::*;
 

@@ -7,6 +7,7 @@ use bobbin_resp::{Reply, parse_f64};
 use bobbin_store::geo::Position;
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
+use super::sorted_set::each_score;
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
@@ -73,28 +74,17 @@ fn propagate_scores(call: &mut Call<'_>, first: usize, scores: &[f64]) {
 }
 
 fn geopos(call: &mut Call<'_>) -> Outcome {
-    each_member(call, |reply, score| match score.map(Position::from_score) {
+    each_score(call, |reply, score| match score.map(Position::from_score) {
         Some(place) => append_position(reply, place),
         None => reply.null_array(),
     })
 }
 
 fn geohash(call: &mut Call<'_>) -> Outcome {
-    each_member(call, |reply, score| match score.map(Position::from_score) {
+    each_score(call, |reply, score| match score.map(Position::from_score) {
         Some(place) => reply.bulk(&place.geohash()),
         None => reply.null(),
     })
-}
-
-/// Answers an array with what `append` makes of each member's score, if it has one.
-fn each_member(call: &mut Call<'_>, append: impl Fn(&mut Reply<'_>, Option<f64>)) -> Outcome {
-    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
-    let set = call.data.read_as::<SortedSet>(key)?;
-    call.reply.array(call.args.len() - 2);
-    for member in &call.args[2..] {
-        append(&mut call.reply, set.and_then(|set| set.score(member, hasher)));
-    }
-    Ok(())
 }
 
 fn geodist(call: &mut Call<'_>) -> Outcome {

@@ -324,7 +324,7 @@ impl SlicedChange for SlicedSearch {
         Ok(false)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         match &self.store {
             None => reply.array(self.made),
             Some(store) => {

@@ -1,9 +1,10 @@
 //! Changing lists elsewhere than at their ends.
 
 use bobbin_resp::Reply;
-use bobbin_store::value::{End, List, ListLimits};
+use bobbin_store::value::{End, Item, List, ListLimits};
 
 use super::super::elements;
+use super::position::{LOOKS, PositionSearch};
 use super::read::index_of;
 use super::{element, limits, shrunk};
 use crate::engine::command::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
@@ -23,17 +24,80 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    let Some(index) = list.iter().position(|item| item == pivot) else {
-        call.reply.integer(-1);
-        return Ok(());
-    };
-    list.prepare(value.len(), 1, limits);
-    list.insert(index + after, value, limits);
-    let len = list.len();
-    call.data.changed(key);
-    call.data.event(Classes::LIST, "linsert", key);
-    call.reply.integer(len as i64);
+    if list.len() > SLICED_MIN && call.may_leave_job {
+        let (key, pinned, pivot) = (key.bytes.into(), list.clone(), pivot.into());
+        let search = PositionSearch::first();
+        let insertion = Insertion { key, pinned, pivot, after, limits, search, index: None };
+        return change_in_slices(call, [1].into_iter(), insertion);
+    }
+    let mut index = None;
+    PositionSearch::first().step(list, pivot, usize::MAX, |found| index = Some(found));
+    let len = index.map(|index| insert(list, index + after, value, limits));
+    note_inserted(call.data, &mut call.reply, key, len);
     Ok(())
+}
+
+/// Inserts an element; returns how many there are then.
+fn insert(list: &mut List, index: usize, value: Item<'_>, limits: ListLimits) -> usize {
+    list.prepare(value.len(), 1, limits);
+    list.insert(index, value, limits);
+    list.len()
+}
+
+/// `len`: how long the list is now; `None`: nothing was inserted.
+fn note_inserted(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, len: Option<usize>) {
+    if len.is_some() {
+        data.changed(key);
+        data.event(Classes::LIST, "linsert", key);
+    }
+    reply.integer(len.map_or(-1, |len| len as i64));
+}
+
+/// LINSERT into a long list: what takes long is to find the place.
+struct Insertion {
+    key: Box<[u8]>,
+    pinned: List,
+    pivot: Box<[u8]>,
+    /// 1: the element comes behind the pivot.
+    after: usize,
+    limits: ListLimits,
+    search: PositionSearch,
+    /// Of the pivot.
+    index: Option<usize>,
+}
+
+impl SlicedChange for Insertion {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let Self { pinned, pivot, search, index, .. } = self;
+        search.step(pinned, pivot, LOOKS, |found| *index = Some(found))
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let now = match data.peek(data.key(&self.key)) {
+            Some(entry) => entry.collection::<List>().ok_or(Failure::WRONG_TYPE)?.clone(),
+            None => List::default(),
+        };
+        let current = now.is_same(&self.pinned);
+        if !current {
+            (self.search, self.index) = (PositionSearch::first(), None);
+        }
+        self.pinned = now;
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+        let key = data.key(args[1]);
+        // So that the place is changed where it lies.
+        self.pinned = List::default();
+        let value = element(args[4])?;
+        let Some(list) = data.write_as::<List>(key)? else {
+            reply.integer(0);
+            return Ok(());
+        };
+        let len = self.index.map(|index| insert(list, index + self.after, value, self.limits));
+        note_inserted(data, reply, key, len);
+        Ok(())
+    }
 }
 
 pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
@@ -59,7 +123,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
         Some(list) if list.len() > SLICED_MIN && call.may_leave_job => {
-            let draft = Draft::new(key.bytes, list, List::is_same);
+            let draft = Draft::new(key.bytes, list);
             let (value, passed, removed) = (value.into(), 0, 0);
             let removing = ElementRemoval { draft, value, most, end, limits, passed, removed };
             return change_in_slices(call, [1].into_iter(), removing);
@@ -108,7 +172,7 @@ impl SlicedChange for ElementRemoval {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         note_removed(data, reply, key, self.removed);
         Ok(())
@@ -122,7 +186,7 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
         let len = list.len();
         let removed = len - elements::range(start, stop, len).len();
         if removed > SLICED_MIN && call.may_leave_job {
-            let draft = Draft::new(key.bytes, list, List::is_same);
+            let draft = Draft::new(key.bytes, list);
             let trimming = ListTrimming::new(draft, start, stop, limits);
             return change_in_slices(call, [1].into_iter(), trimming);
         }
@@ -181,7 +245,7 @@ impl SlicedChange for ListTrimming {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         // By now there may be no list.
         if data.exists(key) {

@@ -194,14 +194,6 @@ struct Elements {
 impl Pops for Elements {
     type From = List;
 
-    fn is_same(one: &List, other: &List) -> bool {
-        one.is_same(other)
-    }
-
-    fn len(from: &List) -> usize {
-        from.len()
-    }
-
     fn take(&mut self, from: &mut List, most: usize, reply: &mut Reply<'_>) -> usize {
         take(from, most, self.end, self.limits, reply)
     }

@@ -1,45 +1,84 @@
 //! LPOS.
 
+use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::List;
 
 use super::super::elements::TOO_LOW;
+use crate::engine::command::slices::{SLICE, SLICED_MIN, elements_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
 
-/// What is looked for.
-struct PositionSearch<'a> {
-    value: &'a [u8],
+/// A search for elements that are equal to a value, from one end of a list to the other.
+pub(super) struct PositionSearch {
     /// Matches to pass over.
     skip: usize,
     backwards: bool,
-    /// Matches to find; `None` where one is asked for, without a list of them.
-    count: Option<usize>,
-    /// Elements to look at.
+    /// Matches to find.
+    left: usize,
+    /// Elements to look at, at most.
     looks: usize,
+    /// Elements that were looked at.
+    looked: usize,
 }
 
 pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
-    let search = PositionSearch::read(call)?;
-    let list = call.data.read_as::<List>(call.key(1)?)?;
-    let Some(count) = search.count else {
-        match list.and_then(|list| search.matches(list).next()) {
-            Some(index) => call.reply.integer(index as i64),
-            None => call.reply.null(),
+    let (mut search, is_array) = PositionSearch::read(call)?;
+    let value = call.args[2];
+    let Some(list) = call.data.read_as::<List>(call.key(1)?)? else {
+        if is_array {
+            call.reply.empty_array();
+        } else {
+            call.reply.null();
         }
         return Ok(());
     };
-    let found: Vec<usize> = match list {
-        Some(list) => search.matches(list).take(count).collect(),
-        None => Vec::new(),
-    };
-    call.reply.array(found.len());
-    found.iter().for_each(|&index| call.reply.integer(index as i64));
+    if list.len().min(search.looks) > SLICED_MIN && call.may_leave_job {
+        let (list, value) = (list.clone(), value.to_vec());
+        if is_array {
+            elements_in_slices(call, Aggregate::Array, move |reply, count| {
+                search.step(&list, &value, LOOKS, |index| {
+                    reply.integer(index as i64);
+                    *count += 1;
+                })
+            });
+        } else {
+            reply_in_slices(call, move |reply| {
+                let mut found = None;
+                let more = search.step(&list, &value, LOOKS, |index| found = Some(index));
+                if !more {
+                    append_index(reply, found);
+                }
+                more
+            });
+        }
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    search.step(list, value, usize::MAX, |index| found.push(index));
+    if is_array {
+        call.reply.array(found.len());
+        found.iter().for_each(|&index| call.reply.integer(index as i64));
+    } else {
+        append_index(&mut call.reply, found.first().copied());
+    }
     Ok(())
 }
 
-impl<'a> PositionSearch<'a> {
-    fn read(call: &Call<'a>) -> Result<Self, Failure> {
-        let mut search =
-            Self { value: call.args[2], skip: 0, backwards: false, count: None, looks: usize::MAX };
+fn append_index(reply: &mut Reply<'_>, index: Option<usize>) {
+    match index {
+        Some(index) => reply.integer(index as i64),
+        None => reply.null(),
+    }
+}
+
+impl PositionSearch {
+    /// A search for the first match.
+    pub(super) const fn first() -> Self {
+        Self { skip: 0, backwards: false, left: 1, looks: usize::MAX, looked: 0 }
+    }
+
+    /// The search that LPOS asks for, and whether it is answered by an array.
+    fn read(call: &Call<'_>) -> Result<(Self, bool), Failure> {
+        let (mut search, mut is_array) = (Self::first(), false);
         let mut at = 3;
         while at < call.args.len() {
             let has_value = at + 1 < call.args.len();
@@ -52,7 +91,8 @@ impl<'a> PositionSearch<'a> {
                 search.skip = usize::try_from(rank.abs() - 1).or(Err(RANK_ZERO))?;
             } else if call.word_is(at, "count") && has_value {
                 let count = non_negative(call, at + 1, "ERR COUNT can't be negative")?;
-                search.count = Some(if count == 0 { usize::MAX } else { count });
+                search.left = if count == 0 { usize::MAX } else { count };
+                is_array = true;
             } else if call.word_is(at, "maxlen") && has_value {
                 let looks = non_negative(call, at + 1, "ERR MAXLEN can't be negative")?;
                 search.looks = if looks == 0 { usize::MAX } else { looks };
@@ -61,20 +101,40 @@ impl<'a> PositionSearch<'a> {
             }
             at += 2;
         }
-        Ok(search)
+        Ok((search, is_array))
     }
 
-    /// The indices of what is looked for, in the order in which they are found.
-    fn matches(&self, list: &List) -> impl Iterator<Item = usize> {
-        let (len, backwards, value) = (list.len(), self.backwards, self.value);
-        let mut elements = list.iter();
-        (0..len.min(self.looks))
-            .filter_map(move |look| {
-                let item = if backwards { elements.next_back() } else { elements.next() }?;
-                let index = if backwards { len - 1 - look } else { look };
-                (item == value).then_some(index)
-            })
-            .skip(self.skip)
+    /// Looks at up to `most` elements, and has `found` know the index of each match; whether there
+    /// are more elements to look at.
+    pub(super) fn step(
+        &mut self,
+        list: &List,
+        value: &[u8],
+        most: usize,
+        mut found: impl FnMut(usize),
+    ) -> bool {
+        let (len, start) = (list.len(), self.looked);
+        let end = len.min(self.looks);
+        self.looked = end.min(start.saturating_add(most));
+        let range =
+            if self.backwards { len - self.looked..len - start } else { start..self.looked };
+        let mut elements = list.range(range);
+        for look in start..self.looked {
+            let next = if self.backwards { elements.next_back() } else { elements.next() };
+            if next.is_none_or(|element| element != value) {
+                continue;
+            }
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            found(if self.backwards { len - 1 - look } else { look });
+            self.left -= 1;
+            if self.left == 0 {
+                return false;
+            }
+        }
+        self.looked < end
     }
 }
 
@@ -82,6 +142,9 @@ fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<us
     let number = bobbin_resp::parse_i64(call.args[index]);
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::new(error))
 }
+
+/// Elements between two looks at the time: to compare one takes some nanoseconds.
+pub(super) const LOOKS: usize = 16 * SLICE;
 
 const RANK_ZERO: Failure = Failure::new(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \

@@ -151,7 +151,7 @@ impl SlicedChange for SetStoring {
         Ok(same)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let (destination, result) = (data.key(&self.destination), std::mem::take(&mut self.result));
         put(data, reply, destination, result, self.event);
         Ok(())

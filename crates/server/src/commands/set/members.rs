@@ -9,7 +9,7 @@ use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::super::scan_options::{ScanOptions, Scanned};
 use super::{changed, ended, limits};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, each_word_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Classes, Outcome};
 
 pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
@@ -100,7 +100,16 @@ pub(super) fn sismember(call: &mut Call<'_>) -> Outcome {
 pub(super) fn smismember(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
+    let is_long = call.has_many_words();
     let set = call.data.read_as::<Set>(key)?;
+    if is_long {
+        let set = set.cloned();
+        each_word_in_slices(call, 2, move |member, reply| {
+            let is_member = set.as_ref().is_some_and(|set| set.contains(member, hasher));
+            reply.integer(i64::from(is_member));
+        });
+        return Ok(());
+    }
     call.reply.array(call.args.len() - 2);
     for member in &call.args[2..] {
         let is_member = set.is_some_and(|set| set.contains(member, hasher));

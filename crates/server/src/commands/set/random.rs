@@ -98,14 +98,6 @@ struct Members {
 impl Pops for Members {
     type From = Set;
 
-    fn is_same(one: &Set, other: &Set) -> bool {
-        one.is_same(other)
-    }
-
-    fn len(from: &Set) -> usize {
-        from.len()
-    }
-
     fn begin(&mut self, from: &Set, wanted: usize) {
         self.gone.clear();
         self.walk = (wanted >= from.len()).then(|| (Walk::default(), from.len()));

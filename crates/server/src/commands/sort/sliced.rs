@@ -129,7 +129,7 @@ impl SlicedChange for SlicedSort {
         Ok(false)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         self.end_lookups(data);
         if let Some(failure) = self.failure.take() {
             return Err(failure);

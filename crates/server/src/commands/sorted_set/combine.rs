@@ -374,7 +374,7 @@ impl SlicedChange for SortedSetStoring {
         Ok(same)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let mut set = std::mem::take(&mut self.combination.result);
         set.pack(self.limits);
         let destination = data.key(&self.destination);

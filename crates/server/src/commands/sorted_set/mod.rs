@@ -12,6 +12,7 @@ mod read;
 mod remove;
 mod scan;
 
+pub(super) use self::read::each_score;
 use bobbin_store::value::SortedSetLimits;
 
 use crate::engine::command::keys::{KeySpec, KeyUse};

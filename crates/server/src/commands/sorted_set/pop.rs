@@ -100,14 +100,6 @@ impl Members {
 impl Pops for Members {
     type From = SortedSet;
 
-    fn is_same(one: &SortedSet, other: &SortedSet) -> bool {
-        one.is_same(other)
-    }
-
-    fn len(from: &SortedSet) -> usize {
-        from.len()
-    }
-
     fn take(&mut self, from: &mut SortedSet, most: usize, reply: &mut Reply<'_>) -> usize {
         let ranks = self.extreme.ranks(from.len(), most);
         let taken = ranks.len();

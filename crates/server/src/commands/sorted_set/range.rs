@@ -198,7 +198,7 @@ impl SlicedChange for RangeStoring {
         Ok(same)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let result = std::mem::take(&mut self.copy.result);
         store(data, reply, data.key(&self.destination), result, "zrangestore");
         Ok(())

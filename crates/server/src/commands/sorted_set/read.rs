@@ -1,8 +1,10 @@
 //! Looking at sorted sets: lengths, scores and ranks.
 
+use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
 
 use super::bounds::ElementBounds;
+use crate::engine::command::slices::each_word_in_slices;
 use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
@@ -39,14 +41,30 @@ pub(super) fn zscore(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn zmscore(call: &mut Call<'_>) -> Outcome {
-    let hasher = call.data.keyspace().hasher();
-    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
+    each_score(call, |reply, score| match score {
+        Some(score) => reply.double(score),
+        None => reply.null(),
+    })
+}
+
+/// Answers an array with what `append` makes of the score of each member that the command names.
+pub(in crate::commands) fn each_score(
+    call: &mut Call<'_>,
+    append: impl Fn(&mut Reply<'_>, Option<f64>) + Send + 'static,
+) -> Outcome {
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
+    let is_long = call.has_many_words();
+    let set = call.data.read_as::<SortedSet>(key)?;
+    if is_long {
+        let set = set.cloned();
+        each_word_in_slices(call, 2, move |member, reply| {
+            append(reply, set.as_ref().and_then(|set| set.score(member, hasher)));
+        });
+        return Ok(());
+    }
     call.reply.array(call.args.len() - 2);
     for member in &call.args[2..] {
-        match set.and_then(|set| set.score(member, hasher)) {
-            Some(score) => call.reply.double(score),
-            None => call.reply.null(),
-        }
+        append(&mut call.reply, set.and_then(|set| set.score(member, hasher)));
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
         let ranks = bounds.find(set, false);
         removed = ranks.len();
         if removed > SLICED_MIN && call.may_leave_job {
-            let draft = Draft::new(key.bytes, set, SortedSet::is_same);
+            let draft = Draft::new(key.bytes, set);
             let ends = [call.args[2].into(), call.args[3].into()];
             let removing = MemberRemoval { draft, parse, ends, ranks, removed, event, hasher };
             return change_in_slices(call, [1].into_iter(), removing);
@@ -103,7 +103,7 @@ impl SlicedChange for MemberRemoval {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         note_removed(data, reply, key, self.removed, self.event);
         Ok(())

@@ -1,15 +1,19 @@
 //! Taking over what others do not acknowledge: XCLAIM and XAUTOCLAIM.
 
-use bobbin_resp::{Reply, parse_i64};
+use bobbin_resp::{Protocol, Reply, parse_i64};
 use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 
 use super::super::repeats::Repeats;
+use super::draft::GroupDraft;
 use super::range::append_entry;
+use super::read::stream_at;
 use super::{consumer, group, id, propagate};
-use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::command::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// How entries are taken over.
+#[derive(Clone, Copy)]
 struct Claim {
     idle_ms_min: i64,
     /// The Unix ms to be noted as that of their delivery.
@@ -21,6 +25,8 @@ struct Claim {
     /// Answers the IDs only, and counts no delivery.
     ids_only: bool,
     now_ms: i64,
+    /// The group's last ID becomes this at least.
+    last_id: StreamId,
 }
 
 /// What became of an entry.
@@ -36,57 +42,39 @@ enum ClaimOutcome {
 pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let no_group = || group::nothing_found(args[1], args[2]);
-    let Some((_, found)) = group::find(call.data, key, args[2])? else {
+    if group::find(call.data, key, args[2])?.is_none() {
         // It is a reader's look at the key.
         call.data.look(key);
         return Err(no_group());
-    };
-    let last_id_before = found.last_id;
+    }
     call.data.counters.hits += 1;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
-    let ids = args[5..].iter().take_while(|arg| id::parse(arg, 0).is_ok()).count();
-    let now_ms = call.data.turn.now_ms;
-    let mut claim = Claim {
-        idle_ms_min,
-        delivered_ms: -1,
-        deliveries: None,
-        force: false,
-        ids_only: false,
-        now_ms,
+    let ids: Vec<_> = args[5..].iter().map_while(|arg| id::parse(arg, 0).ok()).collect();
+    let mut claim = Claim::new(idle_ms_min, call.data.turn.now_ms);
+    claim.parse_options(call, 5 + ids.len())?;
+    let names = &args[5..5 + ids.len()];
+    // What repeats is answered by references, which only an answer that is made at once can have.
+    let is_long = ids.len() > SLICED_MIN && ids.is_sorted_by(|one, next| one < next);
+    let candidates = Candidates::Given { ids, at: 0 };
+    if is_long && call.may_leave_job {
+        return claim_in_slices(call, key, Claiming::new(claim, candidates, true));
+    }
+    let mut claiming = Claiming::new(claim, candidates, call.data.is_logged());
+    let moved = match group::find(call.data, key, args[2])? {
+        Some((_, group)) => claim.move_on(group),
+        None => false,
     };
-    let last_id = claim.parse_options(call, 5 + ids)?;
-
-    if last_id > last_id_before
-        && let Some((_, found)) = group::find(call.data, key, args[2])?
-    {
-        found.last_id = last_id;
-        call.data.changed_inside(key);
-    }
     let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
-    let logs = call.data.is_logged();
-    let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
+    let (log, group) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
     let header = call.reply.defer();
-    let (mut written, mut changed) = (0, 0);
-    let entries_read = found.entries_read;
-    let mut logged = Claims::new(logs);
-    let mut repeats = Repeats::default();
-    for arg in &args[5..5 + ids] {
-        let id = id::parse(arg, 0)?;
-        let reply = &mut call.reply;
-        let claimed = claim.claim(id, log, found, number, &mut logged, |entry| {
-            repeats.whole(reply, arg, |reply| claim.answer(reply, entry));
-        });
-        written += usize::from(claimed == ClaimOutcome::Yes);
-        changed += u64::from(claimed != ClaimOutcome::No);
-    }
-    call.reply.finish_array(header, written);
-    call.data.counters.dirty += changed;
-    call.data.propagate_nothing();
-    if logged.is_empty() && last_id > last_id_before {
-        propagate::position(call.data, key, args[2], last_id, entries_read);
-    }
-    logged.iter().for_each(|claimed| claimed.propagate(call.data, key, args[2]));
+    let (reply, mut repeats) = (&mut call.reply, Repeats::default());
+    claiming.step(log, group, number, usize::MAX, &mut |at, entry| {
+        repeats.whole(reply, names[at], |reply| claim.answer(reply, entry));
+    });
+    call.reply.finish_array(header, claiming.claimed);
+    let entries_read = group.entries_read;
+    claiming.note(call.data, key, args[2], moved.then_some(entries_read));
     Ok(())
 }
 
@@ -96,14 +84,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
     let start = id::parse_start(args[5])?;
-    let mut claim = Claim {
-        idle_ms_min,
-        delivered_ms: now_ms,
-        deliveries: None,
-        force: false,
-        ids_only: false,
-        now_ms,
-    };
+    let mut claim = Claim { delivered_ms: now_ms, ..Claim::new(idle_ms_min, now_ms) };
     let mut count = COUNT_DEFAULT;
     let mut at = 6;
     while at < args.len() {
@@ -119,7 +100,17 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         }
         at += 1;
     }
+    let looks = count.saturating_mul(LOOKS_PER_ENTRY);
+    let candidates =
+        Candidates::Pending { start, next: Some(start), count, looks, looks_left: looks };
     let no_group = || group::nothing_found(args[1], args[2]);
+    let stream = stream_at(call.data, key).ok().flatten();
+    let group = stream.and_then(|stream| stream.groups().get(args[2]));
+    let pending = group.map_or(0, |group| group.pending().len());
+    if looks.min(pending) > SLICED_MIN && call.may_leave_job {
+        call.data.counters.hits += 1;
+        return claim_in_slices(call, key, Claiming::new(claim, candidates, true));
+    }
     let number = consumer::seen(call.data, key, args[2], args[3], no_group);
     // It is a reader's look at the key.
     if number.is_err() {
@@ -127,41 +118,232 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     }
     let number = number?;
     call.data.counters.hits += 1;
-    let mut logged = Claims::new(call.data.is_logged());
-    let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
+    let mut claiming = Claiming::new(claim, candidates, call.data.is_logged());
+    let (log, group) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 
     // The entries come behind the cursor, which is known only when they have been found.
     let mut entries = Vec::new();
     let mut reply = Reply::new(&mut entries, call.reply.protocol());
-    let header = reply.defer();
-    let (mut claimed, mut deleted) = (0, Vec::new());
-    let mut next = Some(start);
-    let mut attempts = count.saturating_mul(ATTEMPTS_PER_ENTRY);
-    let mut cursor = following(found, next);
-    while let Some(id) = cursor
-        && attempts > 0
-        && claimed + deleted.len() < count
-    {
-        attempts -= 1;
-        let answer = |entry: &Entry<'_>| claim.answer(&mut reply, entry);
-        match claim.claim(id, log, found, number, &mut logged, answer) {
-            ClaimOutcome::Yes => claimed += 1,
-            ClaimOutcome::No => {}
-            ClaimOutcome::Deleted => deleted.push(id),
-        }
-        next = id.next();
-        cursor = following(found, next);
-    }
-    reply.finish_array(header, claimed);
-    call.reply.array(3);
-    id::reply(&mut call.reply, cursor.unwrap_or_default());
+    let answer = &mut |_, entry: &Entry<'_>| claim.answer(&mut reply, entry);
+    claiming.step(log, group, number, usize::MAX, answer);
+    claiming.answer_cursor(group, &mut call.reply);
     call.reply.raw(&entries);
-    call.reply.array(deleted.len());
-    deleted.iter().for_each(|&id| id::reply(&mut call.reply, id));
-    call.data.counters.dirty += (claimed + deleted.len()) as u64;
-    call.data.propagate_nothing();
-    logged.iter().for_each(|claimed| claimed.propagate(call.data, key, args[2]));
+    claiming.answer_deleted(&mut call.reply);
+    claiming.note(call.data, key, args[2], None);
     Ok(())
+}
+
+/// Which entries may be taken over.
+enum Candidates {
+    /// Those of XCLAIM: from the one at `at` on they are still to be looked at.
+    Given { ids: Vec<StreamId>, at: usize },
+    /// Those of XAUTOCLAIM: what is pending from `start` on, until `count` were found or there were
+    /// so many looks.
+    Pending {
+        start: StreamId,
+        /// Where to go on.
+        next: Option<StreamId>,
+        count: usize,
+        looks: usize,
+        looks_left: usize,
+    },
+}
+
+/// A claim at work.
+struct Claiming {
+    claim: Claim,
+    candidates: Candidates,
+    /// Entries that the consumer got.
+    claimed: usize,
+    /// Those that turned out to be deleted.
+    deleted: Vec<StreamId>,
+    logged: Claims,
+}
+
+impl Claiming {
+    const fn new(claim: Claim, candidates: Candidates, logs: bool) -> Self {
+        Self { claim, candidates, claimed: 0, deleted: Vec::new(), logged: Claims::new(logs) }
+    }
+
+    /// Forgets what was done.
+    fn begin(&mut self) {
+        match &mut self.candidates {
+            Candidates::Given { at, .. } => *at = 0,
+            Candidates::Pending { start, next, looks, looks_left, .. } => {
+                (*next, *looks_left) = (Some(*start), *looks);
+            }
+        }
+        self.claimed = 0;
+        self.deleted.clear();
+        self.logged.claimed.clear();
+    }
+
+    /// Takes over some entries, after at most so many looks; whether there may be more. `answer`
+    /// gets the number of the look and the entry.
+    fn step(
+        &mut self,
+        log: &Log,
+        group: &mut Group,
+        number: ConsumerNumber,
+        most: usize,
+        answer: &mut dyn FnMut(usize, &Entry<'_>),
+    ) -> bool {
+        for _ in 0..most {
+            let Some((at, id)) = self.next(group) else { return false };
+            let answer = |entry: &Entry<'_>| answer(at, entry);
+            match self.claim.claim(id, log, group, number, &mut self.logged, answer) {
+                ClaimOutcome::Yes => self.claimed += 1,
+                ClaimOutcome::No => {}
+                ClaimOutcome::Deleted => self.deleted.push(id),
+            }
+        }
+        true
+    }
+
+    /// The next entry to look at, and how many were looked at before.
+    fn next(&mut self, group: &Group) -> Option<(usize, StreamId)> {
+        match &mut self.candidates {
+            Candidates::Given { ids, at } => {
+                let id = *ids.get(*at)?;
+                *at += 1;
+                Some((*at - 1, id))
+            }
+            Candidates::Pending { next, count, looks, looks_left, .. } => {
+                if *looks_left == 0 || self.claimed + self.deleted.len() >= *count {
+                    return None;
+                }
+                let id = following(group, *next)?;
+                *next = id.next();
+                *looks_left -= 1;
+                Some((*looks - *looks_left - 1, id))
+            }
+        }
+    }
+
+    /// Begins the answer of XAUTOCLAIM: where to go on, and how many entries follow.
+    fn answer_cursor(&self, group: &Group, reply: &mut Reply<'_>) {
+        let next = match self.candidates {
+            Candidates::Pending { next, .. } => next,
+            Candidates::Given { .. } => None,
+        };
+        reply.array(3);
+        id::reply(reply, following(group, next).unwrap_or_default());
+        reply.array(self.claimed);
+    }
+
+    fn answer_deleted(&self, reply: &mut Reply<'_>) {
+        reply.array(self.deleted.len());
+        self.deleted.iter().for_each(|&id| id::reply(reply, id));
+    }
+
+    /// Counts and logs what was done. `moved`: the group's last ID was moved on, and how many
+    /// entries have been read.
+    fn note(&mut self, data: &mut Data, key: Key<'_>, group: &[u8], moved: Option<Option<u64>>) {
+        if moved.is_some() {
+            data.changed_inside(key);
+        }
+        data.counters.dirty += (self.claimed + self.deleted.len()) as u64;
+        data.propagate_nothing();
+        if let Some(entries_read) = moved
+            && self.logged.claimed.is_empty()
+        {
+            propagate::position(data, key, group, self.claim.last_id, entries_read);
+        }
+        propagate::claimed(data, key, group, std::mem::take(&mut self.logged.claimed).into_iter());
+    }
+}
+
+/// Takes over many entries in slices. The group is there.
+fn claim_in_slices(call: &mut Call<'_>, key: Key<'_>, claiming: Claiming) -> Outcome {
+    let args = call.args;
+    let draft = stream_at(call.data, key)?
+        .and_then(|stream| GroupDraft::new(key.bytes, args[2], stream))
+        .ok_or_else(|| group::nothing_found(args[1], args[2]))?;
+    let protocol = call.reply.protocol();
+    let mut change = ClaimInSlices {
+        draft,
+        consumer: args[3].into(),
+        joined: None,
+        moved: false,
+        claiming,
+        answer: Pieces::default(),
+        protocol,
+    };
+    change.begin();
+    change_in_slices(call, [1].into_iter(), change)
+}
+
+/// XCLAIM or XAUTOCLAIM of many entries.
+struct ClaimInSlices {
+    draft: GroupDraft,
+    consumer: Box<[u8]>,
+    /// The consumer in the draft, and whether it is new.
+    joined: Option<(ConsumerNumber, bool)>,
+    /// The group's last ID was moved on.
+    moved: bool,
+    claiming: Claiming,
+    /// The entries.
+    answer: Pieces,
+    protocol: Protocol,
+}
+
+impl ClaimInSlices {
+    /// Begins, or begins anew with the group as it is now.
+    fn begin(&mut self) {
+        let (claim, group) = (self.claiming.claim, &mut self.draft.group);
+        self.moved = claim.move_on(group);
+        self.joined = Some(consumer::seen_in(group, &self.consumer, claim.now_ms));
+        self.claiming.begin();
+        self.answer = Pieces::default();
+    }
+}
+
+impl SlicedChange for ClaimInSlices {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let Some((number, _)) = self.joined else { return false };
+        let mut reply = Reply::new(self.answer.open(), self.protocol);
+        let claim = self.claiming.claim;
+        let answer = &mut |_, entry: &Entry<'_>| claim.answer(&mut reply, entry);
+        let GroupDraft { pinned, group, .. } = &mut self.draft;
+        self.claiming.step(pinned.log(), group, number, SLICE, answer)
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let is_current = self.draft.is_current(data)?;
+        let no_group = || group::nothing_found(&self.draft.key, &self.draft.name);
+        let is_current = is_current.ok_or_else(no_group)?;
+        if !is_current {
+            self.begin();
+        }
+        Ok(is_current)
+    }
+
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+        let key = data.key(args[1]);
+        if self.joined.is_some_and(|(_, is_new)| is_new) {
+            consumer::created(data, key, args[2], args[3]);
+        }
+        let group = &self.draft.group;
+        match self.claiming.candidates {
+            Candidates::Given { .. } => reply.array(self.claiming.claimed),
+            Candidates::Pending { .. } => {
+                self.claiming.answer_cursor(group, reply);
+                let mut reply = Reply::new(self.answer.open(), self.protocol);
+                self.claiming.answer_deleted(&mut reply);
+            }
+        }
+        let moved = self.moved.then_some(group.entries_read);
+        self.claiming.note(data, key, args[2], moved);
+        self.draft.put(data, key)
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.answer))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.answer.byte_len()
+    }
 }
 
 /// The first pending entry from an ID on.
@@ -170,10 +352,23 @@ fn following(group: &Group, start: Option<StreamId>) -> Option<StreamId> {
 }
 
 impl Claim {
-    /// Parses the options of XCLAIM after the IDs. Returns the ID that the group's last ID must
-    /// reach at least.
-    fn parse_options(&mut self, call: &Call<'_>, mut at: usize) -> Result<StreamId, Failure> {
-        let mut last_id = StreamId::ZERO;
+    const fn new(idle_ms_min: i64, now_ms: i64) -> Self {
+        let (delivered_ms, deliveries, last_id) = (-1, None, StreamId::ZERO);
+        let (force, ids_only) = (false, false);
+        Self { idle_ms_min, delivered_ms, deliveries, force, ids_only, now_ms, last_id }
+    }
+
+    /// Moves the group's last ID on; whether it was before.
+    fn move_on(&self, group: &mut Group) -> bool {
+        let moves = group.last_id < self.last_id;
+        if moves {
+            group.last_id = self.last_id;
+        }
+        moves
+    }
+
+    /// Parses the options of XCLAIM after the IDs.
+    fn parse_options(&mut self, call: &Call<'_>, mut at: usize) -> Outcome {
         while at < call.args.len() {
             let value = call.args.get(at + 1);
             if call.word_is(at, "force") {
@@ -202,7 +397,7 @@ impl Claim {
             } else if call.word_is(at, "lastid")
                 && let Some(value) = value
             {
-                last_id = id::parse(value, 0)?;
+                self.last_id = id::parse(value, 0)?;
                 at += 1;
             } else {
                 return Err(unrecognized(call.args[at]));
@@ -213,7 +408,7 @@ impl Claim {
         if !(0..=self.now_ms).contains(&self.delivered_ms) {
             self.delivered_ms = self.now_ms;
         }
-        Ok(last_id)
+        Ok(())
     }
 
     /// Makes an entry pending with the consumer, if the conditions hold, and has it answered.
@@ -282,14 +477,6 @@ impl Claims {
             self.claimed.extend(propagate::ClaimedEntry::of(group, id));
         }
     }
-
-    const fn is_empty(&self) -> bool {
-        self.claimed.is_empty()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &propagate::ClaimedEntry> {
-        self.claimed.iter()
-    }
 }
 
 fn milliseconds(text: &[u8], error: &'static str) -> Result<i64, Failure> {
@@ -307,4 +494,4 @@ const COUNT_DEFAULT: usize = 100;
 /// Redis's limit: that many IDs would just fit into its address space.
 const COUNT_MAX: usize = i64::MAX as usize / 16;
 /// Entries that XAUTOCLAIM looks at, for each that it may take over.
-const ATTEMPTS_PER_ENTRY: usize = 10;
+const LOOKS_PER_ENTRY: usize = 10;

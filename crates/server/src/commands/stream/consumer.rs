@@ -1,8 +1,11 @@
 //! The consumers of groups: XGROUP CREATECONSUMER and DELCONSUMER, and those that come by reading.
 
-use bobbin_store::value::stream::ConsumerNumber;
+use bobbin_resp::Reply;
+use bobbin_store::value::stream::{ConsumerNumber, Group};
 
 use super::group;
+use super::pending::{PendingPart, PendingRemoval};
+use crate::engine::command::slices::SLICED_MIN;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// The consumer of this name, which did something just now; it is added if it is new.
@@ -15,19 +18,21 @@ pub(super) fn seen(
 ) -> Result<ConsumerNumber, Failure> {
     let now_ms = data.turn.now_ms;
     let (_, group) = group::find(data, key, group_name)?.ok_or_else(no_group)?;
-    match group.consumer_number(name) {
-        Some(number) => {
-            if let Some(consumer) = group.consumer_mut(number) {
-                consumer.seen_ms = now_ms;
-            }
-            Ok(number)
-        }
-        None => {
-            let number = group.add_consumer(name, now_ms);
-            created(data, key, group_name, name);
-            Ok(number)
-        }
+    let (number, is_new) = seen_in(group, name, now_ms);
+    if is_new {
+        created(data, key, group_name, name);
     }
+    Ok(number)
+}
+
+/// The consumer of this name, as `seen`, and whether it is new to the group.
+pub(super) fn seen_in(group: &mut Group, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
+    let known = group.consumer_number(name);
+    let number = known.unwrap_or_else(|| group.add_consumer(name, now_ms));
+    if let Some(consumer) = group.consumer_mut(number) {
+        consumer.seen_ms = now_ms;
+    }
+    (number, known.is_none())
 }
 
 /// Notes a consumer that came by reading.
@@ -55,11 +60,28 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn delete(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(2)?, call.args);
-    let pending = group::required(call)?.remove_consumer(args[4]);
-    if pending.is_some() {
-        call.data.changed_inside(key);
-        call.data.event(Classes::STREAM, "xgroup-delconsumer", key);
+    let group = group::required(call)?;
+    let consumer = group.consumer_number(args[4]).and_then(|number| group.consumer(number));
+    let is_long = consumer.is_some_and(|consumer| consumer.pending().len() > SLICED_MIN);
+    if is_long && call.may_leave_job {
+        return PendingRemoval::leave(call, 2, PendingPart::Consumer(args[4].into()));
     }
-    call.reply.integer(pending.unwrap_or(0) as i64);
+    let pending = group::required(call)?.remove_consumer(args[4]);
+    note_deleted(call.data, &mut call.reply, key, pending);
     Ok(())
+}
+
+/// Answers how many entries were pending with a deleted consumer, and tells of it; `None`: there
+/// was no such consumer.
+pub(super) fn note_deleted(
+    data: &mut Data,
+    reply: &mut Reply<'_>,
+    key: Key<'_>,
+    pending: Option<usize>,
+) {
+    if pending.is_some() {
+        data.changed_inside(key);
+        data.event(Classes::STREAM, "xgroup-delconsumer", key);
+    }
+    reply.integer(pending.unwrap_or(0) as i64);
 }

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use bobbin_resp::{Protocol, Reply};
+use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
-use bobbin_store::value::{Collection, Stream, StreamId};
-use bobbin_store::{NewValue, OwnedEntry};
 
+use super::draft::GroupDraft;
 use super::propagate::{self, ClaimedEntry};
 use super::range::append_entry;
 use super::read::{From, GroupMember, StreamReading, name, no_group, stream_at, streams};
@@ -49,7 +49,7 @@ pub(super) fn read(
         Vec::new()
     };
     let (last_id, entries_read) = (group.last_id, group.entries_read);
-    claimed.iter().for_each(|claimed| claimed.propagate(data, key, &member.group));
+    propagate::claimed(data, key, &member.group, claimed.into_iter());
     if is_new {
         propagate::position(data, key, &member.group, last_id, entries_read);
     }
@@ -207,10 +207,7 @@ pub(super) struct Drafts {
 
 /// One of the streams, and the group as it will be.
 struct StreamDraft {
-    key: Box<[u8]>,
-    /// The entries, and the group as it was.
-    pinned: Stream,
-    group: Group,
+    draft: GroupDraft,
     number: ConsumerNumber,
     /// Where the group was.
     first: StreamId,
@@ -265,8 +262,9 @@ impl Drafts {
             let draft = match known.get(key.bytes) {
                 Some(&draft) => draft,
                 None => {
-                    let stream = stream_at(data, key).ok().flatten()?.clone();
-                    drafts.push(StreamDraft::new(key.bytes.into(), stream, member, now_ms)?);
+                    let stream = stream_at(data, key).ok().flatten()?;
+                    let draft = GroupDraft::new(key.bytes, &member.group, stream)?;
+                    drafts.push(StreamDraft::new(draft, &member.consumer, now_ms));
                     known.insert(key.bytes, drafts.len() - 1);
                     drafts.len() - 1
                 }
@@ -287,22 +285,17 @@ impl Drafts {
 }
 
 impl StreamDraft {
-    /// `None`: the stream has no such group.
-    fn new(key: Box<[u8]>, pinned: Stream, member: &GroupMember, now_ms: i64) -> Option<Self> {
-        let mut group = pinned.groups().get(&member.group)?.clone();
-        let known = group.consumer_number(&member.consumer);
-        let number = known.unwrap_or_else(|| group.add_consumer(&member.consumer, now_ms));
-        if let Some(consumer) = group.consumer_mut(number) {
-            consumer.seen_ms = now_ms;
-        }
-        let (first, is_new) = (group.last_id, known.is_none());
-        Some(Self { key, pinned, group, number, first, is_new })
+    /// What a consumer reads of a group as it is now.
+    fn new(mut draft: GroupDraft, consumer: &[u8], now_ms: i64) -> Self {
+        let first = draft.group.last_id;
+        let (number, is_new) = consumer::seen_in(&mut draft.group, consumer, now_ms);
+        Self { draft, number, first, is_new }
     }
 
-    /// Whether `now` differs from what was pinned by further entries at most.
-    fn is_valid(&self, now: &Stream, member: &GroupMember) -> bool {
-        now.groups().is_same(self.pinned.groups(), &member.group)
-            && now.log().only_grew(self.pinned.log())
+    /// Begins anew, as the group was changed.
+    fn begin(&mut self, consumer: &[u8], now_ms: i64) {
+        self.first = self.draft.group.last_id;
+        (self.number, self.is_new) = consumer::seen_in(&mut self.draft.group, consumer, now_ms);
     }
 }
 
@@ -317,7 +310,8 @@ impl StreamPart {
         match self.delivery.wanted.from {
             From::After(_) => 0,
             From::New | From::Last => {
-                new_entries(draft.pinned.log(), &draft.group, most.min(self.delivery.left()))
+                let GroupDraft { pinned, group, .. } = &draft.draft;
+                new_entries(pinned.log(), group, most.min(self.delivery.left()))
             }
         }
     }
@@ -329,7 +323,7 @@ impl SlicedChange for Drafts {
             self.at += 1;
         }
         let Some(part) = self.parts.get_mut(self.at) else { return false };
-        let draft = &mut self.drafts[part.draft];
+        let draft = &mut self.drafts[part.draft].draft;
         let mut reply = Reply::new(part.pieces.open(), self.protocol);
         let before = reply.output().len();
         part.is_done = !part.delivery.step(draft.pinned.log(), &mut draft.group, &mut reply);
@@ -341,14 +335,10 @@ impl SlicedChange for Drafts {
         let (mut current, now_ms) = (true, data.turn.now_ms);
         let mut anew = vec![false; self.drafts.len()];
         for (draft, anew) in self.drafts.iter_mut().zip(&mut anew) {
-            let key = data.key(&draft.key);
-            let no_group = || no_group(key, &self.member.group);
-            let now = stream_at(data, key)?.ok_or_else(no_group)?.clone();
-            if draft.is_valid(&now, &self.member) {
-                draft.pinned = now;
-            } else {
-                let fresh = StreamDraft::new(draft.key.clone(), now, &self.member, now_ms);
-                *draft = fresh.ok_or_else(no_group)?;
+            let is_current = draft.draft.is_current(data)?;
+            let no_group = || no_group(data.key(&draft.draft.key), &self.member.group);
+            if !is_current.ok_or_else(no_group)? {
+                draft.begin(&self.member.consumer, now_ms);
                 (*anew, current) = (true, false);
             }
         }
@@ -370,7 +360,7 @@ impl SlicedChange for Drafts {
         Ok(current)
     }
 
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         // What was added while nothing was held.
         while self.step(data) {}
         data.propagate_nothing();
@@ -378,7 +368,7 @@ impl SlicedChange for Drafts {
         let (mut is_answered, mut takes_new) =
             (vec![false; self.drafts.len()], vec![false; self.drafts.len()]);
         for part in std::mem::take(&mut self.parts) {
-            let draft = &self.drafts[part.draft];
+            let draft = &self.drafts[part.draft].draft;
             if !part.delivery.is_answered(draft.pinned.log(), &draft.group) {
                 continue;
             }
@@ -390,15 +380,17 @@ impl SlicedChange for Drafts {
             header.array(part.delivery.count);
             self.rest.append(part.pieces);
         }
-        for (at, draft) in std::mem::take(&mut self.drafts).into_iter().enumerate() {
-            let (key, log) = (data.key(&draft.key), draft.pinned.log());
-            if draft.is_new {
+        for (at, reading) in self.drafts.iter_mut().enumerate() {
+            let draft = &mut reading.draft;
+            let name = draft.key.clone();
+            let key = data.key(&name);
+            if reading.is_new {
                 consumer::created(data, key, group_name, &self.member.consumer);
             }
             if takes_new[at] {
                 if data.is_logged() && !self.noack {
-                    let claimed = claimed(draft.first, log, &draft.group);
-                    claimed.for_each(|claimed| claimed.propagate(data, key, group_name));
+                    let claimed = claimed(reading.first, draft.pinned.log(), &draft.group);
+                    propagate::claimed(data, key, group_name, claimed);
                 }
                 let (last_id, read) = (draft.group.last_id, draft.group.entries_read);
                 propagate::position(data, key, group_name, last_id, read);
@@ -406,11 +398,7 @@ impl SlicedChange for Drafts {
             if is_answered[at] {
                 data.changed_inside(key);
             }
-            if let Some(stream) = data.write_as::<Stream>(key)? {
-                stream.groups_mut().replace(group_name, draft.group);
-            }
-            let old = NewValue::Collection(draft.pinned.into_any());
-            data.discard(OwnedEntry::new(&[], old, None, 0));
+            draft.put(data, key)?;
         }
         match answered {
             0 if self.waits.is_some() => {}

@@ -117,6 +117,11 @@ impl GroupOptions {
     }
 }
 
+/// The error of XGROUP where the key has no such group, or is not there.
+pub(super) fn missing(data: &mut Data, key: Key<'_>, group: &[u8]) -> Failure {
+    if data.exists(key) { not_found(key.bytes, group) } else { NO_KEY }
+}
+
 #[cold]
 pub(super) fn not_found(key: &[u8], group: &[u8]) -> Failure {
     let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));

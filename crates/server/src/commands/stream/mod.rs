@@ -4,6 +4,7 @@ mod add;
 mod claim;
 mod consumer;
 mod deliver;
+mod draft;
 mod group;
 mod id;
 mod info;

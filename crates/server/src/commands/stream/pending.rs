@@ -3,9 +3,13 @@
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::stream::{ConsumerNumber, Group, Stream, StreamId};
 
-use super::{group, id};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, elements_in_slices};
-use crate::engine::command::{Call, Failure, Outcome};
+use super::draft::GroupDraft;
+use super::read::stream_at;
+use super::{consumer, group, id};
+use crate::engine::command::slices::{
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices,
+};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
@@ -16,18 +20,106 @@ pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     // All of them or none.
-    for arg in &args[3..] {
-        id::parse(arg, 0)?;
+    let ids = args[3..].iter().map(|arg| id::parse(arg, 0)).collect::<Result<Vec<_>, _>>()?;
+    let is_long = ids.len().min(group.pending().len()) > SLICED_MIN;
+    if is_long && call.may_leave_job {
+        call.data.counters.hits += 1;
+        return PendingRemoval::leave(call, 1, PendingPart::Ids { ids, at: 0 });
     }
-    let acknowledged = args[3..].iter().filter_map(|arg| id::parse(arg, 0).ok());
-    let count = acknowledged.filter(|&id| group.acknowledge(id)).count();
+    let count = ids.into_iter().filter(|&id| group.acknowledge(id)).count();
     call.data.counters.hits += 1;
-    if count > 0 {
-        call.data.changed_inside(key);
-        call.data.counters.dirty += count as u64 - 1;
-    }
-    call.reply.integer(count as i64);
+    note_acknowledged(call.data, &mut call.reply, key, count);
     Ok(())
+}
+
+fn note_acknowledged(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, count: usize) {
+    if count > 0 {
+        data.changed_inside(key);
+        data.counters.dirty += count as u64 - 1;
+    }
+    reply.integer(count as i64);
+}
+
+/// Which pending entries go.
+pub(super) enum PendingPart {
+    /// Those with these IDs; from the one at `at` on they are still to be looked at.
+    Ids { ids: Vec<StreamId>, at: usize },
+    /// Those of a consumer, and it with them.
+    Consumer(Box<[u8]>),
+}
+
+/// XACK or XGROUP DELCONSUMER of many pending entries.
+pub(super) struct PendingRemoval {
+    draft: GroupDraft,
+    part: PendingPart,
+    /// Entries that went.
+    removed: usize,
+    /// The group, too, is gone by now.
+    is_over: bool,
+}
+
+impl PendingRemoval {
+    /// Has it done in slices. The key is the argument at `at`, the group the next one, and it is
+    /// there.
+    pub(super) fn leave(call: &mut Call<'_>, at: usize, part: PendingPart) -> Outcome {
+        let (key, name) = (call.key(at)?, call.args[at + 1]);
+        let stream = stream_at(call.data, key)?;
+        let draft = stream.and_then(|stream| GroupDraft::new(key.bytes, name, stream));
+        let draft = draft.ok_or_else(|| group::nothing_found(key.bytes, name))?;
+        let removal = Self { draft, part, removed: 0, is_over: false };
+        change_in_slices(call, [at].into_iter(), removal)
+    }
+}
+
+impl SlicedChange for PendingRemoval {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let group = &mut self.draft.group;
+        for _ in 0..SLICE {
+            let next = match &mut self.part {
+                PendingPart::Ids { ids, at } => {
+                    *at += 1;
+                    ids.get(*at - 1).copied()
+                }
+                PendingPart::Consumer(name) => {
+                    let number = group.consumer_number(name);
+                    let consumer = number.and_then(|number| group.consumer(number));
+                    consumer.and_then(|consumer| consumer.pending().first().copied())
+                }
+            };
+            let Some(id) = next else { return false };
+            self.removed += usize::from(group.acknowledge(id));
+        }
+        true
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let is_current = self.draft.is_current(data)?;
+        self.is_over = is_current.is_none();
+        if is_current == Some(false) {
+            self.removed = 0;
+            if let PendingPart::Ids { at, .. } = &mut self.part {
+                *at = 0;
+            }
+        }
+        Ok(is_current.unwrap_or(true))
+    }
+
+    fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+        let name = self.draft.key.clone();
+        let key = data.key(&name);
+        match &self.part {
+            PendingPart::Ids { .. } if self.is_over => reply.integer(0),
+            PendingPart::Ids { .. } => note_acknowledged(data, reply, key, self.removed),
+            PendingPart::Consumer(_) if self.is_over => {
+                return Err(group::missing(data, key, &self.draft.name));
+            }
+            PendingPart::Consumer(name) => {
+                let is_there = self.draft.group.remove_consumer(name).is_some();
+                consumer::note_deleted(data, reply, key, is_there.then_some(self.removed));
+            }
+        }
+        if self.is_over { Ok(()) } else { self.draft.put(data, key) }
+    }
 }
 
 pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {

@@ -36,26 +36,48 @@ impl ClaimedEntry {
         self
     }
 
-    pub(super) fn propagate(&self, data: &mut Data, key: Key<'_>, group: &[u8]) {
-        let (time, count) = (self.delivered_ms.to_string(), self.deliveries.to_string());
-        data.propagate(&[
-            b"XCLAIM",
-            key.bytes,
-            group,
-            &self.consumer,
-            b"0",
-            &id::text(self.id),
-            b"TIME",
-            time.as_bytes(),
-            b"RETRYCOUNT",
-            count.as_bytes(),
-            b"FORCE",
-            b"JUSTID",
-            b"LASTID",
-            &id::text(self.last_id),
-        ]);
+    /// Whether one command can make both pending: the other one comes behind this.
+    fn goes_with(&self, other: &Self) -> bool {
+        self.consumer == other.consumer
+            && self.delivered_ms == other.delivered_ms
+            && self.deliveries == other.deliveries
+            && self.last_id <= other.last_id
     }
 }
+
+/// Logs how entries became pending, in their order.
+pub(super) fn claimed(
+    data: &mut Data,
+    key: Key<'_>,
+    group: &[u8],
+    claimed: impl Iterator<Item = ClaimedEntry>,
+) {
+    let mut alike: Vec<ClaimedEntry> = Vec::new();
+    for entry in claimed {
+        if alike.last().is_some_and(|last| alike.len() == ALIKE_MAX || !last.goes_with(&entry)) {
+            propagate_alike(data, key, group, &alike);
+            alike.clear();
+        }
+        alike.push(entry);
+    }
+    propagate_alike(data, key, group, &alike);
+}
+
+/// Logs entries of which one command can make all pending.
+fn propagate_alike(data: &mut Data, key: Key<'_>, group: &[u8], entries: &[ClaimedEntry]) {
+    let Some(last) = entries.last() else { return };
+    let (time, count) = (last.delivered_ms.to_string(), last.deliveries.to_string());
+    let ids: Vec<Vec<u8>> = entries.iter().map(|entry| id::text(entry.id)).collect();
+    let last_id = id::text(last.last_id);
+    let mut args = vec![&b"XCLAIM"[..], key.bytes, group, &last.consumer, b"0"];
+    args.extend(ids.iter().map(Vec::as_slice));
+    args.extend([b"TIME", time.as_bytes(), b"RETRYCOUNT", count.as_bytes()]);
+    args.extend([&b"FORCE"[..], b"JUSTID", b"LASTID", &last_id]);
+    data.propagate(&args);
+}
+
+/// Entries of one command, at most.
+const ALIKE_MAX: usize = 128;
 
 /// Logs where a group is.
 pub(super) fn position(

@@ -6,6 +6,7 @@ use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
 use bobbin_store::value::{CHUNKED_LEN_MIN, Chunked, StringRef};
 
+use super::long_edit::{PART_AT_ONCE_MAX, put_in_slices};
 use crate::base::memory;
 use crate::engine::command::data::string;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
@@ -63,6 +64,10 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let tail = call.args[2];
     let limit = len_max(call);
+    // What has no key yet becomes the string, without a copy.
+    if tail.len() > PART_AT_ONCE_MAX && call.may_leave_job && call.data.exists(key) {
+        return put_in_slices(call, None, 2, limit, "append");
+    }
     let room = |old_len: usize| checked_len(old_len, tail.len(), limit);
     let len = match edit(call.data, key, room, &mut Put { at: None, part: tail })? {
         Some(len) => len,
@@ -91,6 +96,9 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let limit = len_max(call);
+    if part.len() > PART_AT_ONCE_MAX && call.may_leave_job {
+        return put_in_slices(call, Some(offset), 3, limit, "setrange");
+    }
     let room = |_| checked_len(offset, part.len(), limit);
     let len = edit_or_make(call.data, key, room, &mut Put { at: Some(offset), part })?;
     call.data.event(Classes::STRING, "setrange", key);
@@ -176,7 +184,7 @@ fn build<'b, C: StringChange>(
 }
 
 /// The length, if there is memory for it.
-fn affordable(len: usize) -> Result<usize, Failure> {
+pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
     // Only where `proto-max-bulk-len` was raised are there any.
     if len >= TRIED_LEN_MIN && !memory::is_available(len) {
         return Err(Failure::STRING_TOO_LONG);
@@ -189,7 +197,7 @@ pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
     call.server.config.proto_max_bulk_len() as usize
 }
 
-fn checked_len(len: usize, more: usize, limit: usize) -> Result<usize, Failure> {
+pub(super) fn checked_len(len: usize, more: usize, limit: usize) -> Result<usize, Failure> {
     len.checked_add(more).filter(|&len| len <= limit).ok_or(Failure::STRING_TOO_LONG)
 }
 

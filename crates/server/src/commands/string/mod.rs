@@ -5,14 +5,18 @@ mod decimal;
 mod edit;
 mod extended;
 mod lcs;
+mod long_edit;
 mod many;
 mod options;
+mod pinned;
 mod read;
 mod set;
 mod slice;
 
 pub(super) use self::edit::{BytesMut, StringBytes, StringChange, edit_or_make, len_max};
 pub(super) use self::extended::Extended;
+pub(crate) use self::pinned::PinnedString;
+pub(super) use self::pinned::PinnedStrings;
 pub(super) use self::slice::{clamp, slice};
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::{Categories, Command, Family, Flags};

@@ -6,6 +6,8 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
+use super::slices::SLICED_MIN;
+use super::words::Words;
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
 use crate::engine::server::{Server, Switch};
@@ -112,6 +114,19 @@ impl<'a> Call<'a> {
                 None => NewValue::string(bytes),
             },
         }
+    }
+
+    /// Its words, for when it is gone on with.
+    pub fn kept_words(&self) -> Words {
+        let mut words = Words::default();
+        self.args.iter().for_each(|arg| words.push(arg, |arg| self.data.shared(arg)));
+        words
+    }
+
+    /// Whether it has so many words that it goes on with them in slices, where nobody is kept from
+    /// the keys meanwhile.
+    pub fn has_many_words(&self) -> bool {
+        self.args.len() > SLICED_MIN && self.may_leave_job && !self.in_transaction
     }
 
     /// After publishing: puts the client off if a worker has more messages waiting than it may.

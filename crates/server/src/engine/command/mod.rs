@@ -21,6 +21,7 @@ pub mod slices;
 pub mod syntax;
 pub mod transaction;
 pub mod walk;
+pub mod words;
 
 pub use call::Call;
 pub use data::{Data, Key};

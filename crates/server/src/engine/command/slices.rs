@@ -10,13 +10,13 @@
 //! were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
-use bobbin_store::entry::Shared;
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::is_put_off;
 use super::call::count_failure;
 use super::plan::ShardSet;
+use super::words::Words;
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
@@ -40,6 +40,26 @@ pub fn reply_in_slices(
     }
     let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
     call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
+}
+
+/// Answers an array, in slices: for each of the words from `first` on what `one` appends, which is
+/// short.
+pub fn each_word_in_slices(
+    call: &mut Call<'_>,
+    first: usize,
+    mut one: impl FnMut(&[u8], &mut Reply<'_>) + Send + 'static,
+) {
+    let words = call.kept_words();
+    let mut next = first;
+    reply_in_slices(call, move |reply| {
+        if next == first {
+            reply.array(words.len() - first);
+        }
+        let end = words.len().min(next + SLICE);
+        words.some(next..end).into_iter().for_each(|word| one(word, reply));
+        next = end;
+        next < words.len()
+    });
 }
 
 /// Answers `count` elements that are drawn anew each time: the client may ask for any number of
@@ -137,8 +157,8 @@ pub trait SlicedChange: Send + 'static {
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was
-    /// done on.
-    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+    /// done on. `args`: the command's words.
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome;
 
     /// Its client is gone: leaves nothing behind.
     fn abandon(&mut self, _: &mut Data) {}
@@ -170,7 +190,7 @@ pub fn change_in_slices(
 ) -> Outcome {
     if !call.may_leave_job {
         while change.step(call.data) {}
-        change.finish(call.data, &mut call.reply)?;
+        change.finish(call.data, call.args, &mut call.reply)?;
         if let Some(mut rest) = change.rest() {
             rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
             rest.append_rest(&mut call.reply);
@@ -182,7 +202,7 @@ pub fn change_in_slices(
         change,
         keys,
         command: call.command,
-        args: call.args.iter().map(|&arg| call.data.shared(arg)).collect(),
+        words: call.kept_words(),
         in_unit: call.in_transaction,
         attempts: 0,
         bytes: Vec::new(),
@@ -199,12 +219,11 @@ pub struct Draft<T> {
     key: Box<[u8]>,
     pinned: T,
     pub value: T,
-    is_same: fn(&T, &T) -> bool,
 }
 
 impl<T: Collection + Default + 'static> Draft<T> {
-    pub fn new(key: &[u8], value: &T, is_same: fn(&T, &T) -> bool) -> Self {
-        Self { key: key.into(), pinned: value.clone(), value: value.clone(), is_same }
+    pub fn new(key: &[u8], value: &T) -> Self {
+        Self { key: key.into(), pinned: value.clone(), value: value.clone() }
     }
 
     /// Whether the key still holds what was pinned; else the draft is what it holds now.
@@ -213,7 +232,7 @@ impl<T: Collection + Default + 'static> Draft<T> {
             Some(entry) => entry.collection::<T>().ok_or(Failure::WRONG_TYPE)?.clone(),
             None => T::default(),
         };
-        let same = (self.is_same)(&now, &self.pinned);
+        let same = now.is_same(&self.pinned);
         if !same {
             (self.pinned, self.value) = (now.clone(), now);
         }
@@ -237,8 +256,7 @@ struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
     command: &'static Registered,
-    /// Its words, for the log.
-    args: Vec<Shared>,
+    words: Words,
     /// A script or a transaction runs the command.
     in_unit: bool,
     attempts: u32,
@@ -288,7 +306,7 @@ impl<C: SlicedChange> Changing<C> {
             && let Some((wait, deadline_ms)) = self.change.waits()
         {
             let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
-            let args = self.args.iter().map(|arg| arg.as_slice().into()).collect();
+            let args = self.words.all().into_iter().map(Into::into).collect();
             // Nobody keeps copies of what a change answers.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
@@ -301,7 +319,9 @@ impl<C: SlicedChange> Changing<C> {
     fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let dirty = data.counters.dirty;
         data.unit.begin_command();
-        let done = self.try_to_make(data).unwrap_or_else(|failure| {
+        let words = std::mem::take(&mut self.words);
+        let args = words.all();
+        let done = self.try_to_make(data, &args).unwrap_or_else(|failure| {
             self.failed = true;
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
@@ -309,13 +329,13 @@ impl<C: SlicedChange> Changing<C> {
             true
         });
         if data.is_logged() {
-            let args: Vec<&[u8]> = self.args.iter().map(|arg| arg.as_slice()).collect();
             data.log_command(&args, &[], data.counters.dirty != dirty, !self.in_unit);
         }
+        self.words = words;
         done
     }
 
-    fn try_to_make(&mut self, data: &mut Data) -> Result<bool, Failure> {
+    fn try_to_make(&mut self, data: &mut Data, args: &[&[u8]]) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
             self.attempts += 1;
             if self.attempts < ATTEMPTS_MAX {
@@ -324,7 +344,7 @@ impl<C: SlicedChange> Changing<C> {
             while self.change.step(data) {}
         }
         let mut reply = Reply::new(&mut self.bytes, self.protocol);
-        self.change.finish(data, &mut reply)?;
+        self.change.finish(data, args, &mut reply)?;
         Ok(true)
     }
 }

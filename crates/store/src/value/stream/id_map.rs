@@ -168,6 +168,12 @@ impl<T: Keyed> IdMap<T> {
         RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let mut pages = self.pages.iter().zip(&other.pages);
+        self.pages.len() == other.pages.len() && pages.all(|(one, other)| one.is_same(other))
+    }
+
     /// How many pages there are.
     pub fn pages(&self) -> usize {
         self.pages.len()

@@ -117,6 +117,14 @@ impl Stream {
         self.len() == 0
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (one, other) = (&self.0, &other.0);
+        one.log.is_same(&other.log)
+            && one.groups.len() == other.groups.len()
+            && one.groups.0.keys().all(|name| one.groups.is_same(&other.groups, name))
+    }
+
     pub const fn encoding(&self) -> Encoding {
         Encoding::Stream
     }
@@ -321,6 +329,13 @@ impl Log {
     /// The entries from one ID to another, both included, last to first.
     pub fn range_back(&self, start: StreamId, end: StreamId) -> RangeBack<'_> {
         RangeBack::new(self, start, end)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.nodes.is_same(&other.nodes)
+            && self.last_id == other.last_id
+            && self.max_deleted_id == other.max_deleted_id
+            && self.entries_added == other.entries_added
     }
 
     /// Whether nothing was taken out since `before` was cloned, of the same stream.

@@ -42,7 +42,7 @@ impl Data {
     }
 
     /// The argument, if it is one that need not be copied.
-    pub(in crate::engine::command) fn offered(&self, argument: &[u8]) -> Option<Shared> {
+    pub fn offered(&self, argument: &[u8]) -> Option<Shared> {
         let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
         self.values.offered.iter().find(same).map(Shared::clone)
     }

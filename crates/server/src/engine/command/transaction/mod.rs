@@ -7,10 +7,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bobbin_store::Hash;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::Shared;
 
 use super::call::{Call, Request};
 use super::distinct::Distinct;
+use super::words::Words;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
 
@@ -18,15 +19,8 @@ use crate::engine::client::{Client, ClientFlag, ClientInfo};
 #[derive(Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
-    /// The arguments of all queued commands, one behind the other; but those that may become values
-    /// of their own are in `large`.
-    bytes: Vec<u8>,
-    /// Where each argument ends in `bytes`.
-    ends: Vec<usize>,
-    /// Large arguments, by number.
-    large: Vec<(usize, Shared)>,
-    /// Bytes of those.
-    large_bytes: usize,
+    /// Those of all queued commands.
+    words: Words,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
     /// Those of all queued commands.
@@ -68,7 +62,7 @@ impl Transaction {
 
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
     pub const fn argument_bytes(&self) -> usize {
-        self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
+        self.words.byte_len() + self.words.len() * ARGUMENT_BYTES
     }
 
     /// Queues a command.
@@ -78,51 +72,23 @@ impl Transaction {
         command: &'static Registered,
         info: &ClientInfo,
     ) {
-        let first = self.ends.len();
+        let first = self.words.len();
         for arg in request.args {
-            if arg.len() > INLINE_MAX {
-                self.large.push((self.ends.len(), Shared::new(arg.to_vec())));
-                self.large_bytes += arg.len();
-            } else {
-                self.bytes.extend_from_slice(arg);
-            }
-            self.ends.push(self.bytes.len());
+            self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
         self.flags = self.flags.with(command.row.flags);
         if command.has(Flags::SELECTS) {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
             self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
         }
-        let (args, first_hash) = (first..self.ends.len(), request.first_hash);
+        let (args, first_hash) = (first..self.words.len(), request.first_hash);
         self.queue.push(Queued { command, args, first_hash });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.store(self.memory(), Ordering::Relaxed);
     }
 
     fn memory(&self) -> usize {
-        self.bytes.capacity()
-            + self.ends.capacity() * size_of::<usize>()
-            + self.queue.capacity() * size_of::<Queued>()
-            + self.large_bytes
-    }
-
-    /// The arguments of all queued commands.
-    fn args(&self) -> Vec<&[u8]> {
-        self.some_args(0..self.ends.len())
-    }
-
-    /// Some of the arguments, by number.
-    fn some_args(&self, range: Range<usize>) -> Vec<&[u8]> {
-        let first = range.start.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let ends = &self.ends[range.clone()];
-        let starts = std::iter::once(first).chain(ends.iter().copied());
-        let mut args: Vec<&[u8]> =
-            starts.zip(ends).map(|(start, &end)| &self.bytes[start..end]).collect();
-        let large = self.large.partition_point(|(at, _)| *at < range.start);
-        for (at, bytes) in self.large[large..].iter().take_while(|(at, _)| *at < range.end) {
-            args[at - range.start] = bytes;
-        }
-        args
+        self.words.memory() + self.queue.capacity() * size_of::<Queued>()
     }
 }
 
@@ -191,7 +157,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     for watched in &call.client.watched {
         shards.add_key(call.data.key(&watched.key));
     }
-    let args = transaction.args();
+    let args = transaction.words.all();
     for queued in &transaction.queue {
         let Queued { command, args: at, first_hash } = queued;
         shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);

@@ -126,12 +126,13 @@ impl RunningTransaction {
     /// closed, and what it ordered is carried out all the same.
     fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
-        call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
+        call.data.offer(self.transaction.words.large());
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
                 let first_arg = window[0].args.start;
-                let args = self.transaction.some_args(first_arg..window[window.len() - 1].args.end);
+                let args =
+                    self.transaction.words.some(first_arg..window[window.len() - 1].args.end);
                 let database = call.client.database;
                 let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
                 for queued in keyed {

@@ -1,0 +1,145 @@
+//! APPEND and SETRANGE of many bytes: they are written to a draft of the string in slices.
+
+use bobbin_resp::Reply;
+use bobbin_store::NewValue;
+use bobbin_store::ValueRef;
+use bobbin_store::entry::Shared;
+use bobbin_store::shard::Expire;
+use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
+
+use super::edit::{affordable, checked_len};
+use super::pinned::PinnedString;
+use crate::engine::command::data::string;
+use crate::engine::command::slices::{SlicedChange, change_in_slices};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+
+/// Parts of more bytes than this are written in slices.
+pub(super) const PART_AT_ONCE_MAX: usize = 512 * 1024;
+
+/// Writes the argument at `part` into the string at a key: at `at`, or behind its end.
+pub(super) fn put_in_slices(
+    call: &mut Call<'_>,
+    at: Option<usize>,
+    part: usize,
+    limit: usize,
+    event: &'static str,
+) -> Outcome {
+    let key = call.key(1)?;
+    let before = Before::of(call.data, key)?;
+    let part = call.data.shared(call.args[part]);
+    let mut change = LongEdit {
+        key: key.bytes.into(),
+        before,
+        draft: Chunked::from_shared(Shared::default()),
+        at,
+        part,
+        start: 0,
+        done: 0,
+        limit,
+        event,
+    };
+    change.begin()?;
+    change_in_slices(call, [1].into_iter(), change)
+}
+
+/// What a key holds before a change.
+enum Before {
+    Nothing,
+    Short(Box<[u8]>),
+    Long(PinnedString),
+}
+
+impl Before {
+    fn of(data: &mut Data, key: Key<'_>) -> Result<Self, Failure> {
+        let Some(entry) = data.peek(key) else { return Ok(Self::Nothing) };
+        string(entry)?;
+        Ok(match (PinnedString::of(entry.value()), entry.value()) {
+            (Some(long), _) => Self::Long(long),
+            (None, ValueRef::Bytes(bytes)) => Self::Short(bytes.into()),
+            (None, _) => Self::Nothing,
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, Self::Nothing) => true,
+            (Self::Short(one), Self::Short(other)) => one == other,
+            (Self::Long(one), Self::Long(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
+    fn string(&self) -> StringRef<'_> {
+        match self {
+            Self::Nothing => StringRef::Flat(&[]),
+            Self::Short(bytes) => StringRef::Flat(bytes),
+            Self::Long(long) => long.as_ref(),
+        }
+    }
+}
+
+/// A string that is being written to.
+struct LongEdit {
+    key: Box<[u8]>,
+    before: Before,
+    draft: Chunked,
+    /// Where to write; `None`: at the end.
+    at: Option<usize>,
+    part: Shared,
+    /// Where the part begins.
+    start: usize,
+    /// How many of its bytes are written.
+    done: usize,
+    /// The string's length, at most.
+    limit: usize,
+    event: &'static str,
+}
+
+impl LongEdit {
+    /// Begins, or begins anew, with what was before.
+    fn begin(&mut self) -> Outcome {
+        let old_len = self.before.string().len();
+        let start = self.at.unwrap_or(old_len);
+        let len = affordable(checked_len(start, self.part.len(), self.limit)?)?;
+        self.draft = match &self.before {
+            Before::Long(PinnedString::Chunked(chunked)) => chunked.clone(),
+            Before::Long(PinnedString::Shared(shared)) => {
+                Chunked::from_shared(Shared::clone(shared))
+            }
+            Before::Short(bytes) => Chunked::from_bytes(bytes, 0),
+            Before::Nothing => Chunked::from_bytes(&[], 0),
+        };
+        self.draft.grow(len);
+        (self.start, self.done) = (start, 0);
+        Ok(())
+    }
+}
+
+impl SlicedChange for LongEdit {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let end = self.part.len().min(self.done + CHUNK_LEN);
+        self.draft.write(self.start + self.done, &self.part[self.done..end]);
+        self.done = end;
+        end < self.part.len()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let now = Before::of(data, data.key(&self.key))?;
+        let is_current = now.is_same(&self.before);
+        if !is_current {
+            self.before = now;
+            self.begin()?;
+        }
+        Ok(is_current)
+    }
+
+    fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+        let key = data.key(args[1]);
+        let draft = std::mem::replace(&mut self.draft, Chunked::from_shared(Shared::default()));
+        let len = draft.len();
+        data.set(key, NewValue::Chunked(draft), Expire::Keep);
+        data.event(Classes::STRING, self.event, key);
+        reply.integer(len as i64);
+        Ok(())
+    }
+}
