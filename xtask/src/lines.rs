@@ -45,38 +45,57 @@ pub(crate) fn install() -> Outcome {
     shell::install_packages(&["qemu-user"])
 }
 
-/// Compares the loads of [`LIMITS`] with what it allows.
+/// Compares the loads of [`LIMITS`] with what it allows, two at a time.
 fn check_limits(meter: &Meter) -> Outcome {
+    let text = shell::read(&repository().join(LIMITS))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let limits = lines.map(Limits::parse).collect::<Result<Vec<_>, _>>()?;
+    let (counted, others): (Vec<_>, Vec<_>) =
+        limits.iter().partition(|limits| !limits.load.wants_clock || has_number_clock());
     let mut over = Vec::new();
-    for line in shell::read(&repository().join(LIMITS))?.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (load, limits) = match words.as_slice() {
-            [] | ["#", ..] => continue,
-            [name, limits @ ..] => (find(name)?, limits),
-        };
-        let limits: Result<Vec<f64>, _> = limits.iter().map(|word| word.parse()).collect();
-        let Ok(&[moves, claims, hottest]) = limits.as_deref() else {
-            return Err(format!("{LIMITS}: {line:?} is not a load and three limits"));
-        };
-        if load.wants_clock && !has_number_clock() {
-            println!(
-                "{:12} not counted: only with the clock source tsc do its limits hold",
-                load.name
-            );
-            continue;
+    for pair in counted.chunks(2) {
+        let counts: Vec<_> = std::thread::scope(|scope| {
+            let begin = |limits: &&Limits| scope.spawn(|| meter.count(limits.load));
+            let threads: Vec<_> = pair.iter().map(begin).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for (limits, count) in pair.iter().zip(counts) {
+            let (Limits { load, moves, claims, hottest }, count) = (limits, count?);
+            println!("{}  at most {moves}, {claims}, {hottest}", meter.row(load, &count));
+            let counted = [(count.moves, moves), (count.claims, claims), (count.hottest, hottest)];
+            if counted.into_iter().any(|(count, limit)| meter.each(count) > *limit) {
+                over.push(load.name);
+                meter.show_places(&count, PLACES_SHOWN)?;
+            }
         }
-        let count = meter.count(load)?;
-        println!("{}  at most {moves}, {claims}, {hottest}", meter.row(load, &count));
-        let counted = [(count.moves, moves), (count.claims, claims), (count.hottest, hottest)];
-        if counted.into_iter().any(|(count, limit)| meter.each(count) > limit) {
-            over.push(load.name);
-            meter.show_places(&count, PLACES_SHOWN)?;
-        }
+    }
+    for limits in others {
+        let name = limits.load.name;
+        println!("{name:12} not counted: only with the clock source tsc do its limits hold");
     }
     if over.is_empty() {
         return Ok(());
     }
     Err(format!("more lines move than {LIMITS} allows: {}", over.join(", ")))
+}
+
+/// A line of [`LIMITS`]: a load, and what it may take at most for each command.
+struct Limits {
+    load: &'static Load,
+    moves: f64,
+    claims: f64,
+    hottest: f64,
+}
+
+impl Limits {
+    fn parse(line: &str) -> Result<Self, String> {
+        let fault = || format!("{LIMITS}: {line:?} is not a load and three limits");
+        let mut words = line.split_whitespace();
+        let load = find(words.next().ok_or_else(fault)?)?;
+        let limits: Result<Vec<f64>, _> = words.map(str::parse).collect();
+        let Ok(&[moves, claims, hottest]) = limits.as_deref() else { return Err(fault()) };
+        Ok(Self { load, moves, claims, hottest })
+    }
 }
 
 struct Options {
@@ -184,7 +203,8 @@ struct Count {
 
 impl Meter {
     fn count(&self, load: &Load) -> Result<Count, String> {
-        let folder = std::env::temp_dir().join(format!("bobbin-lines-{}", std::process::id()));
+        let folder = format!("bobbin-lines-{}-{}", std::process::id(), load.name);
+        let folder = std::env::temp_dir().join(folder);
         shell::create_folder(&folder)?;
         let (control, out) = (folder.join("control"), folder.join("out"));
         shell::write(&control, "0")?;
