@@ -102,25 +102,36 @@ struct Options {
     binary: PathBuf,
     workers: String,
     commands: u64,
+    /// Commands like those that are counted, before these; of several keys, as many fewer. What is
+    /// read and not written is then in all caches, as in a server that has run for a while.
+    warm: u64,
     places: usize,
 }
 
 impl Options {
     fn parse(arguments: &[&str]) -> Result<(Self, Vec<&'static Load>), String> {
-        let mut options =
-            Self { binary: peers::bobbin(), workers: "16".to_owned(), commands: 40_000, places: 0 };
-        let (mut loads, mut words) = (Vec::new(), arguments.iter());
+        let mut options = Self {
+            binary: peers::bobbin(),
+            workers: "16".to_owned(),
+            commands: 40_000,
+            warm: 0,
+            places: 0,
+        };
+        let (mut loads, mut warm, mut words) = (Vec::new(), None, arguments.iter());
         while let Some(word) = words.next() {
             let mut value = || words.next().copied().ok_or(USAGE);
             match *word {
                 "--server" => options.binary = PathBuf::from(value()?),
                 "--workers" => options.workers = value()?.to_owned(),
                 "--commands" => options.commands = value()?.parse().map_err(|_| USAGE)?,
+                "--warm" => warm = Some(value()?.parse().map_err(|_| USAGE)?),
                 "--places" => options.places = value()?.parse().map_err(|_| USAGE)?,
                 "all" => loads.extend(LOADS),
                 name => loads.push(find(name)?),
             }
         }
+        // Where limits are checked there is no time for it.
+        options.warm = warm.unwrap_or(if loads.is_empty() { 0 } else { WARM });
         Ok((options, loads))
     }
 }
@@ -222,8 +233,12 @@ impl Meter {
         let mut server = Server::start_by(begin, &[&own[..], load.options].concat())?;
         let replica = load.has_replica.then(|| Replica::attach(&server)).transpose()?;
         // First all keys once: what is counted is no growth, but for loads that only add.
-        let keys = load.keys.parse().unwrap_or(0).clamp(WARM_MIN, WARM_MAX);
+        let keys = load.keys.parse().unwrap_or(0).clamp(KEYS_MIN, KEYS_MAX);
         self.send(&server, load, keys, &["--sequential"])?;
+        let warm = self.options.warm / load.repeat as u64;
+        if warm > 0 {
+            self.send(&server, load, warm, &[])?;
+        }
         shell::write(&control, "1")?;
         self.send(&server, load, self.options.commands, &[])?;
         shell::write(&control, "0")?;
@@ -427,7 +442,7 @@ fn names(binary: &Path, code: u64, addresses: &[u64]) -> Result<HashMap<u64, Str
 }
 
 const USAGE: &str = "usage: cargo xtask lines [--server PATH] [--workers N] [--commands N] \
-                     [--places N] [all|LOAD ...]";
+                     [--warm N] [--places N] [all|LOAD ...]";
 const HEADER: &str = "load         workers   moves  claims  hottest instructions";
 /// Lines of a load with its limits of moves, claims, and moves of the hottest line.
 const LIMITS: &str = "tests/lines.txt";
@@ -435,9 +450,10 @@ const LIMITS: &str = "tests/lines.txt";
 const PLACES_SHOWN: usize = 20;
 /// Addresses that one command can name.
 const ADDRESSES_MAX: usize = 1000;
-/// Commands before those that are counted.
-const WARM_MIN: u64 = 20_000;
-const WARM_MAX: u64 = 100_000;
+/// Commands before those that are counted: such as make the keys, and others.
+const KEYS_MIN: u64 = 20_000;
+const KEYS_MAX: u64 = 100_000;
+const WARM: u64 = 400_000;
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// Reads behind each of which a replica says that it is there.
 const ACKNOWLEDGED: u64 = 10;
