@@ -45,33 +45,33 @@ pub(crate) fn install() -> Outcome {
     shell::install_packages(&["qemu-user"])
 }
 
-/// Compares the loads of [`LIMITS`] with what it allows.
+/// Compares the loads of [`LIMITS`] with what it allows, two at a time.
 fn check_limits(meter: &Meter) -> Outcome {
+    let text = shell::read(&repository().join(LIMITS))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let limits = lines.map(Limits::parse).collect::<Result<Vec<_>, _>>()?;
+    let (counted, others): (Vec<_>, Vec<_>) =
+        limits.iter().partition(|limits| !limits.load.wants_clock || has_number_clock());
     let mut over = Vec::new();
-    for line in shell::read(&repository().join(LIMITS))?.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (load, limits) = match words.as_slice() {
-            [] | ["#", ..] => continue,
-            [name, limits @ ..] => (find(name)?, limits),
-        };
-        let limits: Result<Vec<f64>, _> = limits.iter().map(|word| word.parse()).collect();
-        let Ok(&[moves, claims, hottest]) = limits.as_deref() else {
-            return Err(format!("{LIMITS}: {line:?} is not a load and three limits"));
-        };
-        if load.wants_clock && !has_number_clock() {
-            println!(
-                "{:12} not counted: only with the clock source tsc do its limits hold",
-                load.name
-            );
-            continue;
+    for pair in counted.chunks(2) {
+        let counts: Vec<_> = std::thread::scope(|scope| {
+            let begin = |limits: &&Limits| scope.spawn(|| meter.count(limits.load));
+            let threads: Vec<_> = pair.iter().map(begin).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for (limits, count) in pair.iter().zip(counts) {
+            let (Limits { load, moves, claims, hottest }, count) = (limits, count?);
+            println!("{}  at most {moves}, {claims}, {hottest}", meter.row(load, &count));
+            let counted = [(count.moves, moves), (count.claims, claims), (count.hottest, hottest)];
+            if counted.into_iter().any(|(count, limit)| meter.each(count) > *limit) {
+                over.push(load.name);
+                meter.show_places(&count, PLACES_SHOWN)?;
+            }
         }
-        let count = meter.count(load)?;
-        println!("{}  at most {moves}, {claims}, {hottest}", meter.row(load, &count));
-        let counted = [(count.moves, moves), (count.claims, claims), (count.hottest, hottest)];
-        if counted.into_iter().any(|(count, limit)| meter.each(count) > limit) {
-            over.push(load.name);
-            meter.show_places(&count, PLACES_SHOWN)?;
-        }
+    }
+    for limits in others {
+        let name = limits.load.name;
+        println!("{name:12} not counted: only with the clock source tsc do its limits hold");
     }
     if over.is_empty() {
         return Ok(());
@@ -79,29 +79,59 @@ fn check_limits(meter: &Meter) -> Outcome {
     Err(format!("more lines move than {LIMITS} allows: {}", over.join(", ")))
 }
 
+/// A line of [`LIMITS`]: a load, and what it may take at most for each command.
+struct Limits {
+    load: &'static Load,
+    moves: f64,
+    claims: f64,
+    hottest: f64,
+}
+
+impl Limits {
+    fn parse(line: &str) -> Result<Self, String> {
+        let fault = || format!("{LIMITS}: {line:?} is not a load and three limits");
+        let mut words = line.split_whitespace();
+        let load = find(words.next().ok_or_else(fault)?)?;
+        let limits: Result<Vec<f64>, _> = words.map(str::parse).collect();
+        let Ok(&[moves, claims, hottest]) = limits.as_deref() else { return Err(fault()) };
+        Ok(Self { load, moves, claims, hottest })
+    }
+}
+
 struct Options {
     binary: PathBuf,
     workers: String,
     commands: u64,
+    /// Commands like those that are counted, before these; of several keys, as many fewer. What is
+    /// read and not written is then in all caches, as in a server that has run for a while.
+    warm: u64,
     places: usize,
 }
 
 impl Options {
     fn parse(arguments: &[&str]) -> Result<(Self, Vec<&'static Load>), String> {
-        let mut options =
-            Self { binary: peers::bobbin(), workers: "16".to_owned(), commands: 40_000, places: 0 };
-        let (mut loads, mut words) = (Vec::new(), arguments.iter());
+        let mut options = Self {
+            binary: peers::bobbin(),
+            workers: "16".to_owned(),
+            commands: 40_000,
+            warm: 0,
+            places: 0,
+        };
+        let (mut loads, mut warm, mut words) = (Vec::new(), None, arguments.iter());
         while let Some(word) = words.next() {
             let mut value = || words.next().copied().ok_or(USAGE);
             match *word {
                 "--server" => options.binary = PathBuf::from(value()?),
                 "--workers" => options.workers = value()?.to_owned(),
                 "--commands" => options.commands = value()?.parse().map_err(|_| USAGE)?,
+                "--warm" => warm = Some(value()?.parse().map_err(|_| USAGE)?),
                 "--places" => options.places = value()?.parse().map_err(|_| USAGE)?,
                 "all" => loads.extend(LOADS),
                 name => loads.push(find(name)?),
             }
         }
+        // Where limits are checked there is no time for it.
+        options.warm = warm.unwrap_or(if loads.is_empty() { 0 } else { WARM });
         Ok((options, loads))
     }
 }
@@ -184,7 +214,8 @@ struct Count {
 
 impl Meter {
     fn count(&self, load: &Load) -> Result<Count, String> {
-        let folder = std::env::temp_dir().join(format!("bobbin-lines-{}", std::process::id()));
+        let folder = format!("bobbin-lines-{}-{}", std::process::id(), load.name);
+        let folder = std::env::temp_dir().join(folder);
         shell::create_folder(&folder)?;
         let (control, out) = (folder.join("control"), folder.join("out"));
         shell::write(&control, "0")?;
@@ -202,8 +233,12 @@ impl Meter {
         let mut server = Server::start_by(begin, &[&own[..], load.options].concat())?;
         let replica = load.has_replica.then(|| Replica::attach(&server)).transpose()?;
         // First all keys once: what is counted is no growth, but for loads that only add.
-        let keys = load.keys.parse().unwrap_or(0).clamp(WARM_MIN, WARM_MAX);
+        let keys = load.keys.parse().unwrap_or(0).clamp(KEYS_MIN, KEYS_MAX);
         self.send(&server, load, keys, &["--sequential"])?;
+        let warm = self.options.warm / load.repeat as u64;
+        if warm > 0 {
+            self.send(&server, load, warm, &[])?;
+        }
         shell::write(&control, "1")?;
         self.send(&server, load, self.options.commands, &[])?;
         shell::write(&control, "0")?;
@@ -407,7 +442,7 @@ fn names(binary: &Path, code: u64, addresses: &[u64]) -> Result<HashMap<u64, Str
 }
 
 const USAGE: &str = "usage: cargo xtask lines [--server PATH] [--workers N] [--commands N] \
-                     [--places N] [all|LOAD ...]";
+                     [--warm N] [--places N] [all|LOAD ...]";
 const HEADER: &str = "load         workers   moves  claims  hottest instructions";
 /// Lines of a load with its limits of moves, claims, and moves of the hottest line.
 const LIMITS: &str = "tests/lines.txt";
@@ -415,9 +450,10 @@ const LIMITS: &str = "tests/lines.txt";
 const PLACES_SHOWN: usize = 20;
 /// Addresses that one command can name.
 const ADDRESSES_MAX: usize = 1000;
-/// Commands before those that are counted.
-const WARM_MIN: u64 = 20_000;
-const WARM_MAX: u64 = 100_000;
+/// Commands before those that are counted: such as make the keys, and others.
+const KEYS_MIN: u64 = 20_000;
+const KEYS_MAX: u64 = 100_000;
+const WARM: u64 = 400_000;
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// Reads behind each of which a replica says that it is there.
 const ACKNOWLEDGED: u64 = 10;

@@ -19,21 +19,23 @@ pub(super) fn allocate(bytes: &[u8]) -> NonNull<u8> {
     block
 }
 
-/// Changes a block from what `old_len` bytes take to what `len` bytes take, and returns it anew.
+/// Changes a block from what `old_len` bytes take to what `len` bytes take. The pointer to it is
+/// written only if the block moves: it lies in an entry, whose cache line stays with the threads
+/// that read it as long as nobody writes there.
 ///
 /// # Safety
-/// The block is the caller's own, was last given `old_len` bytes, and is not used afterwards; the
-/// result takes its place. `len` is not zero.
+/// The block is the caller's own, was last given `old_len` bytes, and is used through `block` alone
+/// afterwards. `len` is not zero.
 #[inline]
-pub(super) unsafe fn resize(block: NonNull<u8>, old_len: usize, len: usize) -> NonNull<u8> {
+pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize) {
     let (old, new) = (layout(old_len), layout(len));
     if old == new {
-        return block;
+        return;
     }
     // SAFETY: the caller owns the block and says what it was given, so `old` is its layout. The new
     // size is not zero as `len` is not, and `layout` has checked that it is in range.
     match NonNull::new(unsafe { realloc(block.as_ptr(), old, new.size()) }) {
-        Some(block) => block,
+        Some(moved) => *block = moved,
         None => handle_alloc_error(new),
     }
 }

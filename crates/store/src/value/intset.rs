@@ -171,10 +171,10 @@ impl Intset {
     }
 
     fn resize(&mut self, count: usize) {
-        let len = HEADER + count * self.width();
+        let (old_len, len) = (self.byte_len(), HEADER + count * self.width());
         // SAFETY: *whole*: the block is ours alone and was given its length. The new length has the
         // header in it, so it is not zero.
-        self.block = unsafe { block::resize(self.block, self.byte_len(), len) };
+        unsafe { block::resize(&mut self.block, old_len, len) };
     }
 
     fn set_count(&mut self, count: usize) {

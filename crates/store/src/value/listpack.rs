@@ -396,7 +396,7 @@ impl Listpack {
     fn resize_block(&mut self, old_len: usize, len: usize) {
         // SAFETY: the block is ours alone and was made for its old length, which the header said
         // until now. No listpack is empty.
-        self.block = unsafe { block::resize(self.block, old_len, len) };
+        unsafe { block::resize(&mut self.block, old_len, len) };
     }
 }
 

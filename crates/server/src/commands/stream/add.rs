@@ -62,7 +62,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     log.append(id, items.iter().map(|&item| Item::Bytes(item)), bytes, limits);
     let trimmed = trim.is_some_and(|trim| trim.run(log) > 0);
     let ends = trim.map(|_| LogEnds::of(log));
-    propagate(call, at, new_id, id, ends.as_ref());
+    propagate(call, at, new_id, id, ends);
     call.data.changed(key);
     call.data.event(Classes::STREAM, "xadd", key);
     if trimmed {
@@ -73,17 +73,17 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Logs XADD with the ID, the argument at `at`, and the length that it came to.
-fn propagate(call: &mut Call<'_>, at: usize, new_id: NewId, id: StreamId, ends: Option<&LogEnds>) {
+fn propagate(call: &mut Call<'_>, at: usize, new_id: NewId, id: StreamId, ends: Option<LogEnds>) {
     if !call.data.is_logged() || new_id == NewId::Given(id) && ends.is_none() {
         return;
     }
-    let id = id::text(id);
+    let (id, mut end_text) = (id::text(id), Vec::new());
     let mut args = call.args.to_vec();
     if !matches!(new_id, NewId::Given(_)) {
         args[at] = &id;
     }
     if let Some(ends) = ends {
-        trim::make_exact(&mut args, at, ends);
+        trim::make_exact(&mut args, at, ends, &mut end_text);
     }
     call.data.propagate(&args);
 }

@@ -105,26 +105,36 @@ impl Trimmer {
 
 /// Makes the words of a command, of which those up to `end` may be options, trim to what `~` came
 /// to: other nodes than ours may end elsewhere.
-pub(super) fn make_exact<'a>(args: &mut [&'a [u8]], end: usize, log: &'a LogEnds) {
+pub(super) fn make_exact<'a>(
+    args: &mut [&'a [u8]],
+    end: usize,
+    ends: LogEnds,
+    text: &'a mut Vec<u8>,
+) {
     let is = |at: usize, word: &[u8]| args[at].eq_ignore_ascii_case(word);
     let option = (2..end).find(|&at| is(at, b"maxlen") || is(at, b"minid"));
     let Some(at) = option.filter(|&at| at + 2 < args.len() && args[at + 1] == b"~") else { return };
     let by_len = is(at, b"maxlen");
     args[at + 1] = b"=";
-    args[at + 2] = if by_len { &log.len } else { &log.first_id };
+    *text = match by_len {
+        true => ends.len.to_string().into_bytes(),
+        false => id::text(ends.first_id),
+    };
+    args[at + 2] = text;
 }
 
-/// How long a stream is, and from which ID on there is nothing to trim, as text.
+/// How long a stream is, and from which ID on there is nothing to trim.
+#[derive(Clone, Copy)]
 pub(super) struct LogEnds {
-    len: Vec<u8>,
-    first_id: Vec<u8>,
+    len: usize,
+    first_id: StreamId,
 }
 
 impl LogEnds {
     pub(super) fn of(log: &Log) -> Self {
         // Of an empty stream everything was trimmed.
         let first_id = if log.is_empty() { StreamId::MAX } else { log.first_id() };
-        Self { len: log.len().to_string().into_bytes(), first_id: id::text(first_id) }
+        Self { len: log.len(), first_id }
     }
 }
 
@@ -152,9 +162,9 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
         }
         None => 0,
     };
-    if let Some(ends) = &ends {
-        let mut args = call.args.to_vec();
-        make_exact(&mut args, call.args.len(), ends);
+    if let Some(ends) = ends {
+        let (mut args, mut text) = (call.args.to_vec(), Vec::new());
+        make_exact(&mut args, call.args.len(), ends, &mut text);
         call.data.propagate(&args);
     }
     taken_out(call, key, trimmed, "xtrim");

@@ -19,13 +19,19 @@ impl Keyed for StreamId {
 }
 
 /// Records by ID. No page is empty.
+///
+/// The last record lies in the map itself: it is the one that most look at and change, and the only
+/// one of many a map. So these find it without going through the pages.
 #[derive(Clone)]
 pub struct IdMap<T> {
     pages: VecDeque<Cow<VecDeque<T>>>,
+    /// `None`: there are no records.
+    last: Option<T>,
     len: usize,
 }
 
-/// A place between records: before the one with this index in its page.
+/// A place between records: before the one with this index in its page. The last record counts as a
+/// page behind the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     page: usize,
@@ -34,7 +40,22 @@ struct Place {
 
 impl<T> Default for IdMap<T> {
     fn default() -> Self {
-        Self { pages: VecDeque::new(), len: 0 }
+        Self { pages: VecDeque::new(), last: None, len: 0 }
+    }
+}
+
+impl<T> IdMap<T> {
+    fn record(&self, place: Place) -> Option<&T> {
+        match self.pages.get(place.page) {
+            Some(page) => page.get(place.index),
+            None if place.page == self.pages.len() => self.last.as_ref(),
+            None => None,
+        }
+    }
+
+    /// Records of a page.
+    fn page_len(&self, page: usize) -> usize {
+        self.pages.get(page).map_or(1, |page| page.len())
     }
 }
 
@@ -46,12 +67,13 @@ impl<T: Keyed> IdMap<T> {
             return self.push_back(record);
         }
         let mut place = self.lower_bound(id);
-        let page = self.pages[place.page].make_mut();
-        if let Some(there) = page.get_mut(place.index).filter(|there| there.id() == id) {
+        if let Some(there) = self.record_mut(place).filter(|there| there.id() == id) {
             *there = record;
             return;
         }
         self.len += 1;
+        let Some(page) = self.pages.get_mut(place.page) else { return self.push_to_pages(record) };
+        let page = page.make_mut();
         if page.len() < PAGE_LEN_MAX {
             page.insert(place.index, record);
             return;
@@ -68,6 +90,13 @@ impl<T: Keyed> IdMap<T> {
     pub fn push_back(&mut self, record: T) {
         debug_assert!(self.last().is_none_or(|last| last.id() < record.id()));
         self.len += 1;
+        if let Some(before) = self.last.replace(record) {
+            self.push_to_pages(before);
+        }
+    }
+
+    /// Puts a record behind those in pages.
+    fn push_to_pages(&mut self, record: T) {
         match self.pages.back_mut() {
             Some(page) if page.len() < PAGE_LEN_MAX => page.make_mut().push_back(record),
             _ => {
@@ -81,25 +110,34 @@ impl<T: Keyed> IdMap<T> {
 
     pub fn remove(&mut self, id: StreamId) -> Option<T> {
         let place = self.place_of(id)?;
-        let removed = self.pages[place.page].make_mut().remove(place.index)?;
+        let removed = match self.pages.get_mut(place.page) {
+            Some(page) => page.make_mut().remove(place.index)?,
+            None => {
+                let before = self.pages.back_mut().and_then(|page| page.make_mut().pop_back());
+                std::mem::replace(&mut self.last, before)?
+            }
+        };
         self.len -= 1;
-        self.tidy(place.page);
+        if let Some(last_page) = self.pages.len().checked_sub(1) {
+            self.tidy(place.page.min(last_page));
+        }
         Some(removed)
     }
 
     pub fn pop_front(&mut self) -> Option<T> {
-        let page = self.pages.front_mut()?.make_mut();
-        let removed = page.pop_front()?;
+        let removed = match self.pages.front_mut() {
+            Some(page) => page.make_mut().pop_front(),
+            None => self.last.take(),
+        }?;
         self.len -= 1;
-        if page.is_empty() {
+        if self.pages.front().is_some_and(|page| page.is_empty()) {
             self.pages.pop_front();
         }
         Some(removed)
     }
 
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut T> {
-        let place = self.place_of(id)?;
-        self.pages[place.page].make_mut().get_mut(place.index)
+        self.record_mut(self.place_of(id)?)
     }
 
     /// Calls `f` with all records of the page with this number, unless a clone shares it. Returns
@@ -112,32 +150,36 @@ impl<T: Keyed> IdMap<T> {
     }
 
     pub fn first_mut(&mut self) -> Option<&mut T> {
-        self.pages.front_mut()?.make_mut().front_mut()
+        match self.pages.front_mut() {
+            Some(page) => page.make_mut().front_mut(),
+            None => self.last.as_mut(),
+        }
     }
 
     #[inline]
     pub fn last_mut(&mut self) -> Option<&mut T> {
-        self.pages.back_mut()?.make_mut().back_mut()
+        self.last.as_mut()
     }
 
     /// The record with the greatest ID that is not above this one.
     pub fn floor_mut(&mut self, id: StreamId) -> Option<&mut T> {
-        let place = self.before(self.upper_bound(id))?;
-        self.pages[place.page].make_mut().get_mut(place.index)
+        self.record_mut(self.before(self.upper_bound(id))?)
     }
 
     pub fn get(&self, id: StreamId) -> Option<&T> {
-        let place = self.place_of(id)?;
-        self.pages[place.page].get(place.index)
+        self.record(self.place_of(id)?)
     }
 
     pub fn first(&self) -> Option<&T> {
-        self.pages.front()?.front()
+        match self.pages.front() {
+            Some(page) => page.front(),
+            None => self.last.as_ref(),
+        }
     }
 
     #[inline]
     pub fn last(&self) -> Option<&T> {
-        self.pages.back()?.back()
+        self.last.as_ref()
     }
 
     pub fn len(&self) -> usize {
@@ -190,10 +232,18 @@ impl<T: Keyed> IdMap<T> {
         directory + self.pages.len() * Cow::<VecDeque<T>>::size() + records
     }
 
+    fn record_mut(&mut self, place: Place) -> Option<&mut T> {
+        let pages = self.pages.len();
+        match self.pages.get_mut(place.page) {
+            Some(page) => page.make_mut().get_mut(place.index),
+            None if place.page == pages => self.last.as_mut(),
+            None => None,
+        }
+    }
+
     fn place_of(&self, id: StreamId) -> Option<Place> {
         let place = self.lower_bound(id);
-        let record = self.pages.get(place.page)?.get(place.index)?;
-        (record.id() == id).then_some(place)
+        (self.record(place)?.id() == id).then_some(place)
     }
 
     fn lower_bound(&self, id: StreamId) -> Place {
@@ -204,9 +254,12 @@ impl<T: Keyed> IdMap<T> {
         self.bound(|other| other <= id)
     }
 
-    /// Before the first record of which `is_before` does not hold; never at the end of a page that
-    /// is not the last.
+    /// Before the first record of which `is_before` does not hold; never at the end of a page.
+    /// Behind all records it is at the beginning of a page that there is not.
     fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
+        if self.last.as_ref().is_some_and(|last| is_before(last.id())) {
+            return Place { page: self.pages.len() + 1, index: 0 };
+        }
         let is_page_before =
             |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
         // Most look at the end.
@@ -230,7 +283,7 @@ impl<T: Keyed> IdMap<T> {
             return Some(Place { index: place.index - 1, ..place });
         }
         let page = place.page.checked_sub(1)?;
-        Some(Place { page, index: self.pages[page].len() - 1 })
+        Some(Place { page, index: self.page_len(page) - 1 })
     }
 
     /// After a removal: an empty page goes, a small one is joined with its neighbour.
@@ -268,10 +321,9 @@ impl<'a, T> Iterator for Records<'a, T> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a T> {
-        let page = self.map.pages.get(self.next.page)?;
-        let record = page.get(self.next.index)?;
+        let record = self.map.record(self.next)?;
         self.next.index += 1;
-        if self.next.index == page.len() {
+        if self.next.index == self.map.page_len(self.next.page) {
             self.next = Place { page: self.next.page + 1, index: 0 };
         }
         Some(record)
@@ -291,7 +343,7 @@ impl<'a, T: Keyed> Iterator for RecordsBack<'a, T> {
     fn next(&mut self) -> Option<&'a T> {
         let place = self.next?;
         self.next = self.map.before(place);
-        self.map.pages[place.page].get(place.index)
+        self.map.record(place)
     }
 }
 
