@@ -141,12 +141,16 @@ impl<T: Keyed> IdMap<T> {
     }
 
     /// Calls `f` with all records of the page with this number, unless a clone shares it. Returns
-    /// the number of the next page; 0 at the end.
-    pub(super) fn change_unshared(&mut self, page: usize, f: impl FnMut(&mut T)) -> usize {
-        if let Some(records) = self.pages.get_mut(page).and_then(Cow::get_mut) {
-            records.iter_mut().for_each(f);
+    /// the number of the next page; 0 at the end. The last record counts as a page.
+    pub(super) fn change_unshared(&mut self, page: usize, mut f: impl FnMut(&mut T)) -> usize {
+        match self.pages.get_mut(page) {
+            Some(records) => records.get_mut().into_iter().flatten().for_each(f),
+            None => {
+                self.last.iter_mut().for_each(&mut f);
+                return 0;
+            }
         }
-        if page + 1 < self.pages.len() { page + 1 } else { 0 }
+        page + 1
     }
 
     pub fn first_mut(&mut self) -> Option<&mut T> {
@@ -210,10 +214,17 @@ impl<T: Keyed> IdMap<T> {
         RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    /// Whether one is a clone of the other, and neither has been changed since. `is_same` says so of
+    /// two records.
+    pub(super) fn is_same(&self, other: &Self, is_same: impl Fn(&T, &T) -> bool) -> bool {
         let mut pages = self.pages.iter().zip(&other.pages);
-        self.pages.len() == other.pages.len() && pages.all(|(one, other)| one.is_same(other))
+        self.pages.len() == other.pages.len()
+            && pages.all(|(one, other)| one.is_same(other))
+            && match (&self.last, &other.last) {
+                (Some(one), Some(other)) => is_same(one, other),
+                (None, None) => true,
+                _ => false,
+            }
     }
 
     /// How many pages there are.

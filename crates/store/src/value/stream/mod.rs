@@ -128,7 +128,7 @@ impl Stream {
         let (one, other) = (&self.0, &other.0);
         one.log.is_same(&other.log)
             && one.groups.len() == other.groups.len()
-            && one.groups.0.keys().all(|name| one.groups.is_same(&other.groups, name))
+            && one.groups.iter().all(|(name, _)| one.groups.is_same(&other.groups, name))
     }
 
     pub const fn encoding(&self) -> Encoding {
@@ -338,7 +338,7 @@ impl Log {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        self.nodes.is_same(&other.nodes)
+        self.nodes.is_same(&other.nodes, Node::is_same)
             && self.last_id == other.last_id
             && self.max_deleted_id == other.max_deleted_id
             && self.entries_added == other.entries_added
