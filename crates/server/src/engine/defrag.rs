@@ -151,7 +151,7 @@ fn effort(config: &Config) -> u64 {
     let waste = allocator::small_waste();
     let percent = waste as i64 * 100 / allocator::figures().allocated.max(1) as i64;
     let lower = config.active_defrag_threshold_lower();
-    if percent < lower || (waste as u64) < config.active_defrag_ignore_bytes() as u64 {
+    if percent < lower || (waste as u64) < config.active_defrag_ignore_bytes() {
         return 0;
     }
     let span = (config.active_defrag_threshold_upper() - lower).max(1);

@@ -49,7 +49,7 @@ impl Keys {
             for dense in ["", "dense"] {
                 let key = format!("counted{at}{dense}");
                 self.ask(&["PFADD", &key, &at.to_string(), dense]);
-                if dense != "" {
+                if !dense.is_empty() {
                     self.ask(&["PFDEBUG", "TODENSE", &key]);
                 }
             }

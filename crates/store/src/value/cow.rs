@@ -55,10 +55,12 @@ impl<T> Cow<T> {
     /// The value for changing it, unless it is shared.
     pub(super) fn get_mut(&mut self) -> Option<&mut T> {
         // Acquire: as in `make_mut`.
-        let is_sole = self.block().owners.load(Ordering::Acquire) == 1;
+        if self.block().owners.load(Ordering::Acquire) != 1 {
+            return None;
+        }
         // SAFETY: *sole*: the count was 1. We are borrowed exclusively for as long as the result is
         // used.
-        is_sole.then(|| unsafe { &mut self.block.as_mut().value })
+        Some(unsafe { &mut self.block.as_mut().value })
     }
 }
 

@@ -137,8 +137,8 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
 enum Candidates {
     /// Those of XCLAIM: from the one at `at` on they are still to be looked at.
     Given { ids: Vec<StreamId>, at: usize },
-    /// Those of XAUTOCLAIM: what is pending from `start` on, until `count` were found or there were
-    /// so many looks.
+    /// Those of XAUTOCLAIM: what is pending from `start` on, until `count` were found or as many
+    /// entries were looked at as are allowed.
     Pending {
         start: StreamId,
         /// Where to go on.
@@ -178,7 +178,7 @@ impl Claiming {
         self.logged.claimed.clear();
     }
 
-    /// Takes over some entries, after at most so many looks; whether there may be more. `answer`
+    /// Takes over some entries, after at most `most` looks; whether there may be more. `answer`
     /// gets the number of the look and the entry.
     fn step(
         &mut self,

@@ -123,8 +123,8 @@ impl<'a> Call<'a> {
         words
     }
 
-    /// Whether it has so many words that it goes on with them in slices, where nobody is kept from
-    /// the keys meanwhile.
+    /// Whether it has enough words to go on with them in slices, so that nobody is kept from the
+    /// keys meanwhile.
     pub fn has_many_words(&self) -> bool {
         self.args.len() > SLICED_MIN && self.may_leave_job && !self.in_transaction
     }

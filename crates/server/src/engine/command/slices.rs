@@ -53,12 +53,12 @@ pub fn each_word_in_slices(
     let mut next = first;
     reply_in_slices(call, move |reply| {
         if next == first {
-            reply.array(words.len() - first);
+            reply.array(words.count() - first);
         }
-        let end = words.len().min(next + SLICE);
+        let end = words.count().min(next + SLICE);
         words.some(next..end).into_iter().for_each(|word| one(word, reply));
         next = end;
-        next < words.len()
+        next < words.count()
     });
 }
 

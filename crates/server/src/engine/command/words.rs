@@ -29,7 +29,8 @@ impl Words {
         self.ends.push(self.bytes.len());
     }
 
-    pub const fn len(&self) -> usize {
+    /// How many there are.
+    pub const fn count(&self) -> usize {
         self.ends.len()
     }
 
@@ -44,7 +45,7 @@ impl Words {
     }
 
     pub fn all(&self) -> Vec<&[u8]> {
-        self.some(0..self.len())
+        self.some(0..self.count())
     }
 
     /// Some of the words, by number.

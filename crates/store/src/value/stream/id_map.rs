@@ -214,8 +214,8 @@ impl<T: Keyed> IdMap<T> {
         RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since. `is_same` says so of
-    /// two records.
+    /// Whether one is a clone of the other, and neither has been changed since. `is_same` says so
+    /// of two records.
     pub(super) fn is_same(&self, other: &Self, is_same: impl Fn(&T, &T) -> bool) -> bool {
         let mut pages = self.pages.iter().zip(&other.pages);
         self.pages.len() == other.pages.len()

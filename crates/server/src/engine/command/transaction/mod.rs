@@ -62,7 +62,7 @@ impl Transaction {
 
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
     pub const fn argument_bytes(&self) -> usize {
-        self.words.byte_len() + self.words.len() * ARGUMENT_BYTES
+        self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
     /// Queues a command.
@@ -72,7 +72,7 @@ impl Transaction {
         command: &'static Registered,
         info: &ClientInfo,
     ) {
-        let first = self.words.len();
+        let first = self.words.count();
         for arg in request.args {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
@@ -81,7 +81,7 @@ impl Transaction {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
             self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
         }
-        let (args, first_hash) = (first..self.words.len(), request.first_hash);
+        let (args, first_hash) = (first..self.words.count(), request.first_hash);
         self.queue.push(Queued { command, args, first_hash });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.store(self.memory(), Ordering::Relaxed);
