@@ -76,9 +76,9 @@ fn it_says_at_start_what_it_does() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_names_what_it_passes_over() {
-    let server = Server::bobbin(&["--activedefrag", "yes", "--unsupported-directives", "warn"]);
+    let server = Server::bobbin(&["--rdma-port", "1", "--unsupported-directives", "warn"]);
     let log = server.log();
-    assert!(log.contains("command line: 'activedefrag \"yes\"' is passed over"), "{log}");
+    assert!(log.contains("command line: 'rdma-port \"1\"' is passed over"), "{log}");
 }
 
 /// A last snapshot that cannot be written keeps the server alive, and the log says how to end it.
