@@ -312,6 +312,9 @@ mod tests {
     #[test]
     fn blocks_among_free_ones_should_move() {
         std::thread::spawn(|| {
+            // Other tests have no blocks in this arena.
+            let arena = control_integer(b"arenas.create", None).unwrap();
+            control_integer(b"thread.arena", Some(arena)).unwrap();
             bypass_thread_cache().unwrap();
             let utilization = Utilization::new().unwrap();
             // A size that nothing else here takes many of.
