@@ -450,9 +450,10 @@ const LIMITS: &str = "tests/lines.txt";
 const PLACES_SHOWN: usize = 20;
 /// Addresses that one command can name.
 const ADDRESSES_MAX: usize = 1000;
-/// Commands before those that are counted: such as make the keys, and others.
+/// Commands that make the keys first, at least and at most.
 const KEYS_MIN: u64 = 20_000;
 const KEYS_MAX: u64 = 100_000;
+/// What `--warm` is for loads that are named.
 const WARM: u64 = 400_000;
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// Reads behind each of which a replica says that it is there.

@@ -1,7 +1,7 @@
 //! Popping of many elements of a collection, in slices.
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::value::Collection;
+use bobbin_store::value::Drafted;
 
 use crate::engine::command::slices::{
     Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
@@ -10,7 +10,7 @@ use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// Which elements of a collection go, and what becomes known of that.
 pub(super) trait Pops: Send + 'static {
-    type From: Collection + Default + Send + 'static;
+    type From: Drafted + 'static;
 
     /// Takes elements away, at most `most` of them, and answers them; how many there are.
     fn take(&mut self, from: &mut Self::From, most: usize, reply: &mut Reply<'_>) -> usize;

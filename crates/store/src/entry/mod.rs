@@ -399,7 +399,7 @@ impl OwnedEntry {
         Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 
-    /// The same entry in another block.
+    /// Copies the entry into another block, and frees the one it was in.
     pub(crate) fn moved(self) -> Self {
         let emptied = Emptied(self.into_pointer());
         let layout = layout(emptied.as_ref().end());
@@ -845,40 +845,43 @@ impl<'a> EntryMut<'a> {
 
     /// Moves blocks of the value that lie where much is free, from a part of it on. Returns the
     /// part to go on with; 0 at the end. Chunks of a string are too large to lie among others.
-    pub(crate) fn defragment(mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+    pub(crate) fn defragment(self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        match self.as_ref().kind() {
+            Kind::String => {
+                self.defragment_string(defragmenter);
+                0
+            }
+            Kind::List => self.defragment_collection::<List>(from, defragmenter),
+            Kind::Set => self.defragment_collection::<Set>(from, defragmenter),
+            Kind::SortedSet => self.defragment_collection::<SortedSet>(from, defragmenter),
+            Kind::Hash => self.defragment_collection::<Hash>(from, defragmenter),
+            Kind::Stream => self.defragment_collection::<Stream>(from, defragmenter),
+        }
+    }
+
+    fn defragment_collection<T: Collection>(
+        self,
+        from: usize,
+        defragmenter: &mut Defragmenter<'_>,
+    ) -> usize {
+        self.collection_mut::<T>().map_or(0, |value| value.defragment(from, defragmenter))
+    }
+
+    fn defragment_string(mut self, defragmenter: &mut Defragmenter<'_>) {
         let look = self.as_ref();
-        let (kind, form, at) = (look.kind(), look.header().form(), look.value_offset());
-        let rest = match kind {
-            Kind::String if form == Form::Shared => {
-                // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours.
-                let shared = unsafe { self.at_mut::<Shared>(at) };
-                if let Some(string) = Arc::get_mut(shared)
-                    && defragmenter.wants(NonNull::from(string.as_slice()).cast())
-                {
-                    let mut moved = Vec::with_capacity(string.capacity());
-                    moved.extend_from_slice(string);
-                    *string = moved;
-                }
-                None
-            }
-            Kind::String => None,
-            Kind::List => {
-                self.collection_mut().map(|list: &mut List| list.defragment(from, defragmenter))
-            }
-            Kind::Set => {
-                self.collection_mut().map(|set: &mut Set| set.defragment(from, defragmenter))
-            }
-            Kind::SortedSet => {
-                self.collection_mut().map(|set: &mut SortedSet| set.defragment(from, defragmenter))
-            }
-            Kind::Hash => {
-                self.collection_mut().map(|hash: &mut Hash| hash.defragment(from, defragmenter))
-            }
-            Kind::Stream => self
-                .collection_mut()
-                .map(|stream: &mut Stream| stream.defragment(from, defragmenter)),
-        };
-        rest.unwrap_or(0)
+        if look.header().form() != Form::Shared {
+            return;
+        }
+        let at = look.value_offset();
+        // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours.
+        let shared = unsafe { self.at_mut::<Shared>(at) };
+        if let Some(string) = Arc::get_mut(shared)
+            && defragmenter.wants(NonNull::from(string.as_slice()).cast())
+        {
+            let mut moved = Vec::with_capacity(string.capacity());
+            moved.extend_from_slice(string);
+            *string = moved;
+        }
     }
 
     /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must

@@ -49,9 +49,7 @@ impl<T> Cow<T> {
         // which is atomic, it does not change while we are borrowed.
         unsafe { self.block.as_ref() }
     }
-}
 
-impl<T> Cow<T> {
     /// The value for changing it, unless it is shared.
     pub(super) fn get_mut(&mut self) -> Option<&mut T> {
         // Acquire: as in `make_mut`.

@@ -74,24 +74,13 @@ pub enum Spot {
 }
 
 impl Hash {
-    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
-    /// at the end.
+    /// As [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => pack.defragment(defragmenter),
             Self::Table(table) => return table.defragment(from, defragmenter),
         }
         0
-    }
-
-    /// Whether one is a clone of the other, and neither has been changed since; small ones are
-    /// compared.
-    pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Packed(one), Self::Packed(other)) => one == other,
-            (Self::Table(one), Self::Table(other)) => one.is_same(other),
-            _ => false,
-        }
     }
 
     /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or

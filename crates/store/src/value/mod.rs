@@ -125,12 +125,12 @@ macro_rules! collections {
                     AnyCollection::$kind(self)
                 }
 
-                fn is_same(&self, other: &Self) -> bool {
-                    self.is_same(other)
-                }
-
-                fn len(&self) -> usize {
-                    self.len()
+                fn defragment(
+                    &mut self,
+                    from: usize,
+                    defragmenter: &mut Defragmenter<'_>,
+                ) -> usize {
+                    self.defragment(from, defragmenter)
                 }
             }
 
@@ -152,17 +152,35 @@ pub unsafe trait Collection: Clone + Send {
 
     fn into_any(self) -> AnyCollection;
 
+    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
+    /// at the end.
+    fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize;
+}
+
+/// A collection of which long commands change a draft.
+pub trait Drafted: Collection + Default {
     /// Whether one is a clone of the other, and neither has been changed since. Small ones may be
     /// compared instead.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// How many elements it has.
-    fn len(&self) -> usize;
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    fn is_empty(&self) -> bool;
 }
+
+macro_rules! drafted {
+    ($($type:ty),*) => {
+        $(impl Drafted for $type {
+            fn is_same(&self, other: &Self) -> bool {
+                self.is_same(other)
+            }
+
+            fn is_empty(&self) -> bool {
+                self.is_empty()
+            }
+        })*
+    };
+}
+
+drafted!(List, Set, SortedSet);
 
 /// Bytes of a collection in its entry.
 pub(crate) const SLOT: usize = 16;

@@ -49,8 +49,7 @@ pub enum Spot {
 }
 
 impl Set {
-    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
-    /// at the end.
+    /// As [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Integers(integers) => integers.defragment(defragmenter),

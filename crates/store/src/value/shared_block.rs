@@ -184,11 +184,6 @@ impl SharedBlock {
         *self = Self::allocate(capacity, start, self);
     }
 
-    /// Whether both are owners of the same bytes.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.pointer == other.pointer
-    }
-
     /// Moves it, if it lies where much is free and has no other owner.
     pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         if self.is_unique() && defragmenter.wants(self.pointer.cast()) {

@@ -10,7 +10,7 @@
 //! were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
-use bobbin_store::value::Collection;
+use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::is_put_off;
@@ -221,7 +221,7 @@ pub struct Draft<T> {
     pub value: T,
 }
 
-impl<T: Collection + Default + 'static> Draft<T> {
+impl<T: Drafted + 'static> Draft<T> {
     pub fn new(key: &[u8], value: &T) -> Self {
         Self { key: key.into(), pinned: value.clone(), value: value.clone() }
     }

@@ -58,8 +58,7 @@ impl List {
         Self::Packed(Listpack::new())
     }
 
-    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
-    /// at the end.
+    /// As [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => {

@@ -110,20 +110,23 @@ impl Page {
         Self { block }
     }
 
+    #[inline(always)]
+    fn is_unique(&self) -> bool {
+        // Acquire: what former owners read happened before they let go.
+        self.header().owners.load(Ordering::Acquire) == 1
+    }
+
     /// Makes it nobody else's. Whatever changes a page begins with this.
     #[inline(always)]
     pub(super) fn make_unique(&mut self) {
-        // Acquire: what former owners read happened before they let go.
-        if self.header().owners.load(Ordering::Acquire) != 1 {
+        if !self.is_unique() {
             *self = self.copy(self.len(), self.live());
         }
     }
 
     /// Moves it, if it lies where much is free and has no other owner.
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
-        if self.header().owners.load(Ordering::Acquire) == 1
-            && defragmenter.wants(self.block.cast())
-        {
+        if self.is_unique() && defragmenter.wants(self.block.cast()) {
             *self = self.copy(self.len(), self.live());
         }
     }

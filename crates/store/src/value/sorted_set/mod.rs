@@ -57,8 +57,7 @@ impl SortedSet {
         Self::Packed(Listpack::new())
     }
 
-    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
-    /// at the end.
+    /// As [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => {

@@ -214,19 +214,6 @@ impl<T: Keyed> IdMap<T> {
         RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since. `is_same` says so
-    /// of two records.
-    pub(super) fn is_same(&self, other: &Self, is_same: impl Fn(&T, &T) -> bool) -> bool {
-        let mut pages = self.pages.iter().zip(&other.pages);
-        self.pages.len() == other.pages.len()
-            && pages.all(|(one, other)| one.is_same(other))
-            && match (&self.last, &other.last) {
-                (Some(one), Some(other)) => is_same(one, other),
-                (None, None) => true,
-                _ => false,
-            }
-    }
-
     /// How many pages there are.
     pub fn pages(&self) -> usize {
         self.pages.len()

@@ -85,8 +85,7 @@ impl Stream {
         Self(Box::default())
     }
 
-    /// Moves blocks of entries that lie where much is free, from a part on. Returns the part to go
-    /// on with; 0 at the end.
+    /// As [`Collection::defragment`](super::Collection::defragment), of blocks of entries.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         self.0.log.nodes.change_unshared(from, |node| node.defragment(defragmenter))
     }
@@ -121,14 +120,6 @@ impl Stream {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether one is a clone of the other, and neither has been changed since.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let (one, other) = (&self.0, &other.0);
-        one.log.is_same(&other.log)
-            && one.groups.len() == other.groups.len()
-            && one.groups.iter().all(|(name, _)| one.groups.is_same(&other.groups, name))
     }
 
     pub const fn encoding(&self) -> Encoding {
@@ -335,13 +326,6 @@ impl Log {
     /// The entries from one ID to another, both included, last to first.
     pub fn range_back(&self, start: StreamId, end: StreamId) -> RangeBack<'_> {
         RangeBack::new(self, start, end)
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.nodes.is_same(&other.nodes, Node::is_same)
-            && self.last_id == other.last_id
-            && self.max_deleted_id == other.max_deleted_id
-            && self.entries_added == other.entries_added
     }
 
     /// Whether nothing was taken out since `before` was cloned, of the same stream.

@@ -60,16 +60,6 @@ impl Keyed for Node {
 }
 
 impl Node {
-    /// Whether one is a clone of the other, and neither has been changed since.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        let rest = match (&self.rest, &other.rest) {
-            (Some(one), Some(other)) => one.is_same(other),
-            (None, None) => true,
-            _ => false,
-        };
-        rest && self.block.is_same(&other.block) && self.live == other.live
-    }
-
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         self.block.defragment(defragmenter);
         if let Some(rest) = &mut self.rest {

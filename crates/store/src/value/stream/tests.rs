@@ -271,24 +271,6 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
     assert!(!stream.groups().is_same(before.groups(), b"g"));
 }
 
-/// The last node lies outside the pages, and what is trimmed leaves all IDs as they were.
-#[test]
-fn a_stream_whose_last_node_alone_changed_is_another() {
-    let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
-    for nodes in 1..=2 {
-        let mut stream = Stream::new();
-        for ms in 1..=nodes * 100 {
-            let items = [b"f".to_vec(), b"v".to_vec()];
-            append(stream.log_mut(), StreamId::new(ms, 0), &items, limits);
-        }
-        let before = stream.clone();
-        assert!(stream.is_same(&before));
-        stream.log_mut().trim(Trim::Len(50), false, 0);
-        assert!(!stream.is_same(&before), "{nodes} nodes");
-        assert!(before.is_same(&before.clone()));
-    }
-}
-
 /// To look for a free number among all of them would take minutes here.
 #[test]
 fn consumers_get_numbers_that_are_free_without_a_search() {
