@@ -184,8 +184,14 @@ fn libraries() -> Result<(PathBuf, PathBuf), String> {
     // Of the whole workspace: what it uses then has the features that the tests are built with.
     let clock = ["build", "--quiet", "--workspace", "--example", "slow_clock"];
     shell::run(&mut shell::cargo(&clock))?;
-    let plugin = peers::bobbin().with_file_name("libbobbin_lines.so");
+    // Beside this program, which was built alike, and not beside the server: that may be another
+    // build. Without its clock the counts would be wrong, and the dynamic linker only warns.
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let plugin = own.with_file_name("libbobbin_lines.so");
     let clock = plugin.with_file_name("examples").join("libslow_clock.so");
+    if let Some(missing) = [&plugin, &clock].into_iter().find(|library| !library.exists()) {
+        return Err(format!("{} is not there", missing.display()));
+    }
     Ok((plugin, clock))
 }
 
