@@ -285,6 +285,28 @@ fn one_that_leaves_too_much_waiting_is_dropped() {
     }
 }
 
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_copy_does_not_count_to_the_output_limit() {
+    let server = start(&["--repl-backlog-size", "16kb"]);
+    let mut client = server.connect();
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 100000 0 0"];
+    assert_eq!(client.call(&limit).expect("it answers"), Reply::simple("OK"));
+    fill(&server, 32);
+    let mut replica = Replica::psync(&server, &["REPLCONF capa eof"]);
+    // It reads nothing yet, and the sockets are full.
+    until(|| {
+        let line = client.say("CLIENT LIST TYPE replica").text();
+        let waiting = line.split(' ').find_map(|part| part.strip_prefix("omem="));
+        waiting.is_some_and(|bytes| bytes.parse::<u64>().is_ok_and(|bytes| bytes > 100_000))
+    });
+    assert!(replica.marked_copy().len() > 32 << 20);
+    replica.say(b"REPLCONF ACK 0\r\n");
+    client.say("SET a 1");
+    replica.expect_commands(SELECT);
+    assert_eq!(info(&server, "client_output_buffer_limit_disconnections"), "0");
+}
+
 /// So a replica that is slow holds up no client.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -110,6 +110,8 @@ pub struct ReplicaFeeder {
     is_plain: bool,
     /// Bytes that waited to be sent when it last got some.
     left: usize,
+    /// Bytes of memory that its output took when this last put something there.
+    filled: usize,
     /// When it last took some of them, or there were none (Unix ms).
     moved_ms: i64,
     /// Bytes that it has sent.
@@ -290,6 +292,7 @@ impl ReplicaFeeder {
             source: Source::Nothing,
             is_plain: false,
             left: 0,
+            filled: 0,
             moved_ms: now_ms,
             heard: 0,
             untold: None,
@@ -534,15 +537,18 @@ impl Feeder for ReplicaFeeder {
         let feeding = if bytes_max == 0 {
             Feeding::GoesOn
         } else {
-            self.send_next(now_ms, bytes_max, output)
+            let feeding = self.send_next(now_ms, bytes_max, output);
+            self.filled = output.memory();
+            feeding
         };
         self.left = output.len();
         feeding
     }
 
-    fn waiting_bytes(&self) -> u64 {
+    fn waiting_bytes(&self, output_bytes: usize) -> u64 {
+        let replies = output_bytes.saturating_sub(self.filled) as u64;
         let end = self.server.feed.published();
-        match &self.source {
+        let behind = match &self.source {
             Source::Copy { stream: None, .. } | Source::End if self.replica.is_copy_channel() => {
                 self.replication().awaited.waiting_bytes(self.replica.client.id, end)
             }
@@ -550,7 +556,8 @@ impl Feeder for ReplicaFeeder {
             Source::Copy { stream: Some(stream), .. }
             | Source::Loads { stream, .. }
             | Source::Stream(stream) => end.saturating_sub(stream.offset()),
-        }
+        };
+        replies + behind
     }
 }
 

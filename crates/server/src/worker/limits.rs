@@ -86,8 +86,9 @@ pub(crate) fn is_known(server: &Server, connection: &Connection) -> bool {
 /// Whether a connection has more output waiting than its class may.
 fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
     let limit = server.config.output_limit(describe::class(&connection.client.info));
-    let fed = connection.client.feeder.as_ref().map_or(0, |feeder| feeder.waiting_bytes());
-    let bytes = connection.output_memory() as u64 + fed;
+    let output_bytes = connection.output_memory();
+    let feeder = connection.client.feeder.as_ref();
+    let bytes = feeder.map_or(output_bytes as u64, |feeder| feeder.waiting_bytes(output_bytes));
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }

@@ -16,8 +16,9 @@ pub trait Feeder: Any + Send {
     /// Appends about `bytes_max` bytes that may be sent now, if there are as many.
     fn fill(&mut self, now_ms: i64, bytes_max: usize, output: &mut ConnectionOutput) -> Feeding;
 
-    /// Bytes that wait for the peer and are not in its output: they count to its output limit.
-    fn waiting_bytes(&self) -> u64;
+    /// Bytes that wait for the peer and count to its output limit, of which its output takes
+    /// `output_bytes`. What the feeder itself has put there does not count: that has a limit.
+    fn waiting_bytes(&self, output_bytes: usize) -> u64;
 }
 
 /// How it goes on with a connection that is fed.
