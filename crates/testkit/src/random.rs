@@ -27,15 +27,16 @@ impl Random {
     }
 }
 
-/// `$BOBBIN_SEED`, else the clock. It is written to stderr, which a test shows when it fails: any
-/// failure can be run again with the same seed.
+/// `$BOBBIN_SEED`, else 1: tests draw the same each time. `clock` is another seed each time. It is
+/// written to stderr, which a test shows when it fails: any failure can be run again with it.
 pub fn seed() -> u64 {
-    let seed = match std::env::var("BOBBIN_SEED") {
-        Ok(text) => text.parse().expect("BOBBIN_SEED is a number"),
-        Err(_) => {
+    let seed = match std::env::var("BOBBIN_SEED").as_deref() {
+        Ok("clock") => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             now.map_or(1, |elapsed| elapsed.as_nanos() as u64)
         }
+        Ok(text) => text.parse().expect("BOBBIN_SEED is a number, or `clock`"),
+        Err(_) => 1,
     };
     eprintln!("BOBBIN_SEED={seed}");
     seed
