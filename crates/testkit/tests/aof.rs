@@ -4,6 +4,8 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
@@ -315,6 +317,34 @@ fn no_reply_comes_before_the_disk() {
         assert_eq!(text(&client.receive().expect("it answers")), "OK");
         assert!(holds(&value), "{value} was acknowledged");
     }
+}
+
+/// What is acknowledged while the disk hangs would be lost with the server: nobody writes for long.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nobody_writes_while_the_disk_hangs() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--appendfsync", "everysec"]);
+    let mut other = server.connect();
+    other.say("DEBUG AOF-FLUSH-SLEEP 5000000");
+    let (mut client, written) = (server.connect(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&written);
+    // Until the server ends.
+    std::thread::spawn(move || {
+        while client.call(&["INCR", "count"]).is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut before = 0;
+    until(|| {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = written.load(Ordering::Relaxed);
+        now > 0 && std::mem::replace(&mut before, now) == now
+    });
+    // Reads go on, and so do writes once the disk does.
+    assert!(other.say("GET count").text().parse::<u64>().is_ok_and(|count| count >= before));
+    other.say("DEBUG AOF-FLUSH-SLEEP 0");
+    until(|| written.load(Ordering::Relaxed) > before);
 }
 
 /// The latency monitor is shown the log's writes and fsyncs.

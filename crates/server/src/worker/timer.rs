@@ -12,7 +12,7 @@ use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
-use crate::persistence::aof::rewrite;
+use crate::persistence::aof::{Aof, rewrite};
 use crate::replication::Replication;
 
 /// How often a worker looks for keys to expire, while there are any.
@@ -72,6 +72,9 @@ impl Worker {
         self.share_out();
         self.look_at_clients();
         if self.data.turn.now_ms >= self.timer.expire_at_ms {
+            if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
+                self.server.hold_writers_for_log();
+            }
             if self.server.switches.load() & NO_EXPIRE == 0 {
                 let started = ticks();
                 self.expire();

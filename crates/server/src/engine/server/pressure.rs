@@ -1,11 +1,11 @@
 //! Writers that have to wait: what they change is kept in memory until a disk has it, and that must
 //! not pile up.
 //!
-//! Two things can get behind them. The log's thread: then every write waits until it has caught up,
-//! for what was logged cannot be dropped. And the walk of a cut (a snapshot, a rewrite): then a
-//! write waits for a moment, and a walk that does not catch up even so is given up. Who waits is a
-//! client with its command as its next, like one that CLIENT PAUSE puts off: its worker serves the
-//! others meanwhile.
+//! Two things can get behind them. The log's thread, by bytes or by time: then every write waits
+//! until it has caught up, for what was logged cannot be dropped. And the walk of a cut (of a
+//! snapshot, of a rewrite): then a write waits for a moment, and a walk that does not catch up even
+//! so is given up. A client that waits keeps its command as its next one, like a client that CLIENT PAUSE puts
+//! off: its worker serves the others meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,7 +50,7 @@ impl Server {
         self.switches.set(Switch::CUTTING, false);
     }
 
-    /// The log's reader is far behind a thread: nobody writes until it has caught up.
+    /// The log's reader is far behind a thread, or stuck: nobody writes until it has caught up.
     #[cold]
     pub fn hold_writers_for_log(&self) {
         self.switches.set(Switch::LOG_BEHIND, true);

@@ -20,7 +20,7 @@ mod syncer;
 pub mod unkept;
 mod writer;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -59,6 +59,8 @@ pub struct Aof {
     writer: OnceLock<Mutex<AofWriter>>,
     /// Until when workers leave the disk to the log's thread, in ticks.
     slow_until: AtomicU64,
+    /// When what the log's writer is about to do began (Unix ms); 0: it does nothing.
+    step_began_ms: AtomicI64,
     /// An `fsync` is under way beside the writing.
     pub syncs_beside: AtomicBool,
     /// Replies wait for the disk. Each turn looks at it.
@@ -104,6 +106,8 @@ pub const NO_LOG: Failure =
 /// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before
 /// it counts it.
 const SLOW_SYNC_US: u64 = 2_000_000;
+/// The log's writer is stuck if it does not come to an end within this time.
+const STUCK_MS: i64 = 1000;
 /// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a
 /// good part of it.
 const QUICK_STEP_US: u64 = 1_000;
@@ -212,6 +216,13 @@ impl Aof {
         let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
         writer.try_lock().is_some_and(|mut writer| writer.step_beside())
+    }
+
+    /// Whether the disk has kept the log's writer from going on for longer than a second. What is
+    /// acknowledged meanwhile is lost if the server is killed.
+    pub fn is_stuck(&self, now_ms: i64) -> bool {
+        let began_ms = self.step_began_ms.load(Ordering::Relaxed);
+        began_ms != 0 && now_ms - began_ms > STUCK_MS
     }
 
     /// Something was forced to disk within this time.

@@ -138,6 +138,7 @@ impl AofWriter {
     /// orders.
     fn step(&mut self) {
         let clock = &self.server.clock;
+        self.aof.step_began_ms.store(clock.now_ms(), Ordering::Relaxed);
         let (started, unsynced) = (clock.instant(), self.aof.durable());
         // Before the orders: so nothing of what was logged after one was given is here without it.
         self.stream.collect(&self.server.log);
@@ -156,6 +157,7 @@ impl AofWriter {
         if self.aof.durable() > unsynced {
             self.aof.note_step(clock, clock.since(started));
         }
+        self.aof.step_began_ms.store(0, Ordering::Relaxed);
         if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
             self.server.let_writers_go();
         }
