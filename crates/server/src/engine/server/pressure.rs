@@ -3,9 +3,9 @@
 //!
 //! Two things can get behind them. The log's thread, by bytes or by time: then every write waits
 //! until it has caught up, for what was logged cannot be dropped. And the walk of a cut (of a
-//! snapshot, of a rewrite): then a write waits for a moment, and a walk that does not catch up even
-//! so is given up. A client that waits keeps its command as its next one, like a client that CLIENT PAUSE puts
-//! off: its worker serves the others meanwhile.
+//! snapshot or a rewrite): then a write waits for a moment, and a walk that does not catch up even
+//! so is given up. A client that waits keeps its command as its next one, like a client that CLIENT
+//! PAUSE puts off: its worker serves the others meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
