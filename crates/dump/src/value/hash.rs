@@ -121,7 +121,7 @@ pub(crate) fn append_hash(hash: &Hash, form: ValueKind, compress: bool, output: 
     if let Hash::Packed(pack) = hash
         && form == ValueKind::HashListpack
     {
-        append_string(pack.as_bytes(), compress, output);
+        append_string(&pack.to_bytes(), compress, output);
         return;
     }
     let expires = form == ValueKind::HashExpiring;

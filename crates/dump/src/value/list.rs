@@ -2,7 +2,7 @@
 //! what it is: one element (1), or a listpack of several (2), as a string. Read are the older forms
 //! as well.
 
-use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack};
+use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack, listpack};
 
 use super::set::append_item;
 use super::string::{append_string, read_string};
@@ -24,14 +24,15 @@ pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut 
     for (entries, count) in list.chunks() {
         if count == 1
             && entries.len() > PLAIN_LEN_MIN
-            && let Some(element) = list_of(entries, count, &mut pack).and_then(|list| single(&list))
+            && let Some(element) = listpack::Iter::over(entries).next()
         {
             append_length(PLAIN, output);
-            append_string(&element, compress, output);
+            append_string(&element.to_vec(), compress, output);
             continue;
         }
         append_length(PACKED, output);
-        write_listpack(entries, count, &mut pack);
+        pack.clear();
+        listpack::write(entries, count, &mut pack);
         append_string(&pack, compress, output);
     }
 }
@@ -100,31 +101,10 @@ fn read_node(input: &mut Input<'_>, options: &Options) -> Option<Listpack> {
     }
 }
 
-/// Writes a listpack of entries as they lie in one.
-fn write_listpack(entries: &[u8], count: usize, pack: &mut Vec<u8>) {
-    pack.clear();
-    let len = entries.len() + LISTPACK_OVERHEAD;
-    pack.extend_from_slice(&(len as u32).to_le_bytes());
-    pack.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
-    pack.extend_from_slice(entries);
-    pack.push(0xff);
-}
-
-fn list_of(entries: &[u8], count: usize, pack: &mut Vec<u8>) -> Option<Listpack> {
-    write_listpack(entries, count, pack);
-    Listpack::from_bytes(pack)
-}
-
-fn single(pack: &Listpack) -> Option<Vec<u8>> {
-    pack.get(0).map(|item| item.to_vec())
-}
-
 const PLAIN: usize = 1;
 const PACKED: usize = 2;
 /// A single element of more bytes is written as it is, as the reference does by default.
 const PLAIN_LEN_MIN: usize = 8192;
-/// The header and the end of a listpack.
-const LISTPACK_OVERHEAD: usize = 7;
 const ELEMENT_LEN_MAX: usize = 1 << 30;
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) fn append_set(set: &Set, form: ValueKind, compress: bool, output: &mu
     match set {
         Set::Integers(integers) => append_string(integers.as_bytes(), compress, output),
         Set::Packed(pack) if form == ValueKind::SetListpack => {
-            append_string(pack.as_bytes(), compress, output);
+            append_string(&pack.to_bytes(), compress, output);
         }
         Set::Packed(_) | Set::Table(_) => {
             append_length(set.len(), output);

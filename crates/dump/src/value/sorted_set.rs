@@ -27,7 +27,7 @@ pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &
     if let SortedSet::Packed(pack) = set
         && form == ValueKind::SortedSetListpack
     {
-        append_string(pack.as_bytes(), compress, output);
+        append_string(&pack.to_bytes(), compress, output);
         return;
     }
     append_length(set.len(), output);

@@ -35,7 +35,7 @@ pub(crate) fn append_stream(
     append_length(log.nodes().len(), output);
     for node in log.nodes().iter() {
         append_string(&node.master().to_bytes(), compress, output);
-        append_string(pack(node).as_bytes(), compress, output);
+        append_string(&pack(node).to_bytes(), compress, output);
     }
     append_length(log.len(), output);
     append_id(log.last_id, output);
@@ -384,7 +384,7 @@ mod tests {
         let mut body = Vec::new();
         append_length(1, &mut body);
         append_string(&StreamId::new(1, 1).to_bytes(), true, &mut body);
-        append_string(node.as_bytes(), true, &mut body);
+        append_string(&node.to_bytes(), true, &mut body);
         append_length(1, &mut body);
         append_id(StreamId::new(9_000_000, 0), &mut body);
         append_length(groups, &mut body);

@@ -6,16 +6,22 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
-/// A new block that begins with these bytes, of which there is at least one.
-pub(super) fn allocate(bytes: &[u8]) -> NonNull<u8> {
-    assert!(!bytes.is_empty(), "a block of nothing");
-    let layout = layout(bytes.len());
+/// A new block that begins with these bytes, a header and what follows it. There is at least one.
+#[inline]
+pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
+    let len = header.len() + bytes.len();
+    assert!(len > 0, "a block of nothing");
+    let layout = layout(len);
     // SAFETY: there is at least one byte, so the layout's size is not zero.
     let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
         handle_alloc_error(layout);
     };
-    // SAFETY: the new block has room for the bytes. They are borrowed, so they lie elsewhere.
-    unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    // SAFETY: the new block has room for the bytes of both. They are borrowed, so they lie
+    // elsewhere.
+    unsafe {
+        block.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
+        block.add(header.len()).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+    }
     block
 }
 

@@ -31,7 +31,7 @@ impl Intset {
     pub const LEN_MAX: usize = 1 << 30;
 
     pub fn new() -> Self {
-        Self { block: block::allocate(&EMPTY) }
+        Self { block: block::allocate(&EMPTY, &[]) }
     }
 
     /// Takes foreign bytes after checking all of them: width, count, and that the integers ascend.
@@ -42,7 +42,7 @@ impl Intset {
         if !matches!(width, 2 | 4 | 8) || len != bytes.len() || count > Self::LEN_MAX {
             return None;
         }
-        let set = Self { block: block::allocate(bytes) };
+        let set = Self { block: block::allocate(bytes, &[]) };
         let ascends = set.iter().zip(set.iter().skip(1)).all(|(one, next)| one < next);
         ascends.then_some(set)
     }
@@ -160,7 +160,7 @@ impl Intset {
         for value in self.iter() {
             bytes.extend_from_slice(&value.to_le_bytes()[..width]);
         }
-        *self = Self { block: block::allocate(&bytes) };
+        *self = Self { block: block::allocate(&bytes, &[]) };
     }
 
     /// Moves its block, if that lies where much is free.
@@ -217,7 +217,7 @@ impl Default for Intset {
 
 impl Clone for Intset {
     fn clone(&self) -> Self {
-        Self { block: block::allocate(self.as_bytes()) }
+        Self { block: block::allocate(self.as_bytes(), &[]) }
     }
 }
 

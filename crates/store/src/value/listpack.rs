@@ -1,9 +1,14 @@
-//! A listpack: a sequence of strings and integers in one block, byte for byte as Redis keeps it.
+//! A listpack: a sequence of strings and integers in one block. Its entries are byte for byte those
+//! of Redis; what lies before them is not.
 //!
 //! ```text
-//! u32 bytes in all | u16 entries (65535: count them) | entry ... | 0xff
+//! in memory: u32 bytes up to the end | u16 entries (65535: count them) | u16 gap | gap | entry ...
+//! elsewhere: u32 bytes in all | u16 entries (65535: count them) | entry ... | 0xff
 //! entry: head | payload | length of head and payload, readable from its end
 //! ```
+//! The gap is what makes a queue of a listpack: taking its first entry moves no other, nor does
+//! putting one in front as long as the gap has room. Small ones have none.
+//!
 //! Heads (the format is Redis's `listpack.c`):
 //!
 //! | first byte | what | payload |
@@ -19,9 +24,10 @@
 //! shortest form, so equal values have equal bytes.
 //!
 //! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`]
-//! alone and has room for as many bytes as its header says, all of which are initialised. Only
-//! `splice` changes the header, and what it hands out to be written lies behind the header. Whether
-//! the bytes are entries matters to no unsafe code: reading them is safe code, which may panic.
+//! alone, begins with an initialised [`Header`], and was given as many bytes as that says. Those
+//! behind the gap are initialised, those in the gap need not be. Only `splice` changes the header,
+//! and what it hands out to be written lies behind the gap. Whether the bytes are entries matters
+//! to no unsafe code: reading them is safe code, which may panic.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -35,9 +41,10 @@ mod item;
 mod tests;
 
 use format::{
-    COUNT_UNKNOWN, EMPTY, Encoded, Form, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len,
-    check, decode, entry_len,
+    COUNT_UNKNOWN, Encoded, Form, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len, check, decode,
+    entry_len,
 };
+pub use format::{OVERHEAD, write};
 pub use item::Item;
 
 /// An owned listpack. The pointer is all there is: the block's size follows from its header.
@@ -51,7 +58,20 @@ unsafe impl Send for Listpack {}
 // SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
 unsafe impl Sync for Listpack {}
 
-/// Where an entry begins, in bytes from the start. Good until the listpack changes at or before it.
+/// What a block begins with. The entries lie behind it and the gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+struct Header {
+    /// Bytes from the block's beginning up to the end of the last entry.
+    end: u32,
+    /// How many entries there are, or [`COUNT_UNKNOWN`].
+    count: u16,
+    /// Bytes between the header and the first entry.
+    gap: u16,
+}
+
+/// Where an entry begins, in bytes from the first entry. Good until the listpack changes at or
+/// before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position(u32);
 
@@ -65,34 +85,34 @@ pub struct Iter<'a> {
 
 impl Listpack {
     pub fn new() -> Self {
-        Self::from_trusted(&EMPTY)
+        Self::from_entries(&[], 0)
     }
 
     /// Takes foreign bytes after checking all of them: lengths, every entry, the count and the end.
     /// Entries that are not in their shortest form are brought into it.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match check(bytes)? {
-            Form::Shortest => Some(Self::from_trusted(bytes)),
-            Form::Longer => {
+            Form::Shortest(count, entries) => Some(Self::from_entries(entries, count)),
+            Form::Longer(entries) => {
                 let mut pack = Self::new();
-                pack.append_many(Iter { bytes, front: HEADER, back: bytes.len() - 1 });
+                pack.append_many(Iter::over(entries));
                 Some(pack)
             }
         }
     }
 
-    /// Copies bytes that are a listpack in its shortest form, so that their first four tell how
-    /// many they are.
-    fn from_trusted(bytes: &[u8]) -> Self {
-        Self { block: block::allocate(bytes) }
+    /// Copies entries in their shortest form, no more than a listpack may have.
+    fn from_entries(entries: &[u8], count: u16) -> Self {
+        let header = Header { end: (HEADER + entries.len()) as u32, count, gap: 0 };
+        Self { block: block::allocate(&header.to_bytes(), entries) }
     }
 
     pub fn push_back<'a>(&mut self, value: impl Into<Item<'a>>) {
-        self.insert_at(self.byte_len() - 1, value.into());
+        self.insert_at(self.header().len(), value.into());
     }
 
     pub fn push_front<'a>(&mut self, value: impl Into<Item<'a>>) {
-        self.insert_at(HEADER, value.into());
+        self.insert_at(0, value.into());
     }
 
     /// Pushes several values to the back, growing once.
@@ -102,26 +122,24 @@ impl Listpack {
             count += 1;
             len += Encoded::new(value.into()).len_with_back();
         }
-        let mut gap = self.splice(self.byte_len() - 1, 0, len, count);
-        values.for_each(|value| gap.write_entry(&Encoded::new(value.into())));
-        assert!(gap.rest.is_empty(), "the values changed while they were appended");
+        let mut room = self.splice(self.header().len(), 0, len, count);
+        values.for_each(|value| room.write_entry(&Encoded::new(value.into())));
+        assert!(room.rest.is_empty(), "the values changed while they were appended");
     }
 
     /// Puts all entries of another one behind its own.
     pub fn append(&mut self, other: &Self) {
-        let entries = &other.as_bytes()[HEADER..other.byte_len() - 1];
-        let count = other.len() as isize;
-        self.splice(self.byte_len() - 1, 0, entries.len(), count).write(entries);
+        let (entries, count) = (other.entries(), other.len() as isize);
+        self.splice(self.header().len(), 0, entries.len(), count).write(entries);
     }
 
     /// Takes the entries from a position on away into a listpack of their own.
     pub fn split_off(&mut self, position: Position) -> Self {
         let at = position.0 as usize;
-        let entries = &self.as_bytes()[at..self.byte_len() - 1];
-        let removed = entries.len();
-        let count = Iter { bytes: self.as_bytes(), front: at, back: self.byte_len() - 1 }.count();
+        let entries = &self.entries()[at..];
+        let (removed, count) = (entries.len(), self.iter_from(position).count());
         let mut tail = Self::new();
-        tail.splice(HEADER, 0, removed, count as isize).write(entries);
+        tail.splice(0, 0, removed, count as isize).write(entries);
         self.splice(at, removed, 0, -(count as isize));
         tail
     }
@@ -135,7 +153,7 @@ impl Listpack {
     /// Returns the new entry's position.
     pub fn insert_after<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) -> Position {
         let at = at.0 as usize;
-        let at = at + entry_len(self.as_bytes(), at);
+        let at = at + entry_len(self.entries(), at);
         self.insert_at(at, value.into());
         Position(at as u32)
     }
@@ -144,7 +162,7 @@ impl Listpack {
     pub fn replace<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) {
         let encoded = Encoded::new(value.into());
         let at = at.0 as usize;
-        let old_len = entry_len(self.as_bytes(), at);
+        let old_len = entry_len(self.entries(), at);
         self.splice(at, old_len, encoded.len_with_back(), 0).write_entry(&encoded);
     }
 
@@ -156,11 +174,11 @@ impl Listpack {
     /// Removes up to `count` entries from a position on; returns the position of the entry that
     /// followed them.
     pub fn remove_from(&mut self, at: Position, count: usize) -> Option<Position> {
-        let bytes = self.as_bytes();
-        let (start, end) = (at.0 as usize, bytes.len() - 1);
+        let entries = self.entries();
+        let (start, end) = (at.0 as usize, entries.len());
         let (mut stop, mut removed) = (start, 0);
         while removed < count && stop < end {
-            stop += entry_len(bytes, stop);
+            stop += entry_len(entries, stop);
             removed += 1;
         }
         self.splice(start, stop - start, 0, -(removed as isize));
@@ -178,35 +196,46 @@ impl Listpack {
         *self = Self::new();
     }
 
+    /// The bytes of the entries, one after the other.
     #[inline(always)]
-    pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
-        // listpack, and do not change while it is borrowed.
-        unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
+    pub fn entries(&self) -> &[u8] {
+        let header = self.header();
+        // SAFETY: *whole*: up to the end lie that many initialised bytes behind the gap. They live
+        // as long as the listpack, and do not change while it is borrowed.
+        unsafe {
+            NonNull::slice_from_raw_parts(self.block.add(header.start()), header.len()).as_ref()
+        }
     }
 
-    /// Bytes in all, header and end included.
+    /// The bytes that Redis keeps for it: what [`Self::from_bytes`] takes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(self.entries(), usize::from(self.header().count), &mut bytes);
+        bytes
+    }
+
+    /// How many bytes those are.
     #[inline(always)]
     pub fn byte_len(&self) -> usize {
-        // SAFETY: *whole*: the block begins with a header of six bytes. It is aligned to 8.
-        u32::from_le(unsafe { self.block.cast::<u32>().read() }) as usize
+        self.header().len() + OVERHEAD
     }
 
     /// Number of entries. With 65,535 of them or more they have to be counted.
+    #[inline]
     pub fn len(&self) -> usize {
-        match self.header_count() {
+        match self.header().count {
             COUNT_UNKNOWN => self.iter().count(),
             count => usize::from(count),
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.byte_len() == EMPTY.len()
+        self.header().len() == 0
     }
 
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        block::size(self.byte_len())
+        block::size(self.header().end as usize)
     }
 
     /// Whether `entries` more entries, of `bytes` bytes altogether, may still be added.
@@ -215,15 +244,14 @@ impl Listpack {
     }
 
     pub fn iter(&self) -> Iter<'_> {
-        let bytes = self.as_bytes();
-        Iter { bytes, front: HEADER, back: bytes.len() - 1 }
+        Iter::over(self.entries())
     }
 
     /// The entries with these indices; the range may reach past the end.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Iter<'_> {
-        let end = self.byte_len() - 1;
-        let at = |index| self.position(index).map_or(end, |position| position.0 as usize);
-        Iter { front: at(range.start), back: at(range.end), ..self.iter() }
+        let all = self.iter();
+        let at = |index| self.position(index).map_or(all.back, |position| position.0 as usize);
+        Iter { front: at(range.start), back: at(range.end), ..all }
     }
 
     /// The entries from a position on.
@@ -238,21 +266,21 @@ impl Listpack {
     /// The entry at a position.
     #[inline]
     pub fn item(&self, position: Position) -> Item<'_> {
-        decode(self.as_bytes(), position.0 as usize).0
+        decode(self.entries(), position.0 as usize).0
     }
 
     pub fn first(&self) -> Option<Position> {
-        (!self.is_empty()).then_some(Position(HEADER as u32))
+        (!self.is_empty()).then_some(Position(0))
     }
 
     pub fn last(&self) -> Option<Position> {
-        self.before(self.byte_len() - 1)
+        self.before(self.header().len())
     }
 
     pub fn next(&self, position: Position) -> Option<Position> {
-        let bytes = self.as_bytes();
-        let next = position.0 as usize + entry_len(bytes, position.0 as usize);
-        (next < bytes.len() - 1).then_some(Position(next as u32))
+        let entries = self.entries();
+        let next = position.0 as usize + entry_len(entries, position.0 as usize);
+        (next < entries.len()).then_some(Position(next as u32))
     }
 
     pub fn previous(&self, position: Position) -> Option<Position> {
@@ -261,35 +289,35 @@ impl Listpack {
 
     /// Where the entry with this index begins; walks from the nearer end.
     pub fn position(&self, index: usize) -> Option<Position> {
-        let bytes = self.as_bytes();
-        let count = self.header_count();
+        let entries = self.entries();
+        let count = self.header().count;
         if count != COUNT_UNKNOWN {
             let count = usize::from(count);
             if index >= count {
                 return None;
             }
             if index > count / 2 {
-                let mut at = bytes.len() - 1;
+                let mut at = entries.len();
                 for _ in index..count {
-                    at -= back_entry_len(bytes, at);
+                    at -= back_entry_len(entries, at);
                 }
                 return Some(Position(at as u32));
             }
         }
-        let mut at = HEADER;
+        let mut at = 0;
         for _ in 0..index {
-            if at >= bytes.len() - 1 {
+            if at >= entries.len() {
                 return None;
             }
-            at += entry_len(bytes, at);
+            at += entry_len(entries, at);
         }
-        (at < bytes.len() - 1).then_some(Position(at as u32))
+        (at < entries.len()).then_some(Position(at as u32))
     }
 
     /// The first of every `step`-th entry, beginning with the first of all, that equals the value.
     #[inline]
     pub fn find<'a>(&self, value: impl Into<Item<'a>>, step: usize) -> Option<Position> {
-        self.find_at(HEADER, Encoded::new(value.into()), step)
+        self.find_at(0, Encoded::new(value.into()), step)
     }
 
     /// The first of every `step`-th entry, beginning at a position, that equals the value.
@@ -303,21 +331,21 @@ impl Listpack {
     }
 
     fn find_at(&self, mut at: usize, value: Encoded<'_>, step: usize) -> Option<Position> {
-        let bytes = self.as_bytes();
-        let end = bytes.len() - 1;
+        let entries = self.entries();
+        let end = entries.len();
         let (head, tail) = (&value.head[..value.head_len], value.tail);
         let first = head[0];
         while at < end {
-            if bytes[at] == first {
+            if entries[at] == first {
                 // Equal values have equal bytes, and the head says how long they are.
-                let rest = &bytes[at..end];
+                let rest = &entries[at..];
                 if rest.starts_with(head) && rest[head.len()..].starts_with(tail) {
                     return Some(Position(at as u32));
                 }
             }
             for _ in 0..step {
                 if at < end {
-                    at += entry_len(bytes, at);
+                    at += entry_len(entries, at);
                 }
             }
         }
@@ -326,7 +354,7 @@ impl Listpack {
 
     /// The entry that ends where another begins.
     fn before(&self, at: usize) -> Option<Position> {
-        (at > HEADER).then(|| Position((at - back_entry_len(self.as_bytes(), at)) as u32))
+        (at > 0).then(|| Position((at - back_entry_len(self.entries(), at)) as u32))
     }
 
     fn insert_at(&mut self, at: usize, value: Item<'_>) {
@@ -334,54 +362,72 @@ impl Listpack {
         self.splice(at, 0, encoded.len_with_back(), 1).write_entry(&encoded);
     }
 
-    fn header_count(&self) -> u16 {
-        // SAFETY: *whole*: these are the last two bytes of the header, at an even address.
-        u16::from_le(unsafe { self.block.add(4).cast::<u16>().read() })
+    #[inline(always)]
+    fn header(&self) -> Header {
+        // SAFETY: *whole*: the block begins with a header. It is aligned to 8.
+        unsafe { self.block.cast::<Header>().read() }
     }
 
-    /// Replaces `removed` bytes by room for `inserted` others, and brings the header up to date.
+    /// Replaces `removed` bytes of the entries by room for `inserted` others, and brings the header
+    /// up to date.
     ///
     /// # Panics
     /// When it would become longer than 1 GiB (see [`Self::has_room`]); and when the bytes reach
-    /// into the header or the end, as with the position of another listpack they may.
-    fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Gap<'_> {
-        let old_len = self.byte_len();
-        // Neither sum overflows: a position has 32 bits, and an entry is not much longer than 32
-        // bits can tell.
+    /// behind the end, as with the position of another listpack they may.
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Room<'_> {
+        let old = self.header();
+        let old_len = old.len();
         assert!(
-            at >= HEADER && at + removed < old_len,
+            at <= old_len && removed <= old_len - at,
             "bytes {at} + {removed} of a listpack of {old_len}"
         );
         let len = old_len - removed + inserted;
-        assert!(len <= LEN_MAX, "a listpack of {len} bytes");
-        if len > old_len {
-            self.resize_block(old_len, len);
-        }
-        let tail = at + removed;
-        // SAFETY: the block has room for the longer of both lengths. From `tail` on it has
-        // `old_len - tail` bytes, whose new place ends at `len`.
-        unsafe { self.block.add(at + inserted).copy_from(self.block.add(tail), old_len - tail) };
-        let old_count = self.header_count();
-        // A count beyond 16 bits stays unknown, as in Redis.
-        let new_count = if old_count == COUNT_UNKNOWN {
-            COUNT_UNKNOWN
-        } else {
-            let new_count = usize::from(old_count).saturating_add_signed(count);
-            u16::try_from(new_count).unwrap_or(COUNT_UNKNOWN)
+        assert!(len <= LEN_MAX - OVERHEAD, "a listpack of {len} bytes");
+        let is_front = at == 0 && old_len > 0 && (removed == 0 || inserted == 0);
+        let new = Header {
+            // A count beyond 16 bits stays unknown, as in Redis.
+            count: match old.count {
+                COUNT_UNKNOWN => COUNT_UNKNOWN,
+                known => u16::try_from(usize::from(known).saturating_add_signed(count))
+                    .unwrap_or(COUNT_UNKNOWN),
+            },
+            ..if is_front { old.with_front(len) } else { old.with_back(len) }
         };
-        // SAFETY: the block begins with the header, which is aligned, and is ours alone.
+        if new.end > old.end {
+            self.resize_block(old, new);
+        }
+        let (from, to) = (old.start(), new.start());
+        let (tail, tail_len) = (at + removed, old_len - at - removed);
+        // SAFETY: the block was given as many bytes as the larger of both ends says. What lies
+        // before the change is `at` bytes long, what lies behind it `tail_len`, and both fit there
+        // by the old header and by the new one. What lies before it moves down or not at all, so
+        // it comes first: a gap grows only where there is nothing before the change.
         unsafe {
-            self.block.cast::<u32>().write((len as u32).to_le());
-            self.block.add(4).cast::<u16>().write(new_count.to_le());
+            self.shift(from, to, at);
+            self.shift(from + tail, to + at + inserted, tail_len);
+            self.block.cast::<Header>().write(new);
         }
-        if len < old_len {
-            self.resize_block(old_len, len);
+        if new.end < old.end {
+            self.resize_block(old, new);
         }
-        // SAFETY: the bytes lie between the header and `len`, in a block that is borrowed
-        // exclusively with the listpack. They need not be initialised before the gap is written.
-        let rest =
-            unsafe { NonNull::slice_from_raw_parts(self.block.add(at).cast(), inserted).as_mut() };
-        Gap { rest }
+        // SAFETY: the bytes lie between the gap and the end, in a block that is borrowed
+        // exclusively with the listpack. They need not be initialised before the room is written.
+        let rest = unsafe {
+            NonNull::slice_from_raw_parts(self.block.add(to + at).cast(), inserted).as_mut()
+        };
+        Room { rest }
+    }
+
+    /// Moves `len` bytes within the block.
+    ///
+    /// # Safety
+    /// They lie in the block at both places.
+    #[inline(always)]
+    unsafe fn shift(&mut self, from: usize, to: usize, len: usize) {
+        if from != to && len > 0 {
+            // SAFETY: the caller says that both places lie in the block, which is ours alone.
+            unsafe { self.block.add(to).copy_from(self.block.add(from), len) };
+        }
     }
 
     /// Moves its block, if that lies where much is free.
@@ -391,22 +437,75 @@ impl Listpack {
         }
     }
 
-    /// Changes the block from what `old_len` bytes take to what `len` bytes take.
+    /// Changes the block from what one header's bytes take to what another's take.
     #[inline]
-    fn resize_block(&mut self, old_len: usize, len: usize) {
-        // SAFETY: the block is ours alone and was made for its old length, which the header said
-        // until now. No listpack is empty.
-        unsafe { block::resize(&mut self.block, old_len, len) };
+    fn resize_block(&mut self, old: Header, new: Header) {
+        // SAFETY: the block is ours alone and was given as many bytes as its header said until now.
+        // There are at least those of a header.
+        unsafe { block::resize(&mut self.block, old.end as usize, new.end as usize) };
+    }
+}
+
+impl Header {
+    fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(&self.end.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&self.count.to_ne_bytes());
+        bytes[6..].copy_from_slice(&self.gap.to_ne_bytes());
+        bytes
+    }
+
+    /// Where the first entry begins.
+    #[inline(always)]
+    const fn start(self) -> usize {
+        HEADER + self.gap as usize
+    }
+
+    /// Bytes of the entries.
+    #[inline(always)]
+    const fn len(self) -> usize {
+        self.end as usize - self.start()
+    }
+
+    /// With `len` bytes of entries, of which the first ones have changed: those behind them stay
+    /// where they are, if the gap allows it.
+    fn with_front(self, len: usize) -> Self {
+        match (self.end as usize - HEADER).checked_sub(len) {
+            Some(gap) => self.with_gap(gap, len),
+            // All that the block has beside the entries becomes the gap.
+            None => self.with_gap(block::size(HEADER + len + len / GAP_SHARE) - HEADER - len, len),
+        }
+    }
+
+    /// With `len` bytes of entries, of which the first ones have not changed: they stay where they
+    /// are, unless the gap is needed for others.
+    #[inline]
+    fn with_back(self, len: usize) -> Self {
+        if self.gap == 0 {
+            return self.with_gap(0, len);
+        }
+        let (gap, end) = (usize::from(self.gap), self.end as usize);
+        let is_full = block::size(HEADER + gap + len) > block::size(end);
+        let helps = gap >= end / GAP_SHARE && block::size(HEADER + len) <= block::size(end);
+        self.with_gap(if is_full && helps { 0 } else { gap }, len)
+    }
+
+    /// With this gap, if it is not too large for the entries, nor they too few to have one.
+    #[inline]
+    fn with_gap(self, gap: usize, len: usize) -> Self {
+        let kept = u16::try_from(gap).ok().filter(|_| gap < len / 3 && len >= GAP_LEN_MIN);
+        let gap = kept.unwrap_or(0);
+        Self { end: (HEADER + usize::from(gap) + len) as u32, gap, ..self }
     }
 }
 
 /// Bytes of a listpack that have yet to be written. Those that never are, since something failed,
 /// are zeros afterwards: *whole* holds whatever happens.
-struct Gap<'a> {
+struct Room<'a> {
     rest: &'a mut [MaybeUninit<u8>],
 }
 
-impl Gap<'_> {
+impl Room<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (front, rest) = std::mem::take(&mut self.rest).split_at_mut(bytes.len());
@@ -421,7 +520,7 @@ impl Gap<'_> {
     }
 }
 
-impl Drop for Gap<'_> {
+impl Drop for Room<'_> {
     #[inline]
     fn drop(&mut self) {
         self.rest.fill(MaybeUninit::new(0));
@@ -436,14 +535,15 @@ impl Default for Listpack {
 
 impl Clone for Listpack {
     fn clone(&self) -> Self {
-        Self::from_trusted(self.as_bytes())
+        Self::from_entries(self.entries(), self.header().count)
     }
 }
 
 impl Drop for Listpack {
     fn drop(&mut self) {
-        // SAFETY: *whole*: nobody else has the block, and it was made for the length in its header.
-        unsafe { block::free(self.block, self.byte_len()) };
+        // SAFETY: *whole*: nobody else has the block, which was given as many bytes as its header
+        // says.
+        unsafe { block::free(self.block, self.header().end as usize) };
     }
 }
 
@@ -457,7 +557,7 @@ impl<'a> FromIterator<Item<'a>> for Listpack {
 
 impl PartialEq for Listpack {
     fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
+        self.entries() == other.entries()
     }
 }
 
@@ -477,7 +577,13 @@ impl<'a> IntoIterator for &'a Listpack {
         self.iter()
     }
 }
-impl Iter<'_> {
+
+impl<'a> Iter<'a> {
+    /// Over entries that lie one after the other as a listpack has them.
+    pub fn over(entries: &'a [u8]) -> Self {
+        Self { bytes: entries, front: 0, back: entries.len() }
+    }
+
     /// Where the next entry from the front begins.
     pub fn position(&self) -> Option<Position> {
         (self.front < self.back).then_some(Position(self.front as u32))
@@ -508,3 +614,10 @@ impl DoubleEndedIterator for Iter<'_> {
         Some(decode(self.bytes, self.back).0)
     }
 }
+
+/// Bytes of a block's header.
+const HEADER: usize = size_of::<Header>();
+/// Moving fewer bytes of entries costs no more than keeping a gap before them.
+const GAP_LEN_MIN: usize = 128;
+/// All entries are moved only where this share of them may then change without another move.
+const GAP_SHARE: usize = 16;

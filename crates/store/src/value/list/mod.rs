@@ -76,9 +76,8 @@ impl List {
         if let Self::Packed(pack) = self
             && limits.exceeded_by(pack.byte_len() + bytes, pack.len() + entries)
         {
-            let bytes = pack.as_bytes();
-            let entries = &bytes[LISTPACK_HEADER..bytes.len() - 1];
-            *self = Self::Chunked(Box::new(Chunked::from_entries(entries, pack.len())));
+            let chunked = Chunked::from_entries(pack.entries(), pack.len());
+            *self = Self::Chunked(Box::new(chunked));
         }
     }
 
@@ -224,8 +223,7 @@ impl List {
                 Some(list) => {
                     list.prepare(usize::MAX / 2, 0, limits);
                     let Self::Chunked(chunked) = list else { unreachable!("it was just made so") };
-                    let bytes = pack.as_bytes();
-                    chunked.append_entries(&bytes[LISTPACK_HEADER..bytes.len() - 1], pack.len());
+                    chunked.append_entries(pack.entries(), pack.len());
                 }
             }
         }
@@ -253,7 +251,7 @@ impl List {
             return;
         }
         let bytes = chunked.chunks().map(|(entries, _)| entries.len()).sum::<usize>();
-        if may(bytes + LISTPACK_OVERHEAD, chunked.len()) {
+        if may(bytes + listpack::OVERHEAD, chunked.len()) {
             *self = Self::Packed(self.iter().collect());
         }
     }
@@ -284,10 +282,7 @@ impl List {
     /// are.
     pub fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let (packed, chunked) = match self {
-            Self::Packed(pack) => {
-                let bytes = pack.as_bytes();
-                (Some((&bytes[LISTPACK_HEADER..bytes.len() - 1], pack.len())), None)
-            }
+            Self::Packed(pack) => (Some((pack.entries(), pack.len())), None),
             Self::Chunked(chunked) => (None, Some(chunked.chunks())),
         };
         packed.into_iter().chain(chunked.into_iter().flatten())
@@ -444,8 +439,5 @@ impl DoubleEndedIterator for ListIter<'_> {
     }
 }
 
-/// Bytes of a listpack before its entries, and altogether beside them.
-const LISTPACK_HEADER: usize = 6;
-const LISTPACK_OVERHEAD: usize = 7;
 /// Bytes at most where the option counts entries.
 const BYTES_MAX: usize = 8192;

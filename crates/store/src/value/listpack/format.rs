@@ -125,25 +125,37 @@ fn back_bytes(len: usize) -> ([u8; 5], usize) {
 }
 
 /// Whether a listpack from elsewhere can be taken as it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Shortest,
-    Longer,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form<'a> {
+    /// The number of entries, and these, which are all in their shortest form.
+    Shortest(u16, &'a [u8]),
+    /// The entries, of which some are not.
+    Longer(&'a [u8]),
+}
+
+/// Appends a listpack of these entries to `output`, as Redis keeps it.
+pub fn write(entries: &[u8], count: usize, output: &mut Vec<u8>) {
+    let len = entries.len() + OVERHEAD;
+    output.reserve(len);
+    output.extend_from_slice(&(len as u32).to_le_bytes());
+    output.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
+    output.extend_from_slice(entries);
+    output.push(END);
 }
 
 /// Checks a listpack thoroughly; `None` when it is none.
-pub(super) fn check(bytes: &[u8]) -> Option<Form> {
+pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     let header = bytes.first_chunk::<HEADER>()?;
     let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
     let count = u16::from_le_bytes([header[4], header[5]]);
-    if total as usize != bytes.len() || bytes.len() < EMPTY.len() || bytes.len() > LEN_MAX {
+    if total as usize != bytes.len() || bytes.len() > LEN_MAX {
         return None;
     }
     let (&end, entries) = bytes[HEADER..].split_last()?;
     if end != END {
         return None;
     }
-    let (mut form, mut found, mut at) = (Form::Shortest, 0, 0);
+    let (mut form, mut found, mut at) = (Form::Shortest(count, entries), 0, 0);
     while at < entries.len() {
         let rest = &entries[at..];
         let (head_len, payload_len) = checked_shape(rest)?;
@@ -157,14 +169,15 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form> {
             return None;
         }
         if encoded.len() != len {
-            form = Form::Longer;
+            form = Form::Longer(entries);
         }
         found += 1;
         at += whole.len();
     }
     if count == COUNT_UNKNOWN {
         // Redis writes the count again as soon as it fits.
-        return Some(if found < usize::from(COUNT_UNKNOWN) { Form::Longer } else { form });
+        let is_known = found < usize::from(COUNT_UNKNOWN);
+        return Some(if is_known { Form::Longer(entries) } else { form });
     }
     (usize::from(count) == found).then_some(form)
 }
@@ -275,9 +288,11 @@ pub(super) fn signed(bytes: &[u8], at: usize, len: usize) -> i64 {
     (wide(bytes, at, len) << unused) as i64 >> unused
 }
 
-pub(super) const HEADER: usize = 6;
-pub(super) const END: u8 = 0xff;
-pub(super) const EMPTY: [u8; HEADER + 1] = [HEADER as u8 + 1, 0, 0, 0, 0, 0, END];
+/// Bytes before the entries, where Redis keeps them.
+const HEADER: usize = 6;
+const END: u8 = 0xff;
+/// Bytes beside the entries there.
+pub const OVERHEAD: usize = HEADER + 1;
 /// The entry count that says nothing.
 pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
 /// No listpack becomes longer; the limit is Redis's.
