@@ -128,7 +128,11 @@ fn test(options: &[&str]) -> Outcome {
     });
     if with_peers {
         summary.step("beside Valkey", || compare::run(&["walk", "options"]));
-        summary.step("end-to-end tests", || end_to_end::run(&[]));
+        let mut unsteady = Vec::new();
+        summary.step("end-to-end tests", || end_to_end::run_all().map(|names| unsteady = names));
+        for name in unsteady {
+            summary.note(&format!("UNSTEADY: {name} failed, and then succeeded twice: mend it"));
+        }
         summary.step("BullMQ", bullmq::run);
     } else {
         summary.skip("beside Valkey", "--without-peers");

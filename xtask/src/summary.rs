@@ -36,6 +36,12 @@ impl Summary {
         self.lines.push(format!("{:8} {:>9}  {name}: {reason}", "SKIPPED", ""));
     }
 
+    /// Adds a line that fails nothing.
+    pub(crate) fn note(&mut self, line: &str) {
+        println!("{line}");
+        self.lines.push(line.to_owned());
+    }
+
     pub(crate) fn finish(self) -> Outcome {
         println!("\n=== summary");
         for line in &self.lines {
