@@ -368,7 +368,7 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
     let (server, number) = (call.server, last_record(call));
-    let wanted = Wanted { number, replicas: usize::try_from(replicas).unwrap_or(0), disk: None };
+    let wanted = Wanted::new(number, usize::try_from(replicas).unwrap_or(0), None);
     wait_for(call, server, wanted, deadline_ms);
     Ok(())
 }
@@ -393,7 +393,7 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     if local > 0 && !server.config.appendonly() {
         return Err(NO_LOG);
     }
-    wait_for(call, server, Wanted { number, replicas, disk: Some(local > 0) }, deadline_ms);
+    wait_for(call, server, Wanted::new(number, replicas, Some(local > 0)), deadline_ms);
     Ok(())
 }
 
@@ -409,11 +409,13 @@ fn wait_for(
     wanted: Wanted,
     deadline_ms: Option<i64>,
 ) {
-    if call.in_transaction || wanted.is_there(server) {
-        wanted.append(server, &mut call.reply);
+    let found = wanted.look(server);
+    if call.in_transaction || wanted.is_met_by(found) {
+        wanted.answer(found, &mut call.reply);
         return;
     }
-    let waiter = blocking::block(call, WaitForReplicas { server, wanted }, &[], deadline_ms);
+    let wait = WaitForReplicas { server, wanted: wanted.clone() };
+    let waiter = blocking::block(call, wait, &[], deadline_ms);
     if wanted.replicas == 0 {
         Aof::of(server).await_record(server, wanted.number, waiter);
     } else {
@@ -429,7 +431,7 @@ struct WaitForReplicas {
 
 impl Wait for WaitForReplicas {
     fn timed_out(&self, reply: &mut Reply<'_>) {
-        self.wanted.append(self.server, reply);
+        self.wanted.answer(self.wanted.look(self.server), reply);
     }
 }
 

@@ -17,9 +17,9 @@ pub mod replica;
 pub mod transfer;
 pub mod wish;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
@@ -85,21 +85,40 @@ struct ReplicaWait {
 }
 
 /// What WAIT or WAITAOF asks for.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Wanted {
     /// The last record of the client.
-    pub number: u64,
+    number: u64,
+    /// Where it ends in the stream, once it is there. It is kept: the feed forgets that of old
+    /// records, and a replica may be seconds behind.
+    offset: Arc<OnceLock<u64>>,
     /// How many replicas must have it.
-    pub replicas: usize,
+    replicas: usize,
     /// They must have it on disk, and so must we if this says so.
-    pub disk: Option<bool>,
+    disk: Option<bool>,
+}
+
+/// How much of that there is.
+#[derive(Clone, Copy)]
+pub struct Found {
+    replicas: usize,
+    is_on_disk: bool,
 }
 
 impl Wanted {
-    /// Whether it is there.
-    pub fn is_there(&self, server: &Server) -> bool {
-        let here = self.disk != Some(true) || self.is_on_disk(server);
-        here && self.count(server) >= self.replicas
+    pub fn new(number: u64, replicas: usize, disk: Option<bool>) -> Self {
+        Self { number, offset: Arc::default(), replicas, disk }
+    }
+
+    /// What there is now.
+    pub fn look(&self, server: &Server) -> Found {
+        let is_on_disk = self.disk.is_some() && self.is_on_disk(server);
+        Found { replicas: self.count(server), is_on_disk }
+    }
+
+    /// Whether that is enough.
+    pub fn is_met_by(&self, found: Found) -> bool {
+        (self.disk != Some(true) || found.is_on_disk) && found.replicas >= self.replicas
     }
 
     fn is_on_disk(&self, server: &Server) -> bool {
@@ -109,16 +128,26 @@ impl Wanted {
 
     fn count(&self, server: &Server) -> usize {
         let offset_of = if self.disk.is_some() { Replica::acked_on_disk } else { Replica::acked };
-        Replication::of(server).count_with(server, self.number, offset_of)
+        let count = |offset| Replication::of(server).count_with(server, offset, offset_of);
+        self.offset(server).map_or(0, count)
     }
 
-    /// Answers with what there is now.
-    pub fn append(&self, server: &Server, reply: &mut Reply<'_>) {
+    fn offset(&self, server: &Server) -> Option<u64> {
+        if self.number == 0 {
+            return Some(0);
+        }
+        let known = self.offset.get().copied();
+        let offset = known.or_else(|| server.feed.offset_behind(self.number))?;
+        Some(*self.offset.get_or_init(|| offset))
+    }
+
+    /// Answers with what there is.
+    pub fn answer(&self, found: Found, reply: &mut Reply<'_>) {
         if self.disk.is_some() {
             reply.array(2);
-            reply.integer(i64::from(self.is_on_disk(server)));
+            reply.integer(i64::from(found.is_on_disk));
         }
-        reply.integer(self.count(server) as i64);
+        reply.integer(found.replicas as i64);
     }
 }
 
@@ -328,13 +357,11 @@ impl Replication {
         }
     }
 
-    /// How many replicas have everything up to a record. `offset_of` says how far one is.
-    fn count_with(&self, server: &Server, number: u64, offset_of: fn(&Replica) -> u64) -> usize {
+    /// How many replicas have the stream up to an offset. `offset_of` says how far one is.
+    fn count_with(&self, server: &Server, offset: u64, offset_of: fn(&Replica) -> u64) -> usize {
         if !server.feed.is_on() {
             return 0;
         }
-        let offset = if number == 0 { Some(0) } else { server.feed.offset_behind(number) };
-        let Some(offset) = offset else { return 0 };
         let has = |replica: &&Arc<Replica>| {
             replica.state() == ReplicaState::Online && offset_of(replica) >= offset
         };
@@ -343,11 +370,12 @@ impl Replication {
 
     /// Answers a client once as many replicas have a record.
     pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
+        let number = wanted.number;
         self.waits.lock().push(ReplicaWait { waiter, wanted });
         // Behind the record, so that the answer tells of it. While replicas catch up the stream
         // stands still; they tell how far they are all the same.
         if !self.stream_stands_still(server) {
-            self.ask_replicas(server, wanted.number);
+            self.ask_replicas(server, number);
         }
         self.answer_waits(server);
     }
@@ -359,11 +387,19 @@ impl Replication {
             return;
         }
         waits.retain(|wait| wait.waiter.is_waiting());
-        let over: Vec<_> = waits.extract_if(.., |wait| wait.wanted.is_there(server)).collect();
+        let mut over = Vec::new();
+        waits.retain(|ReplicaWait { waiter, wanted }| {
+            let found = wanted.look(server);
+            let is_met = wanted.is_met_by(found);
+            if is_met {
+                over.push((Arc::clone(waiter), wanted.clone(), found));
+            }
+            !is_met
+        });
         drop(waits);
-        for ReplicaWait { waiter, wanted } in over {
+        for (waiter, wanted, found) in over {
             waiter.answer(server, |reply| {
-                wanted.append(server, reply);
+                wanted.answer(found, reply);
                 Ok(())
             });
         }

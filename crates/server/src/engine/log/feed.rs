@@ -131,7 +131,7 @@ impl Feed {
     /// before what is appended next. The gate is held.
     pub fn lead_from(&self, number: u64) {
         self.log_from.store(number, Ordering::SeqCst);
-        self.state.lock().mark(number);
+        self.state.lock().mark(number, true);
         self.relay(false);
     }
 
@@ -169,7 +169,7 @@ impl Feed {
         if !bytes.is_empty() {
             state.push(bytes);
         }
-        state.mark(number);
+        state.mark(number, !bytes.is_empty());
         start
     }
 
@@ -297,9 +297,11 @@ impl FeedState {
         self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
     }
 
-    /// The last record so far has this number.
-    fn mark(&mut self, number: u64) {
+    /// The last record so far has this number. What is inserted behind it does not move its end:
+    /// replicas that have said that they have it still do.
+    fn mark(&mut self, number: u64, has_grown: bool) {
         match self.marks.back_mut() {
+            Some(last) if last.number == number && !has_grown => {}
             Some(last) if last.number == number => last.end = self.end,
             _ => {
                 if self.marks.len() == MARKS_MAX {
@@ -418,6 +420,18 @@ mod tests {
         feed.append(9, b"");
         let found = [5, 7, 8, 9, 10].map(|number| feed.offset_behind(number));
         assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
+    }
+
+    #[test]
+    fn what_is_inserted_behind_a_record_does_not_move_its_end() {
+        let feed = Feed::default();
+        feed.begin(0);
+        feed.append(3, b"abc");
+        feed.insert(&[b"PING"]);
+        feed.append(3, b"");
+        assert_eq!(feed.offset_behind(3), Some(3));
+        feed.append(4, b"d");
+        assert_eq!((feed.offset_behind(3), feed.offset_behind(4)), (Some(3), Some(18)));
     }
 
     #[test]
