@@ -3,6 +3,7 @@
 //! Most records come at the end and go from the front, which moves nothing.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 
 use super::StreamId;
 use crate::value::cow::Cow;
@@ -23,11 +24,12 @@ impl Keyed for StreamId {
 /// The last record lies in the map itself: it is the one that most look at and change, and the only
 /// one of many a map. So these find it without going through the pages.
 #[derive(Clone)]
+#[repr(C)]
 pub struct IdMap<T> {
     pages: VecDeque<Cow<VecDeque<T>>>,
+    len: usize,
     /// `None`: there are no records.
     last: Option<T>,
-    len: usize,
 }
 
 /// A place between records: before the one with this index in its page. The last record counts as a
@@ -40,11 +42,14 @@ struct Place {
 
 impl<T> Default for IdMap<T> {
     fn default() -> Self {
-        Self { pages: VecDeque::new(), last: None, len: 0 }
+        Self { pages: VecDeque::new(), len: 0, last: None }
     }
 }
 
 impl<T> IdMap<T> {
+    /// Where its last record lies.
+    pub(super) const LAST_AT: usize = offset_of!(Self, last);
+
     fn record(&self, place: Place) -> Option<&T> {
         match self.pages.get(place.page) {
             Some(page) => page.get(place.index),

@@ -12,6 +12,7 @@ mod range;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 pub use group::{Consumer, ConsumerNumber, Group, Pending, PendingFrom};
 pub use id::StreamId;
@@ -29,15 +30,22 @@ use crate::value::{Defragmenter, Encoding};
 pub struct Stream(Box<Parts>);
 
 /// What a stream consists of.
+///
+/// In it, its log, the log's map and the map's last node the fields that XADD leaves as they are
+/// come first. So they lie on a line that stays with all threads that read it.
 #[derive(Clone, Default)]
+#[repr(C)]
 pub struct Parts {
-    pub log: Log,
     pub groups: Groups,
+    pub log: Log,
 }
 
 /// The entries, and what is known of those that were.
 #[derive(Clone, Default)]
+#[repr(C)]
 pub struct Log {
+    /// The greatest ID that was deleted by itself.
+    pub max_deleted_id: StreamId,
     nodes: IdMap<Node>,
     len: usize,
     /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of
@@ -48,15 +56,16 @@ pub struct Log {
     first_at: u32,
     /// The greatest ID that was given; new ones are greater.
     pub last_id: StreamId,
-    /// The greatest ID that was deleted by itself.
-    pub max_deleted_id: StreamId,
     /// How many entries were ever added.
     pub entries_added: u64,
 }
 
-/// XADD uses nearly all of it. Blocks of this size begin where a cache line does, as an allocator
-/// lays them side by side: that is three lines.
-const _: () = assert!(size_of::<Parts>() == 192);
+/// Blocks of this size begin where a cache line does, as an allocator lays them side by side. XADD
+/// reads all three lines, and writes the second and the third.
+const _: () = {
+    let last = offset_of!(Parts, log) + offset_of!(Log, nodes) + IdMap::<Node>::LAST_AT;
+    assert!(size_of::<Parts>() == 192 && last + Node::CHANGING_AT >= 64);
+};
 
 /// The consumer groups by their names. One pointer, as most streams have none.
 #[derive(Clone, Default)]

@@ -14,24 +14,27 @@
 //! nodes leaves the same entries, and DUMP need not divide them anew. Hence the count of bytes that
 //! form would have.
 
+use std::mem::offset_of;
+
 use super::{Keyed, StreamId, StreamLimits};
 use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 use crate::value::{Defragmenter, Item};
 
-/// A run of entries.
+/// A run of entries. What a new entry changes comes last: see [`super::Parts`].
 #[derive(Clone)]
+#[repr(C)]
 pub struct Node {
     /// The ID that it was made for, and under which Redis would keep it.
     master: StreamId,
-    /// Of its last entry, deleted or not.
-    last: StreamId,
     block: SharedBlock,
     /// The last of the entries, if two blocks take less memory than one: allocators round sizes up.
     rest: Option<SharedBlock>,
     /// Where the entries begin.
     entries_at: u32,
     field_count: u32,
+    /// Of its last entry, deleted or not.
+    last: StreamId,
     live: u32,
     deleted: u32,
     /// Bytes of its listpack in Redis, without the numbers of entries and of deleted ones.
@@ -60,6 +63,9 @@ impl Keyed for Node {
 }
 
 impl Node {
+    /// Where that lies which a new entry changes.
+    pub(super) const CHANGING_AT: usize = offset_of!(Self, last);
+
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         self.block.defragment(defragmenter);
         if let Some(rest) = &mut self.rest {
@@ -88,11 +94,11 @@ impl Node {
         let master_len = LISTPACK_OVERHEAD + packed_integer(field_count.into()) + packed_integer(0);
         Self {
             master,
-            last: StreamId { seq: master.seq.wrapping_sub(1), ..master },
             block,
             rest: None,
             entries_at: len as u32,
             field_count,
+            last: StreamId { seq: master.seq.wrapping_sub(1), ..master },
             live: 0,
             deleted: 0,
             packed_len: (master_len + packed_len) as u32,
