@@ -1,7 +1,7 @@
 //! What `appendfsync always` promises: nobody hears of a change that the disk does not have, and
 //! whatever was done is answered, also at the end of the server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::{Folder, FragileDisk};
@@ -12,6 +12,8 @@ mod common;
 use common::on_both;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// A server that ends waits for its disk for ten seconds. Here it mostly takes two.
+const DISK_LIMIT: Duration = Duration::from_secs(9);
 /// Long enough for an answer that does not wait for the disk.
 const A_WHILE: Duration = Duration::from_millis(300);
 const BOTH_DRIVERS: [&str; 2] = ["epoll", "io_uring"];
@@ -118,6 +120,7 @@ fn what_was_done_before_the_end_is_answered() {
             }
             last.send_raw(&bytes).expect("is sent");
             let what = format!("{driver}, by signal {by_signal}");
+            let asked = Instant::now();
             // What a worker has not read by then is not done, and not answered.
             let mut answers: Vec<Vec<Reply>> = clients.iter_mut().map(until_closed).collect();
             let answered_last = until_closed(&mut last);
@@ -127,6 +130,11 @@ fn what_was_done_before_the_end_is_answered() {
             let mut client = server.connect();
             let counted = answers.iter().filter_map(|answers| answers.get(2)?.as_integer()).count();
             let count = client.say("GET count").text().parse().unwrap_or(0);
+            assert!(counted <= count, "{what}: all that was answered was counted");
+            if asked.elapsed() > DISK_LIMIT {
+                // The disk took so long that the server ended without an answer.
+                continue;
+            }
             assert_eq!(counted, count, "{what}: all that was counted was answered");
             for (number, answers) in answers.drain(..).enumerate() {
                 let is_there = client.say(&format!("EXISTS k{number}")).as_integer() == Some(1);
