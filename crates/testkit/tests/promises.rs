@@ -12,7 +12,7 @@ mod common;
 use common::on_both;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// A server that ends waits for its disk for ten seconds. Here it mostly takes two.
+/// A server that ends waits for its disk for ten seconds.
 const DISK_LIMIT: Duration = Duration::from_secs(9);
 /// Long enough for an answer that does not wait for the disk.
 const A_WHILE: Duration = Duration::from_millis(300);

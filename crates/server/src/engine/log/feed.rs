@@ -301,8 +301,11 @@ impl FeedState {
     /// replicas that have said that they have it still do.
     fn mark(&mut self, number: u64, has_grown: bool) {
         match self.marks.back_mut() {
-            Some(last) if last.number == number && !has_grown => {}
-            Some(last) if last.number == number => last.end = self.end,
+            Some(last) if last.number == number => {
+                if has_grown {
+                    last.end = self.end;
+                }
+            }
             _ => {
                 if self.marks.len() == MARKS_MAX {
                     self.marks.pop_front();
