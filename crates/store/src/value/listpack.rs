@@ -1,13 +1,14 @@
-//! A listpack: a sequence of strings and integers in one block. Its entries are byte for byte those
-//! of Redis; what lies before them is not.
+//! A listpack: a sequence of strings and integers in one block, byte for byte as Redis has it, but
+//! for two bytes in front and a gap.
 //!
 //! ```text
-//! in memory: u32 bytes up to the end | u16 entries (65535: count them) | u16 gap | gap | entry ...
-//! elsewhere: u32 bytes in all | u16 entries (65535: count them) | entry ... | 0xff
+//! block: u16 length of the gap | u32 bytes from here on, but for the gap
+//!        | u16 entries (65535: count them) | gap | entry ... | 0xff
 //! entry: head | payload | length of head and payload, readable from its end
 //! ```
 //! The gap is what makes a queue of a listpack: taking its first entry moves no other, nor does
-//! putting one in front as long as the gap has room. Small ones have none.
+//! putting one in front as long as the gap has room. Small ones have none: their bytes are those of
+//! Redis from the third on, and writing them to a file is one copy.
 //!
 //! Heads (the format is Redis's `listpack.c`):
 //!
@@ -24,11 +25,12 @@
 //! shortest form, so equal values have equal bytes.
 //!
 //! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`]
-//! alone, begins with an initialised [`Header`], and was given as many bytes as that says. Those
-//! behind the gap are initialised, those in the gap need not be. Only `splice` changes the header,
-//! and what it hands out to be written lies behind the gap. Whether the bytes are entries matters
-//! to no unsafe code: reading them is safe code, which may panic.
+//! alone, begins with a [`Header`], and was given as many bytes as that says. Those behind the gap
+//! are initialised, those in the gap need not be. Only `splice` changes the header, and what it
+//! hands out to be written lies behind the gap. Whether the bytes are entries matters to no unsafe
+//! code: reading them is safe code, which may panic.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -41,8 +43,8 @@ mod item;
 mod tests;
 
 use format::{
-    COUNT_UNKNOWN, Encoded, Form, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len, check, decode,
-    entry_len,
+    COUNT_UNKNOWN, END, Encoded, Form, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len, check,
+    decode, entry_len,
 };
 pub use format::{OVERHEAD, write};
 pub use item::Item;
@@ -60,14 +62,13 @@ unsafe impl Sync for Listpack {}
 
 /// What a block begins with. The entries lie behind it and the gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C)]
 struct Header {
-    /// Bytes from the block's beginning up to the end of the last entry.
-    end: u32,
-    /// How many entries there are, or [`COUNT_UNKNOWN`].
-    count: u16,
     /// Bytes between the header and the first entry.
     gap: u16,
+    /// Bytes of the entries and what Redis has beside them.
+    total: u32,
+    /// How many entries there are, or [`COUNT_UNKNOWN`].
+    count: u16,
 }
 
 /// Where an entry begins, in bytes from the first entry. Good until the listpack changes at or
@@ -85,14 +86,14 @@ pub struct Iter<'a> {
 
 impl Listpack {
     pub fn new() -> Self {
-        Self::from_entries(&[], 0)
+        Self::from_body(&[END], 0)
     }
 
     /// Takes foreign bytes after checking all of them: lengths, every entry, the count and the end.
     /// Entries that are not in their shortest form are brought into it.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match check(bytes)? {
-            Form::Shortest(count, entries) => Some(Self::from_entries(entries, count)),
+            Form::Shortest(count, body) => Some(Self::from_body(body, count)),
             Form::Longer(entries) => {
                 let mut pack = Self::new();
                 pack.append_many(Iter::over(entries));
@@ -101,10 +102,12 @@ impl Listpack {
         }
     }
 
-    /// Copies entries in their shortest form, no more than a listpack may have.
-    fn from_entries(entries: &[u8], count: u16) -> Self {
-        let header = Header { end: (HEADER + entries.len()) as u32, count, gap: 0 };
-        Self { block: block::allocate(&header.to_bytes(), entries) }
+    /// Copies entries in their shortest form and the end behind them, no more than a listpack may
+    /// have.
+    fn from_body(body: &[u8], count: u16) -> Self {
+        let total = (body.len() + OVERHEAD - END_LEN) as u32;
+        let header = Header { gap: 0, total, count };
+        Self { block: block::allocate(&header.to_word().to_le_bytes(), body) }
     }
 
     pub fn push_back<'a>(&mut self, value: impl Into<Item<'a>>) {
@@ -200,24 +203,36 @@ impl Listpack {
     #[inline(always)]
     pub fn entries(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: *whole*: up to the end lie that many initialised bytes behind the gap. They live
-        // as long as the listpack, and do not change while it is borrowed.
+        // SAFETY: *whole*: behind the gap lie that many initialised bytes. They live as long as the
+        // listpack, and do not change while it is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(self.block.add(header.start()), header.len()).as_ref()
         }
     }
 
-    /// The bytes that Redis keeps for it: what [`Self::from_bytes`] takes.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    /// The bytes that Redis keeps for it: what [`Self::from_bytes`] takes. They are copied where
+    /// there is a gap.
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        let header = self.header();
+        if header.gap == 0 {
+            // SAFETY: *whole*: behind the first field lie the other two, the entries and the end,
+            // `total` initialised bytes in all. They live as long as the listpack, and do not
+            // change while it is borrowed.
+            let bytes = unsafe {
+                NonNull::slice_from_raw_parts(self.block.add(GAP_FIELD), header.total as usize)
+                    .as_ref()
+            };
+            return Cow::Borrowed(bytes);
+        }
         let mut bytes = Vec::new();
-        write(self.entries(), usize::from(self.header().count), &mut bytes);
-        bytes
+        write(self.entries(), usize::from(header.count), &mut bytes);
+        Cow::Owned(bytes)
     }
 
     /// How many bytes those are.
     #[inline(always)]
     pub fn byte_len(&self) -> usize {
-        self.header().len() + OVERHEAD
+        self.header().total as usize
     }
 
     /// Number of entries. With 65,535 of them or more they have to be counted.
@@ -233,9 +248,14 @@ impl Listpack {
         self.header().len() == 0
     }
 
+    /// Where it lies, for a prefetch.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.block.as_ptr()
+    }
+
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        block::size(self.header().end as usize)
+        block::size(self.header().given())
     }
 
     /// Whether `entries` more entries, of `bytes` bytes altogether, may still be added.
@@ -364,8 +384,8 @@ impl Listpack {
 
     #[inline(always)]
     fn header(&self) -> Header {
-        // SAFETY: *whole*: the block begins with a header. It is aligned to 8.
-        unsafe { self.block.cast::<Header>().read() }
+        // SAFETY: *whole*: the block begins with a header's eight bytes. It is aligned to 8.
+        Header::from_word(unsafe { self.block.cast::<u64>().read() })
     }
 
     /// Replaces `removed` bytes of the entries by room for `inserted` others, and brings the header
@@ -393,21 +413,21 @@ impl Listpack {
             },
             ..if is_front { old.with_front(len) } else { old.with_back(len) }
         };
-        if new.end > old.end {
+        if new.given() > old.given() {
             self.resize_block(old, new);
         }
         let (from, to) = (old.start(), new.start());
-        let (tail, tail_len) = (at + removed, old_len - at - removed);
-        // SAFETY: the block was given as many bytes as the larger of both ends says. What lies
-        // before the change is `at` bytes long, what lies behind it `tail_len`, and both fit there
-        // by the old header and by the new one. What lies before it moves down or not at all, so
-        // it comes first: a gap grows only where there is nothing before the change.
+        let (tail, tail_len) = (at + removed, old_len - at - removed + END_LEN);
+        // SAFETY: the block was given as many bytes as the larger of both headers says. What lies
+        // before the change is `at` bytes long, what lies behind it `tail_len` with the end, and
+        // both fit there by the old header and by the new one. What lies before it moves down or
+        // not at all, so it comes first: a gap grows only where there is nothing before the change.
         unsafe {
             self.shift(from, to, at);
             self.shift(from + tail, to + at + inserted, tail_len);
-            self.block.cast::<Header>().write(new);
+            self.block.cast::<u64>().write(new.to_word());
         }
-        if new.end < old.end {
+        if new.given() < old.given() {
             self.resize_block(old, new);
         }
         // SAFETY: the bytes lie between the gap and the end, in a block that is borrowed
@@ -442,17 +462,27 @@ impl Listpack {
     fn resize_block(&mut self, old: Header, new: Header) {
         // SAFETY: the block is ours alone and was given as many bytes as its header said until now.
         // There are at least those of a header.
-        unsafe { block::resize(&mut self.block, old.end as usize, new.end as usize) };
+        unsafe { block::resize(&mut self.block, old.given(), new.given()) };
     }
 }
 
 impl Header {
-    fn to_bytes(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..4].copy_from_slice(&self.end.to_ne_bytes());
-        bytes[4..6].copy_from_slice(&self.count.to_ne_bytes());
-        bytes[6..].copy_from_slice(&self.gap.to_ne_bytes());
-        bytes
+    /// The three fields as they lie one after the other in the block.
+    #[inline(always)]
+    const fn to_word(self) -> u64 {
+        (self.gap as u64 | (self.total as u64) << 16 | (self.count as u64) << 48).to_le()
+    }
+
+    #[inline(always)]
+    const fn from_word(word: u64) -> Self {
+        let word = u64::from_le(word);
+        Self { gap: word as u16, total: (word >> 16) as u32, count: (word >> 48) as u16 }
+    }
+
+    /// Bytes that the block was given.
+    #[inline(always)]
+    const fn given(self) -> usize {
+        GAP_FIELD + self.gap as usize + self.total as usize
     }
 
     /// Where the first entry begins.
@@ -464,17 +494,18 @@ impl Header {
     /// Bytes of the entries.
     #[inline(always)]
     const fn len(self) -> usize {
-        self.end as usize - self.start()
+        self.total as usize - OVERHEAD
     }
 
     /// With `len` bytes of entries, of which the first ones have changed: those behind them stay
     /// where they are, if the gap allows it.
     fn with_front(self, len: usize) -> Self {
-        match (self.end as usize - HEADER).checked_sub(len) {
-            Some(gap) => self.with_gap(gap, len),
+        let gap = match (usize::from(self.gap) + self.len()).checked_sub(len) {
+            Some(gap) => gap,
             // All that the block has beside the entries becomes the gap.
-            None => self.with_gap(block::size(HEADER + len + len / GAP_SHARE) - HEADER - len, len),
-        }
+            None => block::size(BESIDE + len + len / GAP_SHARE) - BESIDE - len,
+        };
+        self.with_gap(gap, len)
     }
 
     /// With `len` bytes of entries, of which the first ones have not changed: they stay where they
@@ -484,9 +515,9 @@ impl Header {
         if self.gap == 0 {
             return self.with_gap(0, len);
         }
-        let (gap, end) = (usize::from(self.gap), self.end as usize);
-        let is_full = block::size(HEADER + gap + len) > block::size(end);
-        let helps = gap >= end / GAP_SHARE && block::size(HEADER + len) <= block::size(end);
+        let (gap, given) = (usize::from(self.gap), self.given());
+        let is_full = block::size(BESIDE + gap + len) > block::size(given);
+        let helps = gap >= given / GAP_SHARE && block::size(BESIDE + len) <= block::size(given);
         self.with_gap(if is_full && helps { 0 } else { gap }, len)
     }
 
@@ -494,8 +525,7 @@ impl Header {
     #[inline]
     fn with_gap(self, gap: usize, len: usize) -> Self {
         let kept = u16::try_from(gap).ok().filter(|_| gap < len / 3 && len >= GAP_LEN_MIN);
-        let gap = kept.unwrap_or(0);
-        Self { end: (HEADER + usize::from(gap) + len) as u32, gap, ..self }
+        Self { gap: kept.unwrap_or(0), total: (len + OVERHEAD) as u32, ..self }
     }
 }
 
@@ -535,7 +565,7 @@ impl Default for Listpack {
 
 impl Clone for Listpack {
     fn clone(&self) -> Self {
-        Self::from_entries(self.entries(), self.header().count)
+        Self::from_body(&self.to_bytes()[HEADER - GAP_FIELD..], self.header().count)
     }
 }
 
@@ -543,7 +573,7 @@ impl Drop for Listpack {
     fn drop(&mut self) {
         // SAFETY: *whole*: nobody else has the block, which was given as many bytes as its header
         // says.
-        unsafe { block::free(self.block, self.header().end as usize) };
+        unsafe { block::free(self.block, self.header().given()) };
     }
 }
 
@@ -615,8 +645,13 @@ impl DoubleEndedIterator for Iter<'_> {
     }
 }
 
-/// Bytes of a block's header.
-const HEADER: usize = size_of::<Header>();
+/// Bytes of a header.
+const HEADER: usize = size_of::<u64>();
+/// Bytes of its first field, which Redis does not have.
+const GAP_FIELD: usize = size_of::<u16>();
+const END_LEN: usize = 1;
+/// Bytes of a block beside the gap and the entries.
+const BESIDE: usize = HEADER + END_LEN;
 /// Moving fewer bytes of entries costs no more than keeping a gap before them.
 const GAP_LEN_MIN: usize = 128;
 /// All entries are moved only where this share of them may then change without another move.

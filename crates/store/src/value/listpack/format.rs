@@ -127,7 +127,7 @@ fn back_bytes(len: usize) -> ([u8; 5], usize) {
 /// Whether a listpack from elsewhere can be taken as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form<'a> {
-    /// The number of entries, and these, which are all in their shortest form.
+    /// The number of entries, and these, which are all in their shortest form, with the end.
     Shortest(u16, &'a [u8]),
     /// The entries, of which some are not.
     Longer(&'a [u8]),
@@ -151,11 +151,12 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     if total as usize != bytes.len() || bytes.len() > LEN_MAX {
         return None;
     }
-    let (&end, entries) = bytes[HEADER..].split_last()?;
+    let body = &bytes[HEADER..];
+    let (&end, entries) = body.split_last()?;
     if end != END {
         return None;
     }
-    let (mut form, mut found, mut at) = (Form::Shortest(count, entries), 0, 0);
+    let (mut form, mut found, mut at) = (Form::Shortest(count, body), 0, 0);
     while at < entries.len() {
         let rest = &entries[at..];
         let (head_len, payload_len) = checked_shape(rest)?;
@@ -288,10 +289,10 @@ pub(super) fn signed(bytes: &[u8], at: usize, len: usize) -> i64 {
     (wide(bytes, at, len) << unused) as i64 >> unused
 }
 
-/// Bytes before the entries, where Redis keeps them.
+/// Bytes before the entries.
 const HEADER: usize = 6;
-const END: u8 = 0xff;
-/// Bytes beside the entries there.
+pub(super) const END: u8 = 0xff;
+/// Bytes beside the entries.
 pub const OVERHEAD: usize = HEADER + 1;
 /// The entry count that says nothing.
 pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
