@@ -498,12 +498,13 @@ impl Table {
             return None;
         }
         let start = home(position, count);
+        let is_whole = position.checked_sub(1).is_none_or(|before| home(before, count) < start);
         for ahead in 0..count {
             let at = (start + ahead) % count;
             for &slot in &buckets[at].0 {
                 let Some(entry) = self.entry_of(slot) else { break };
                 if self.distance(slot, at, hasher) == ahead
-                    && hasher.hash(entry.key()).position() >= position
+                    && (is_whole || hasher.hash(entry.key()).position() >= position)
                 {
                     f(slot, entry);
                 }
@@ -513,6 +514,23 @@ impl Table {
             }
         }
         (start + 1 < count).then(|| first_position(start + 1, count))
+    }
+
+    /// Prefetches for the scans that come after the one from `position` on: the entries of the
+    /// next bucket but one, and with `values` those of the entries in the next one, which were
+    /// prefetched before.
+    #[inline]
+    pub fn prefetch_scan(&self, position: u32, values: bool) {
+        let buckets = self.buckets();
+        let at = home(position, buckets.len());
+        let next = |ahead: usize| buckets[at..].get(ahead).into_iter().flat_map(|it| it.0);
+        for slot in next(2) {
+            entry::prefetch(slot.address());
+            entry::prefetch(slot.address().wrapping_add(SMALL_ENTRY));
+        }
+        if values {
+            next(1).filter_map(|slot| self.entry_of(slot)).for_each(EntryRef::prefetch_value);
+        }
     }
 
     /// The places of the entries whose position is this one but for the low `bits_ignored` bits.

@@ -54,6 +54,10 @@ pub const KEY_LEN_MAX: usize = u32::MAX as usize;
 const EMBSTR_ROOM: usize = 113;
 /// From this length on a key takes two bytes more of that room.
 const EMBSTR_LONG_KEY: usize = 32;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Lines of a value that are prefetched for a copy.
+const LINES_AHEAD: usize = 4;
 /// Digits and sign of any 64-bit integer.
 const INTEGER_LEN_MAX: usize = 20;
 
@@ -605,6 +609,23 @@ impl<'a> EntryRef<'a> {
                     ValueRef::Collection(CollectionRef::new(self.kind(), self.pointer.add(at)))
                 }
             }
+        }
+    }
+
+    /// Prefetches what a copy reads beside the beginning of the entry, of which two lines were
+    /// prefetched before. The processor foresees by itself how a longer value goes on.
+    pub(crate) fn prefetch_value(self) {
+        match self.value() {
+            ValueRef::Bytes(bytes) => {
+                bytes.chunks(LINE).skip(1).take(LINES_AHEAD).for_each(|line| prefetch(&line[0]));
+            }
+            ValueRef::Collection(collection) => {
+                if let Some(block) = collection.block_address() {
+                    prefetch(block);
+                    prefetch(block.wrapping_add(LINE));
+                }
+            }
+            ValueRef::Shared(_) | ValueRef::Chunked(_) => {}
         }
     }
 

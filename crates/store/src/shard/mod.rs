@@ -413,6 +413,7 @@ impl Database {
         while let Some(position) = next
             && out.len() < limit
         {
+            self.table.prefetch_scan(position, true);
             next = self.table.scan_mut(position, hasher, |mut entry| {
                 if entry.as_ref().is_marked() {
                     entry.set_marked(false);

@@ -129,6 +129,11 @@ impl Intset {
         self.len() == 0
     }
 
+    /// Where it lies, for a prefetch.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.block.as_ptr()
+    }
+
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
         block::size(self.byte_len())

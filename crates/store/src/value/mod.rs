@@ -157,6 +157,20 @@ pub unsafe trait Collection: Clone + Send {
     fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize;
 }
 
+impl CollectionRef<'_> {
+    /// Where it lies if it is one block, for a prefetch.
+    pub(crate) fn block_address(self) -> Option<*const u8> {
+        match self {
+            Self::Hash(Hash::Packed(pack))
+            | Self::Set(Set::Packed(pack))
+            | Self::SortedSet(SortedSet::Packed(pack))
+            | Self::List(List::Packed(pack)) => Some(pack.address()),
+            Self::Set(Set::Integers(integers)) => Some(integers.address()),
+            _ => None,
+        }
+    }
+}
+
 /// A collection of which long commands change a draft.
 pub trait Drafted: Collection + Default {
     /// Whether one is a clone of the other, and neither has been changed since. Small ones may be

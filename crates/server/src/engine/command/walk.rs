@@ -72,6 +72,7 @@ impl KeyWalk {
                 && looks < looks_max
             {
                 next = table.and_then(|table| {
+                    table.prefetch_scan(position, false);
                     table.scan(position, hasher, |entry| {
                         looks += 1;
                         if !wanted(entry) {
