@@ -20,6 +20,7 @@ mod object;
 mod popping;
 mod pubsub;
 pub(crate) mod repeats;
+mod runs;
 mod scan;
 mod scan_options;
 mod scripting;

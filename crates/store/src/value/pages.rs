@@ -94,13 +94,23 @@ impl Table {
         value: Option<Given<'a>>,
         hasher: &Hasher,
     ) -> bool {
+        self.find_or_insert(key, value, hasher).is_none()
+    }
+
+    /// The place of the record with this key. If there is none, it is added, and `None` returned.
+    pub fn find_or_insert<'a>(
+        &mut self,
+        key: Given<'a>,
+        value: Option<Given<'a>>,
+        hasher: &Hasher,
+    ) -> Option<Place> {
         let bytes = key.bytes();
         let hash = hasher.hash(bytes).0;
-        if self.root.find(bytes, hash).is_some() {
-            return false;
+        let found = self.root.find(bytes, hash);
+        if found.is_none() {
+            self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
         }
-        self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
-        true
+        found
     }
 
     /// Adds a record or gives the one with its key this value and expiry; returns whether it was

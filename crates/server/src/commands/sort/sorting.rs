@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bobbin_store::hash::Hasher;
 
+use super::super::runs::Runs;
 use super::NOT_NUMBERS;
 use super::elements::{Ordering, SortElements, SortSource};
 use super::lookups::Lookups;
@@ -34,8 +35,7 @@ pub(super) struct Sorting {
     /// Which of the sorted elements are wanted.
     wanted: Range<usize>,
     phase: Phase,
-    /// Runs that are not used up, as a heap: the one with the first element at the top.
-    runs: Vec<Range<usize>>,
+    runs: Runs,
 }
 
 enum Phase {
@@ -77,7 +77,7 @@ impl Sorting {
             backwards: options.descending,
             wanted,
             phase,
-            runs: Vec::new(),
+            runs: Runs::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Sorting {
             None if self.by.is_some() => self.phase = Phase::Weigh(0),
             None if self.ordering.is_some() => self.phase = Phase::Sort(0),
             None => {
-                self.runs.push(0..self.elements.len());
+                self.runs.push(0..self.elements.len(), |_, _| false);
                 self.begin_merge(output);
             }
         }
@@ -171,8 +171,8 @@ impl Sorting {
         if let Some(ordering) = self.ordering {
             self.elements.sort_range(from..end, ordering);
         }
-        self.runs.push(from..end);
-        self.rise(self.runs.len() - 1);
+        let (elements, ordering) = (&self.elements, self.ordering);
+        self.runs.push(from..end, |one, other| is_before(elements, ordering, one, other));
         if end < self.elements.len() {
             self.phase = Phase::Sort(end);
         } else {
@@ -198,12 +198,9 @@ impl Sorting {
     ) -> Result<bool, Failure> {
         let end = (from + self.answered_at_once()).min(self.wanted.end);
         for place in from..end {
-            let Some(run) = self.runs.first_mut() else { return Ok(false) };
-            let Some(at) = run.next() else { return Ok(false) };
-            if run.start == run.end {
-                self.runs.swap_remove(0);
-            }
-            self.sink(0);
+            let (elements, ordering) = (&self.elements, self.ordering);
+            let next = self.runs.next(|one, other| is_before(elements, ordering, one, other));
+            let Some(at) = next else { return Ok(false) };
             if place >= self.wanted.start {
                 let element = self.elements.get(at);
                 let bytes = self.answer(element, data, lookups.as_deref_mut(), output)?;
@@ -212,39 +209,6 @@ impl Sorting {
         }
         self.phase = Phase::Merge(end);
         Ok(end < self.wanted.end)
-    }
-
-    /// Whether the run `one` in the heap comes before the run `other`.
-    fn is_before(&self, one: usize, other: usize) -> bool {
-        let (one, other) = (self.runs[one].start, self.runs[other].start);
-        let Some(ordering) = self.ordering else { return one < other };
-        // Equal elements come from the earlier run first: the sort is stable.
-        self.elements.compare(one, other, ordering).then(one.cmp(&other)).is_lt()
-    }
-
-    /// Lets a run go up in the heap to where it belongs.
-    fn rise(&mut self, mut at: usize) {
-        while at > 0 && self.is_before(at, (at - 1) / 2) {
-            self.runs.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
-        }
-    }
-
-    /// Lets a run go down in the heap to where it belongs.
-    fn sink(&mut self, mut at: usize) {
-        loop {
-            let mut first = at;
-            for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.runs.len() && self.is_before(child, first) {
-                    first = child;
-                }
-            }
-            if first == at {
-                return;
-            }
-            self.runs.swap(at, first);
-            at = first;
-        }
     }
 
     fn copy(
@@ -298,6 +262,17 @@ impl Sorting {
         }
         Ok(bytes)
     }
+}
+
+/// Whether one element comes before another. Of equal ones the earlier does: the sort is stable.
+fn is_before(
+    elements: &SortElements,
+    ordering: Option<Ordering>,
+    one: usize,
+    other: usize,
+) -> bool {
+    let Some(ordering) = ordering else { return one < other };
+    elements.compare(one, other, ordering).then(one.cmp(&other)).is_lt()
 }
 
 /// Bytes of an element beside its text.

@@ -4,6 +4,7 @@ mod add;
 mod blocking;
 mod bounds;
 mod combine;
+mod gathered;
 mod input;
 mod pop;
 mod random;

@@ -8,6 +8,7 @@ use bobbin_store::{Encoding, Hasher};
 
 use super::super::elements::bulk;
 use super::bounds::ElementBounds;
+use super::gathered::Gathered;
 use super::limits;
 use crate::engine::command::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
@@ -132,7 +133,7 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     let ranks = options.cut(set, bounds.find(set, options.reverse()));
     let mut copy = Copying { set: set.clone(), ranks, result: SortedSet::new(), limits, hasher };
     if copy.ranks.len() <= SLICED_MIN {
-        while copy.step() {}
+        copy.step(usize::MAX);
         store(call.data, &mut call.reply, destination, copy.result, "zrangestore");
         return Ok(());
     }
@@ -157,13 +158,15 @@ struct Copying {
 }
 
 impl Copying {
-    /// Returns whether there is more to do.
-    fn step(&mut self) -> bool {
-        let next = self.ranks.end.min(self.ranks.start + SLICE);
-        let mut room = integer::Text::new(0);
+    /// Copies up to `count` elements. Returns whether there is more to do.
+    fn step(&mut self, count: usize) -> bool {
+        let next = self.ranks.end.min(self.ranks.start.saturating_add(count));
+        let (mut room, mut some) = (integer::Text::new(0), Gathered::default());
         for (member, score) in self.set.range(self.ranks.start..next) {
-            self.result.insert(member.text(&mut room), score, self.limits, self.hasher);
+            some.push(member.text(&mut room), score);
         }
+        some.sort_some(usize::MAX);
+        some.append_some(usize::MAX, &mut self.result, self.limits, self.hasher);
         self.ranks.start = next;
         !self.ranks.is_empty()
     }
@@ -180,7 +183,7 @@ struct RangeStoring {
 
 impl SlicedChange for RangeStoring {
     fn step(&mut self, _: &mut Data) -> bool {
-        self.copy.step()
+        self.copy.step(SLICE)
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {

@@ -61,6 +61,10 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
 /// What C's printf makes of a number for `%.17g`. It is how the reference formats scores here, and
 /// here only, where the set is large.
 fn in_seventeen_digits(score: f64) -> String {
+    // The shortest text of a number of few digits is the number itself.
+    if score.abs() < 1e9 && (score * 64.0).fract() == 0.0 {
+        return String::from_utf8_lossy(&format_f64(score)).into_owned();
+    }
     if score.is_infinite() {
         return if score > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
@@ -87,6 +91,8 @@ mod tests {
             (-0.0, "-0"),
             (1.5, "1.5"),
             (100.0, "100"),
+            (-123_456_789.015625, "-123456789.015625"),
+            (0.0078125, "0.0078125"),
             (39.3, "39.299999999999997"),
             (0.1, "0.10000000000000001"),
             (1e-5, "1.0000000000000001e-05"),

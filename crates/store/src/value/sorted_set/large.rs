@@ -69,7 +69,7 @@ impl Large {
     ) -> Option<f64> {
         let hash = hasher.hash(member);
         let Some((number, index)) = self.find(member, hash) else {
-            let element = Element { score: decide(None)?, member, tag: tag(hash) };
+            let element = Element { score: decide(None)?, member, tag: tag(hash.position()) };
             let number = self.attach(element, hasher);
             self.index.insert(hash.position(), number);
             return None;
@@ -79,7 +79,7 @@ impl Large {
         let Some(score) = decide(Some(old_score)).filter(|&score| score != old_score) else {
             return Some(old_score);
         };
-        let element = Element { score, member, tag: tag(hash) };
+        let element = Element { score, member, tag: tag(hash.position()) };
         if keeps_place(leaf, index, element) {
             self.leaves.get_mut(number as usize).set_score(index, score);
             return Some(old_score);
@@ -200,8 +200,7 @@ impl Large {
                     continue;
                 }
                 seen.push(number);
-                let leaf = self.leaves.get(number as usize);
-                for element in leaf.elements(0..leaf.count()) {
+                for element in self.leaves.get(number as usize).tagged(tag(position)) {
                     if hasher.hash(element.member).position() == position {
                         visit(element.member, element.score);
                     }
@@ -237,7 +236,7 @@ impl Large {
     #[inline]
     fn find(&self, member: &[u8], hash: Hash) -> Option<(u32, usize)> {
         self.index.leaves(hash.position()).find_map(|number| {
-            let index = self.leaves.get(number as usize).find(tag(hash), member)?;
+            let index = self.leaves.get(number as usize).find(tag(hash.position()), member)?;
             Some((number, index))
         })
     }
@@ -267,7 +266,7 @@ impl Large {
             self.tree.add(&path, 1);
             return number;
         }
-        let mut right = if index == count && self.tree.next(&path).is_none() {
+        let right = if index == count && self.tree.next(&path).is_none() {
             // Elements that come in order leave full leaves behind.
             Leaf::of(element)
         } else {
@@ -285,7 +284,7 @@ impl Large {
         let leaf = self.leaves.get(number as usize);
         let (left_count, right_count) = (leaf.count(), right.count());
         let separator = Separator::between(leaf.element(left_count - 1), right.element(0));
-        let right_number = self.free.pop().unwrap_or(self.leaves.len() as u32);
+        let right_number = self.next_number();
         // The new element is not in the index yet.
         let in_right = !separator.above(&element);
         for moved in right.elements(0..right_count) {
@@ -294,14 +293,61 @@ impl Large {
                 self.index.replace(hasher.hash(moved.member).position(), number, right_number);
             }
         }
-        if (right_number as usize) < self.leaves.len() {
-            std::mem::swap(self.leaves.get_mut(right_number as usize), &mut right);
-        } else {
-            self.leaves.push(right);
-        }
+        self.put_leaf(right_number, right);
         self.tree.add(&path, left_count as isize - count as isize);
         self.tree.insert(&path, Side::After, separator, right_number, right_count);
         if in_right { right_number } else { number }
+    }
+
+    /// Puts elements behind all others. They come in their order, and none of the members is there
+    /// yet.
+    pub(super) fn append<'a>(
+        &mut self,
+        elements: impl Iterator<Item = (&'a [u8], f64)>,
+        hasher: &Hasher,
+    ) {
+        let mut elements = elements.peekable();
+        let mut run = Vec::new();
+        while let Some(&(first, _)) = elements.peek() {
+            let path = self.tree.last();
+            let last = self.leaf(&path);
+            let joins = last.count() == 0 || last.byte_len() + Leaf::size_of(first) <= LEAF_LEN_MAX;
+            let mut len = if joins { last.byte_len() } else { Leaf::new().byte_len() };
+            let number = if joins { *self.tree.leaf(&path) } else { self.next_number() };
+            run.clear();
+            while let Some((member, score)) = elements.next_if(|(member, _)| {
+                len += Leaf::size_of(member);
+                run.is_empty() || len <= LEAF_LEN_MAX
+            }) {
+                let position = hasher.hash(member).position();
+                run.push(Element { score, member, tag: tag(position) });
+                self.index.insert(position, number);
+            }
+            let added = Leaf::from_elements(run.iter().copied());
+            if joins {
+                self.leaves.get_mut(number as usize).append(&added);
+                self.tree.add(&path, run.len() as isize);
+            } else {
+                let last = self.leaf(&path);
+                let separator = Separator::between(last.element(last.count() - 1), run[0]);
+                self.put_leaf(number, added);
+                self.tree.insert(&path, Side::After, separator, number, run.len());
+            }
+        }
+    }
+
+    /// The number that the next leaf gets.
+    fn next_number(&mut self) -> u32 {
+        self.free.pop().unwrap_or(self.leaves.len() as u32)
+    }
+
+    /// Puts a leaf at such a number.
+    fn put_leaf(&mut self, number: u32, leaf: Leaf) {
+        if (number as usize) < self.leaves.len() {
+            *self.leaves.get_mut(number as usize) = leaf;
+        } else {
+            self.leaves.push(leaf);
+        }
     }
 
     /// Takes an element out of the tree.
@@ -387,8 +433,9 @@ impl Separator {
     }
 }
 
-fn tag(hash: Hash) -> u8 {
-    hash.tag() as u8
+/// What tells most members of a leaf apart: bits of their positions.
+const fn tag(position: u32) -> u8 {
+    position as u8
 }
 
 /// Whether an element of a leaf, with another score, would still be between the same two in this

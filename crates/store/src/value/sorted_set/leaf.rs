@@ -37,7 +37,8 @@ impl Leaf {
         Self::from_elements(std::iter::once(element))
     }
 
-    fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
+    /// A leaf of elements in their order.
+    pub(super) fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
         let (mut count, mut members_len) = (0, 0);
         for element in elements.clone() {
             count += 1;
@@ -229,15 +230,14 @@ impl Leaf {
     pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
         let shape = self.shape();
         let tags = &self.0[shape.tags()..shape.members()];
-        let mut from = 0;
-        while let Some(found) = tags[from..].iter().position(|&other| other == tag) {
-            let index = from + found;
-            if self.member(index) == member {
-                return Some(index);
-            }
-            from = index + 1;
-        }
-        None
+        memchr::memchr_iter(tag, tags).find(|&index| self.member(index) == member)
+    }
+
+    /// The elements with this tag.
+    pub(super) fn tagged(&self, tag: u8) -> impl Iterator<Item = Element<'_>> {
+        let shape = self.shape();
+        let tags = &self.0[shape.tags()..shape.members()];
+        memchr::memchr_iter(tag, tags).map(|index| self.element(index))
     }
 
     /// Where to cut it in halves of about as many bytes, neither of them empty.

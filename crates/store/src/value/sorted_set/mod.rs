@@ -35,6 +35,17 @@ pub struct SortedSetLimits {
     pub packed_value_len: usize,
 }
 
+impl SortedSetLimits {
+    /// The limits under which a set grows to this many elements, with members of up to so many
+    /// bytes, without taking another form on the way.
+    pub const fn for_many(self, elements: usize, longest: usize) -> Self {
+        if elements > self.packed_entries || longest > self.packed_value_len {
+            return Self { packed_entries: 0, packed_value_len: 0 };
+        }
+        self
+    }
+}
+
 /// The options' defaults.
 impl Default for SortedSetLimits {
     fn default() -> Self {
@@ -139,22 +150,34 @@ impl SortedSet {
         }
     }
 
-    /// Packs it again where the limits allow that: for sets that a command has just made, as Redis
-    /// does.
-    pub fn pack(&mut self, limits: SortedSetLimits) {
-        let Self::Large(large) = self else { return };
-        if large.len() > limits.packed_entries {
-            return;
-        }
-        let mut pack = Listpack::new();
-        for (member, score) in self.iter() {
-            let Item::Bytes(member) = member else { return };
-            if member.len() > limits.packed_value_len || !pack.has_room(2, member.len()) {
-                return;
+    /// Puts elements behind all others. They come in their order, and none of the members is there
+    /// yet. To be packed turns a score of -0 into 0, so a set that is appended to several times and
+    /// becomes large should not be packed meanwhile: see [`SortedSetLimits::for_many`].
+    pub fn append<'a>(
+        &mut self,
+        elements: impl Iterator<Item = (&'a [u8], f64)> + Clone,
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+    ) {
+        let large = match self {
+            Self::Large(large) => large.make_mut(),
+            Self::Packed(pack) => {
+                let (mut count, mut bytes, mut longest) = (pack.len() / 2, 0, 0);
+                for (member, _) in elements.clone() {
+                    count += 1;
+                    bytes += member.len();
+                    longest = longest.max(member.len());
+                }
+                if count <= limits.packed_entries
+                    && longest <= limits.packed_value_len
+                    && pack.has_room(count * 2, bytes)
+                {
+                    return elements.for_each(|(member, score)| packed::push(pack, member, score));
+                }
+                self.enlarge(hasher)
             }
-            packed::insert(&mut pack, member, score);
-        }
-        *self = Self::Packed(pack);
+        };
+        large.append(elements, hasher);
     }
 
     /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless

@@ -15,15 +15,16 @@ pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
             Some(Ordering::Equal) => other.text(&mut room) > member,
             order => order == Some(Ordering::Greater),
         });
+    let Some((position, ..)) = place else { return push(pack, member, score) };
     let text = format_f64(score);
-    let score = score_item(score, &text);
-    match place {
-        Some((position, ..)) => {
-            let position = pack.insert_before(position, member);
-            pack.insert_after(position, score);
-        }
-        None => pack.append_many([Item::Bytes(member), score].into_iter()),
-    }
+    let position = pack.insert_before(position, member);
+    pack.insert_after(position, score_item(score, &text));
+}
+
+/// Puts an element behind all others.
+pub(super) fn push(pack: &mut Listpack, member: &[u8], score: f64) {
+    let text = format_f64(score);
+    pack.append_many([Item::Bytes(member), score_item(score, &text)].into_iter());
 }
 
 /// The member's position, rank and score.

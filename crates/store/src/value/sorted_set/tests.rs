@@ -73,6 +73,7 @@ fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
     let mut set = SortedSet::new();
     let mut model = Model::default();
     let mut clones = Vec::new();
+    let mut appended = 0;
     for &(what, number, score) in steps {
         let score = f64::from(score % scores) / 2.0;
         let member = member(number % 4000, long);
@@ -103,7 +104,19 @@ fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
                 let found: Vec<_> = set.range(start..end).rev().map(owned).collect();
                 assert!(found.iter().eq(ordered[start..end].iter().rev()));
             }
-            _ => unreachable!(),
+            150.. => {
+                let ordered = model.ordered();
+                let last = ordered.last().map_or(0.0, |(_, score)| *score);
+                // Their members come after all others.
+                let new: Vec<_> = (0..number % 200)
+                    .map(|at| (format!("z{appended:04}{at:03}"), last + f64::from(at / 3)))
+                    .map(|(member, score)| (member.into_bytes(), score))
+                    .collect();
+                appended += 1;
+                let elements = new.iter().map(|(member, score)| (&member[..], *score));
+                set.append(elements, limits, &hasher);
+                model.0.extend(new);
+            }
         }
     }
     check(&set, &model, &hasher);
@@ -121,7 +134,7 @@ proptest! {
     #[test]
     fn behaves_like_a_model(
         steps in proptest::collection::vec(
-            (0..150u8, any::<u16>(), any::<u16>()),
+            (0..152u8, any::<u16>(), any::<u16>()),
             1..if cfg!(miri) { 80 } else { 1500 },
         ),
         entries_max in prop_oneof![Just(0usize), Just(8), Just(128)],
