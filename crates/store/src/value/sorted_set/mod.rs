@@ -183,14 +183,14 @@ impl SortedSet {
     /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless
     /// they are members and scores in turn, without a member twice. They need not be in order.
     pub fn from_listpack(pack: Listpack, limits: SortedSetLimits, hasher: &Hasher) -> Option<Self> {
+        if packed::is_in_order(&pack, limits) {
+            return Some(Self::Packed(pack));
+        }
         let mut set = Self::new();
         let mut entries = pack.iter();
         let mut room = integer::Text::new(0);
         while let Some(member) = entries.next() {
-            let score = match entries.next()? {
-                Item::Integer(value) => value as f64,
-                Item::Bytes(text) => packed::parse_score(text)?,
-            };
+            let score = packed::score_from_elsewhere(entries.next()?)?;
             if set.insert(member.text(&mut room), score, limits, hasher).is_some() {
                 return None;
             }

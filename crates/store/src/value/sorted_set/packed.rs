@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use bobbin_number::{format_f64, parse_f64};
 
+use super::SortedSetLimits;
 use crate::value::integer;
 use crate::value::listpack::{Item, Listpack, Position};
 
@@ -43,6 +44,29 @@ pub(super) fn partition(pack: &Listpack, mut holds: impl FnMut(Item<'_>, f64) ->
     positions(pack).take_while(|&(_, member, score)| holds(member, score)).count()
 }
 
+/// Whether a listpack from elsewhere is a sorted set within limits, just as it is.
+pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
+    if pack.len() / 2 > limits.packed_entries {
+        return false;
+    }
+    let (mut entries, mut last) = (pack.iter(), None);
+    let (mut room, mut last_room) = (integer::Text::new(0), integer::Text::new(0));
+    while let Some(position) = entries.position() {
+        let (Some(member), Some(score)) = (entries.next(), entries.next()) else { return false };
+        let Some(score) = score_from_elsewhere(score) else { return false };
+        let follows = last.is_none_or(|(last, last_score): (Item<'_>, f64)| {
+            last_score < score
+                || last_score == score && last.text(&mut last_room) < member.text(&mut room)
+        });
+        let is_short = member.text(&mut room).len() <= limits.packed_value_len;
+        if !follows || !is_short || pack.find(member, 2) != Some(position) {
+            return false;
+        }
+        last = Some((member, score));
+    }
+    true
+}
+
 fn positions(pack: &Listpack) -> impl Iterator<Item = (Position, Item<'_>, f64)> {
     let mut entries = pack.iter();
     std::iter::from_fn(move || {
@@ -62,8 +86,16 @@ pub(super) fn score_of(item: Item<'_>) -> f64 {
     }
 }
 
-/// A score in a listpack from elsewhere: also what a lax parser would take.
-pub(super) fn parse_score(text: &[u8]) -> Option<f64> {
+/// The score that an entry of a listpack from elsewhere is, if it is one.
+pub(super) fn score_from_elsewhere(item: Item<'_>) -> Option<f64> {
+    match item {
+        Item::Integer(value) => Some(value as f64),
+        Item::Bytes(text) => parse_score(text),
+    }
+}
+
+/// A score as text: also what a lax parser would take.
+fn parse_score(text: &[u8]) -> Option<f64> {
     parse_f64(text)
         .or_else(|| str::from_utf8(text).ok()?.parse().ok())
         .filter(|score: &f64| !score.is_nan())

@@ -203,3 +203,22 @@ fn packed_scores_are_integers_where_they_can_be() {
     let again = SortedSet::from_listpack(pack.clone(), limits, &hasher).unwrap();
     assert!(again.iter().eq(set.iter()));
 }
+
+#[test]
+fn listpacks_from_elsewhere_are_brought_into_order() {
+    let hasher = Hasher::new(1);
+    let of = |entries: &[&str]| {
+        let pack = Listpack::from_iter(entries.iter().map(|entry| Item::from(entry.as_bytes())));
+        let set = SortedSet::from_listpack(pack, SortedSetLimits::default(), &hasher)?;
+        Some(set.iter().map(owned).collect::<Vec<_>>())
+    };
+    let expected = Some(vec![(b"7".to_vec(), 1.0), (b"a".to_vec(), 1.0), (b"b".to_vec(), 2.5)]);
+    assert_eq!(of(&["7", "1", "a", "1", "b", "2.5"]), expected);
+    assert_eq!(of(&["a", "1", "7", "1", "b", "2.5"]), expected);
+    assert_eq!(of(&["b", "2.5", "7", "1", "a", "1"]), expected);
+    for damaged in
+        [&["a"][..], &["a", "nan"], &["a", "x"], &["a", "1", "a", "1"], &["a", "1", "a", "2"]]
+    {
+        assert_eq!(of(damaged), None, "{damaged:?}");
+    }
+}
