@@ -389,6 +389,11 @@ impl Session {
         self.client.job.is_some()
     }
 
+    /// Whether a script or a transaction of it has paused in its midst.
+    pub fn has_paused(&self) -> bool {
+        self.client.job.as_ref().is_some_and(|job| job.goes_on_while_busy())
+    }
+
     /// Whether a command of it waits for what others do.
     pub fn is_waiting(&self) -> bool {
         self.client.blocked.is_some()
