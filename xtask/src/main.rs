@@ -6,6 +6,7 @@ mod bullmq;
 mod chart;
 mod clients;
 mod compare;
+mod cpu;
 mod dist;
 mod emulated;
 mod end_to_end;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
         ["replicas", options @ ..] => replicas::run(options),
+        ["cpu", options @ ..] => cpu::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
@@ -196,6 +198,8 @@ usage: cargo xtask <task>
                                 what a snapshot and its loading cost, here and on Valkey
   replicas [--requests N] [--keys N] [--copies N] [--rounds N] [--server PATH]
                                 what replicas cost a primary, here and on Valkey
+  cpu [--server PATH] [--peer valkey|redis|PATH] [--rounds N] [COMMAND...]
+                                what each of some 200 commands costs a server, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

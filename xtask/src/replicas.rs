@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::{Server, peers};
 
+use crate::cpu::cpu;
 use crate::probe::{Asked, Keys, Probe};
 use crate::shell::Outcome;
 use crate::snapshot::fill;
@@ -149,16 +150,6 @@ fn load(primary: &Server, pipeline: &str, requests: usize) -> Outcome {
         .status()
         .map_err(|error| format!("valkey-benchmark: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("valkey-benchmark: {status}")) }
-}
-
-/// CPU time of all threads of a server.
-fn cpu(server: &Server) -> Duration {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id()));
-    let of_task = |task: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-    };
-    Duration::from_nanos(tasks.into_iter().flatten().flatten().map(of_task).sum())
 }
 
 /// How long replicas that come at once take to get a copy, and what GETs wait meanwhile.

@@ -241,18 +241,21 @@ impl Table {
                     found.push((at, index));
                 }
             }
-            found.sort_unstable();
-            let mut previous = u64::MAX;
-            for &(at, index) in &found {
+            let left = count.saturating_sub(shown).max(1);
+            let mut last = None;
+            if found.len() > left {
+                let (_, &mut (at, _), _) = found.select_nth_unstable(left - 1);
                 // Those of one position are shown together, or the cursor could not tell them
                 // apart.
-                if shown >= count && at != previous {
-                    return previous + 1;
-                }
-                f(page.record(index));
-                shown += 1;
-                previous = at;
+                found.retain(|&(other, _)| other <= at);
+                last = Some(at);
             }
+            found.sort_unstable();
+            found.iter().for_each(|&(_, index)| f(page.record(index)));
+            if let Some(last) = last {
+                return last + 1;
+            }
+            shown += found.len();
             let span = POSITIONS >> depth;
             position = (position & !(span - 1)) + span;
             if shown >= count {
