@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
@@ -37,6 +37,8 @@ pub struct Keyspace {
     /// Beside the shards and not in them, so that looking for work touches few lines: from when on
     /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
     due_ms: Box<[AtomicI64; SHARDS]>,
+    /// Keys in database 0, for counting them without a look at each shard.
+    tally: Tally,
     cut_gauge: Arc<Gauge>,
 }
 
@@ -48,8 +50,9 @@ struct Cell {
     /// never followed, only prefetched.
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
-    /// Whether `due_ms` of the keyspace has a time for this shard; written by who holds it.
-    is_due: AtomicU32,
+    /// Whether the shard has more than keys of database 0 that never expire, as most never do. Only
+    /// then `due_ms` of the keyspace may have a time for it. Written by who holds it.
+    has_more: AtomicU32,
     /// Keys in database 0, for counting them without the lock.
     len: AtomicU32,
     shard: UnsafeCell<Shard>,
@@ -74,7 +77,7 @@ impl Default for Cell {
             lock: RawLock::default(),
             bucket_count: AtomicU32::new(0),
             buckets: AtomicPtr::default(),
-            is_due: AtomicU32::new(0),
+            has_more: AtomicU32::new(0),
             len: AtomicU32::new(0),
             shard: UnsafeCell::default(),
         }
@@ -100,6 +103,7 @@ impl Keyspace {
             shards: boxed(Cell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
+            tally: Tally::default(),
             cut_gauge: Arc::default(),
         }
     }
@@ -270,6 +274,14 @@ impl Keyspace {
         entry::prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
     }
 
+    /// Prefetches the first bucket in database 0 of a shard, if there is such a shard.
+    #[inline]
+    pub fn prefetch_first_bucket(&self, index: usize) {
+        if let Some(cell) = self.shards.get(index) {
+            entry::prefetch(cell.buckets.load(Ordering::Relaxed).cast());
+        }
+    }
+
     /// Prefetches the entry of a key, to read or to write it, if its shard is free at the moment.
     #[inline(always)]
     pub fn prefetch_entry(&self, hash: Hash, database: u32, writes: bool) {
@@ -296,6 +308,21 @@ impl Keyspace {
         self.shards[index].len.load(Ordering::Relaxed) as usize
     }
 
+    /// How many keys database 0 has. One that another thread adds or removes at this moment may
+    /// count or not.
+    pub fn len_of_first(&self) -> usize {
+        self.tally.sum()
+    }
+
+    /// How many keys a shard has, and the bytes of its table, as of when it was last unlocked;
+    /// `None`: there is more to it than keys of database 0 that never expire, and one must look.
+    pub fn plain_figures(&self, index: usize) -> Option<(usize, usize)> {
+        let cell = &self.shards[index];
+        let table_bytes = cell.bucket_count.load(Ordering::Relaxed) as usize * size_of::<Bucket>();
+        let is_plain = cell.has_more.load(Ordering::Relaxed) == 0;
+        is_plain.then(|| (self.len_hint(index), table_bytes))
+    }
+
     #[inline(always)]
     fn publish(&self, index: usize, hint: Hint) {
         let cell = &self.shards[index];
@@ -305,20 +332,59 @@ impl Keyspace {
             cell.buckets.store(hint.buckets, Ordering::Relaxed);
             cell.bucket_count.store(hint.bucket_count, Ordering::Relaxed);
         }
-        if cell.len.load(Ordering::Relaxed) != hint.len {
+        let len = cell.len.load(Ordering::Relaxed);
+        if len != hint.len {
             cell.len.store(hint.len, Ordering::Relaxed);
+            self.tally.add(i64::from(hint.len) - i64::from(len));
         }
-        let is_due = u32::from(hint.due_ms != i64::MAX);
-        // A shard without expiring keys needs no look at another line. That of `due_ms` is eight
-        // shards': it is written only where the time changes.
-        if (is_due != 0 || cell.is_due.load(Ordering::Relaxed) != 0)
-            && self.due_ms[index].load(Ordering::Relaxed) != hint.due_ms
-        {
-            cell.is_due.store(is_due, Ordering::Relaxed);
-            self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
+        // A plain shard that was one before needs no look at another line.
+        if hint.has_more || cell.has_more.load(Ordering::Relaxed) != 0 {
+            cell.has_more.store(u32::from(hint.has_more), Ordering::Relaxed);
+            // That of `due_ms` is eight shards': it is written only where the time changes.
+            if self.due_ms[index].load(Ordering::Relaxed) != hint.due_ms {
+                self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
+            }
         }
     }
 }
+
+/// A count that many threads change: each adds to a part of its own, whose line no other writes,
+/// and who asks sums over the parts.
+struct Tally([TallyPart; TALLY_PARTS]);
+
+#[derive(Default)]
+#[repr(align(64))]
+struct TallyPart(AtomicI64);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| TallyPart::default()))
+    }
+}
+
+impl Tally {
+    /// Relaxed, as the sum is: whoever finds a key under its shard's lock, or hears of it, does so
+    /// after the unlock that came after this, and so counts it.
+    #[inline(never)]
+    fn add(&self, change: i64) {
+        thread_local! {
+            static NUMBER: usize = NUMBERS.fetch_add(1, Ordering::Relaxed) % TALLY_PARTS;
+        }
+        // Two threads may have the same part, so it takes a locked addition.
+        self.0[NUMBER.with(|&number| number)].0.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> usize {
+        let sum: i64 = self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum();
+        // One that was added elsewhere after that part was read may be seen to go.
+        usize::try_from(sum).unwrap_or(0)
+    }
+}
+
+/// How many threads have counted something, in any keyspace.
+static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+/// More than workers on most machines.
+const TALLY_PARTS: usize = 64;
 
 /// As many as there are shards: an index that a hash gives needs no check then. They are too many
 /// for a stack.
@@ -332,6 +398,7 @@ struct Hint {
     buckets: *mut Bucket,
     bucket_count: u32,
     len: u32,
+    has_more: bool,
     due_ms: i64,
 }
 
@@ -339,9 +406,10 @@ struct Hint {
 fn hint(shard: &Shard) -> Hint {
     let (buckets, bucket_count) =
         shard.database(0).map_or((std::ptr::null_mut(), 0), |d| d.table().hint());
-    let due = (0..shard.databases()).filter_map(|i| shard.database(i)?.next_due_ms()).min();
     let len = shard.database(0).map_or(0, |database| database.len() as u32);
-    Hint { buckets, bucket_count, len, due_ms: due.unwrap_or(i64::MAX) }
+    let has_more = shard.has_more();
+    let due_ms = if has_more { shard.next_due_ms() } else { None };
+    Hint { buckets, bucket_count, len, has_more, due_ms: due_ms.unwrap_or(i64::MAX) }
 }
 
 impl ShardGuard<'_> {
@@ -581,5 +649,50 @@ mod tests {
         let total: usize = (0..SHARDS).map(|i| keyspace.lock(i).database(0).unwrap().len()).sum();
         assert_eq!(total, 4 * ROUNDS as usize + 1);
         assert_eq!((0..SHARDS).map(|i| keyspace.len_hint(i)).sum::<usize>(), total);
+        assert_eq!(keyspace.len_of_first(), total);
+    }
+
+    #[test]
+    fn plain_shards_are_those_whose_keys_stay_in_database_0() {
+        let keyspace = Keyspace::new(3);
+        let index = keyspace.hash(b"k").shard();
+        assert_eq!(keyspace.plain_figures(index), Some((0, 0)));
+        set(&keyspace, 0, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        set(&keyspace, 0, b"k", b"v", Expire::At(5));
+        assert_eq!(keyspace.plain_figures(index), None, "it expires");
+        set(&keyspace, 0, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        set(&keyspace, 4, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), None, "there is another database");
+        let visit = |change: fn(&mut Shard)| keyspace.visit(index, change);
+        visit(|shard| drop(shard.take(0)));
+        assert_eq!((keyspace.plain_figures(index), keyspace.len_of_first()), (None, 0));
+        visit(|shard| shard.swap(0, 4));
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        assert_eq!(keyspace.len_of_first(), 1);
+    }
+
+    /// Keys that one thread adds and another removes are counted in different parts.
+    #[test]
+    fn keys_are_counted_whoever_adds_and_removes_them() {
+        let keyspace = Keyspace::new(3);
+        let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
+        let adds = || keys.iter().for_each(|key| set(&keyspace, 0, key, b"v", Expire::Clear));
+        let removes = || {
+            for key in &keys[1..] {
+                let hash = keyspace.hash(key);
+                let mut shard = keyspace.lock(hash.shard());
+                let database = shard.database_mut(0);
+                let place = database.find(hash, key).expect("it was added");
+                drop(database.remove(place, keyspace.hasher()));
+            }
+        };
+        for _ in 0..3 {
+            std::thread::scope(|scope| scope.spawn(adds).join().is_ok());
+            assert_eq!(keyspace.len_of_first(), keys.len());
+            std::thread::scope(|scope| scope.spawn(removes).join().is_ok());
+            assert_eq!(keyspace.len_of_first(), 1);
+        }
     }
 }

@@ -107,6 +107,17 @@ impl Shard {
         1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
 
+    /// Whether there is more to it than keys of database 0 that never expire.
+    #[inline(always)]
+    pub(crate) const fn has_more(&self) -> bool {
+        self.others.is_some() || self.first.expiry.is_some()
+    }
+
+    /// From when on (Unix ms) a database has keys or fields to take out.
+    pub(crate) fn next_due_ms(&self) -> Option<i64> {
+        (0..self.databases()).filter_map(|index| self.database(index)?.next_due_ms()).min()
+    }
+
     /// Exchanges the contents of two databases. Their watched keys change where there was something
     /// or will be; what is dead and watched goes away, and is appended to `out`.
     pub fn swap_watched(
@@ -410,6 +421,7 @@ impl Database {
     pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
         let Some(part) = self.expiry.cut() else { return true };
         let mut next = Some(part.from());
+        self.table.prefetch_first_scan(part.from());
         while let Some(position) = next
             && out.len() < limit
         {
