@@ -37,8 +37,9 @@ pub struct Keyspace {
     /// Beside the shards and not in them, so that looking for work touches few lines: from when on
     /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
     due_ms: Box<[AtomicI64; SHARDS]>,
-    /// Keys in database 0, for counting them without a look at each shard.
-    tally: Tally,
+    /// Keys in database 0, for counting them without a look at each shard. Boxed, as the rest: with
+    /// atomics in the keyspace itself the compiler would read its pointers again and again.
+    tally: Box<Tally>,
     cut_gauge: Arc<Gauge>,
 }
 
@@ -103,7 +104,7 @@ impl Keyspace {
             shards: boxed(Cell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
-            tally: Tally::default(),
+            tally: Box::default(),
             cut_gauge: Arc::default(),
         }
     }
@@ -209,7 +210,7 @@ impl Keyspace {
         // `end_visit` gives the lock back, not the guard.
         let mut guard = ManuallyDrop::new(self.guard(index));
         let result = f(&mut guard, true);
-        self.publish(index, hint(&guard));
+        self.publish(index, &guard);
         CLASS.ranked(index as u32).release();
         cell.lock.end_visit(visit);
         result
@@ -254,8 +255,7 @@ impl Keyspace {
 
     /// To be called after a change of a shard through the gate.
     pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
-        let hint = hint(self.exclusive(gate, index));
-        self.publish(index, hint);
+        self.publish(index, self.exclusive(gate, index));
     }
 
     /// Prefetches the line of the key's shard, to lock it. It is asked for to be written: what is
@@ -323,29 +323,41 @@ impl Keyspace {
         is_plain.then(|| (self.len_hint(index), table_bytes))
     }
 
+    /// Notes what others may know about a shard without holding it.
     #[inline(always)]
-    fn publish(&self, index: usize, hint: Hint) {
+    fn publish(&self, index: usize, shard: &Shard) {
         let cell = &self.shards[index];
-        if cell.buckets.load(Ordering::Relaxed) != hint.buckets
-            || cell.bucket_count.load(Ordering::Relaxed) != hint.bucket_count
+        let first = shard.first();
+        let (buckets, bucket_count) = first.table().hint();
+        if cell.buckets.load(Ordering::Relaxed) != buckets
+            || cell.bucket_count.load(Ordering::Relaxed) != bucket_count
         {
-            cell.buckets.store(hint.buckets, Ordering::Relaxed);
-            cell.bucket_count.store(hint.bucket_count, Ordering::Relaxed);
+            cell.buckets.store(buckets, Ordering::Relaxed);
+            cell.bucket_count.store(bucket_count, Ordering::Relaxed);
         }
-        let len = cell.len.load(Ordering::Relaxed);
-        if len != hint.len {
-            cell.len.store(hint.len, Ordering::Relaxed);
-            self.tally.add(i64::from(hint.len) - i64::from(len));
+        let (before, len) = (cell.len.load(Ordering::Relaxed), first.len() as u32);
+        if before != len {
+            cell.len.store(len, Ordering::Relaxed);
+            self.tally.add(i64::from(len) - i64::from(before));
         }
         // A plain shard that was one before needs no look at another line.
-        if hint.has_more || cell.has_more.load(Ordering::Relaxed) != 0 {
-            cell.has_more.store(u32::from(hint.has_more), Ordering::Relaxed);
-            // That of `due_ms` is eight shards': it is written only where the time changes.
-            if self.due_ms[index].load(Ordering::Relaxed) != hint.due_ms {
-                self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
+        let has_more = u32::from(shard.has_more());
+        if has_more | cell.has_more.load(Ordering::Relaxed) != 0 {
+            cell.has_more.store(has_more, Ordering::Relaxed);
+            let due_ms = shard.next_due_ms().unwrap_or(i64::MAX);
+            // That line is eight shards': it is written only where the time changes.
+            if self.due_ms[index].load(Ordering::Relaxed) != due_ms {
+                self.due_ms[index].store(due_ms, Ordering::Relaxed);
             }
         }
     }
+}
+
+/// As many as there are shards: an index that a hash gives needs no check then. They are too many
+/// for a stack.
+fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
+    let boxed: Box<[T]> = (0..SHARDS).map(|_| make()).collect();
+    boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))
 }
 
 /// A count that many threads change: each adds to a part of its own, whose line no other writes,
@@ -386,32 +398,6 @@ static NUMBERS: AtomicUsize = AtomicUsize::new(0);
 /// More than workers on most machines.
 const TALLY_PARTS: usize = 64;
 
-/// As many as there are shards: an index that a hash gives needs no check then. They are too many
-/// for a stack.
-fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
-    let boxed: Box<[T]> = (0..SHARDS).map(|_| make()).collect();
-    boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))
-}
-
-/// What is known about a shard without holding it.
-struct Hint {
-    buckets: *mut Bucket,
-    bucket_count: u32,
-    len: u32,
-    has_more: bool,
-    due_ms: i64,
-}
-
-#[inline(always)]
-fn hint(shard: &Shard) -> Hint {
-    let (buckets, bucket_count) =
-        shard.database(0).map_or((std::ptr::null_mut(), 0), |d| d.table().hint());
-    let len = shard.database(0).map_or(0, |database| database.len() as u32);
-    let has_more = shard.has_more();
-    let due_ms = if has_more { shard.next_due_ms() } else { None };
-    Hint { buckets, bucket_count, len, has_more, due_ms: due_ms.unwrap_or(i64::MAX) }
-}
-
 impl ShardGuard<'_> {
     #[inline(always)]
     pub const fn index(&self) -> usize {
@@ -420,8 +406,7 @@ impl ShardGuard<'_> {
 
     /// Gives the shard up but lets nobody hold it, visitors aside, until `Keyspace::take_back`.
     pub fn reserve(self) {
-        let hint = hint(&self);
-        self.keyspace.publish(self.index(), hint);
+        self.keyspace.publish(self.index(), &self);
         CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.reserve();
         std::mem::forget(self);
@@ -459,8 +444,7 @@ impl DerefMut for ShardGuard<'_> {
 impl Drop for ShardGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let hint = hint(self);
-        self.keyspace.publish(self.index(), hint);
+        self.keyspace.publish(self.index(), self);
         CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.unlock();
     }

@@ -79,5 +79,5 @@ fn window(body: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([body[at], body[at + 1], body[at + 2], 0])
 }
 
-/// Groups of four registers that are taken at once. Loops over so many become vectors of them.
+/// Groups of four registers that are taken at once. The compiler makes vectors of these loops.
 const GROUPS: usize = 32;

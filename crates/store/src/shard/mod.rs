@@ -113,9 +113,18 @@ impl Shard {
         self.others.is_some() || self.first.expiry.is_some()
     }
 
+    /// Database 0.
+    #[inline(always)]
+    pub(crate) const fn first(&self) -> &Database {
+        &self.first
+    }
+
     /// From when on (Unix ms) a database has keys or fields to take out.
+    #[inline(always)]
     pub(crate) fn next_due_ms(&self) -> Option<i64> {
-        (0..self.databases()).filter_map(|index| self.database(index)?.next_due_ms()).min()
+        let first = self.first.next_due_ms();
+        let Some(others) = self.others.as_deref() else { return first };
+        others.iter().flatten().filter_map(|other| other.next_due_ms()).chain(first).min()
     }
 
     /// Exchanges the contents of two databases. Their watched keys change where there was something
@@ -597,6 +606,7 @@ impl Database {
     }
 
     /// From when on `expire_due` has something to do (Unix ms).
+    #[inline(always)]
     pub fn next_due_ms(&self) -> Option<i64> {
         self.expiry.next_due_ms()
     }

@@ -65,10 +65,10 @@ pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.
     slots: Vec<Option<NamedCommand>>,
-    /// What COMMAND answers about all of them, ...
-    pub info: Described,
-    /// ... and COMMAND DOCS.
-    pub docs: Described,
+    /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the registry
+    /// itself the compiler would read `slots` again and again.
+    pub info: Box<Described>,
+    pub docs: Box<Described>,
 }
 
 impl Registry {
