@@ -82,14 +82,30 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
         return change_in_slices(call, 1..call.args.len(), storing);
     }
     let mut result = combined.begin_storing(&limits);
-    let mut room = Text::new(0);
     combined.finish(|member| {
-        result.insert(member.text(&mut room), &limits, hasher);
+        add(&mut result, member, operation, &limits, hasher);
         true
     });
     let key = call.key(1)?;
     put(call.data, &mut call.reply, key, result, event);
     Ok(())
+}
+
+/// Adds a member that is shown to a result. Only a union shows members twice.
+fn add(
+    result: &mut Set,
+    member: Item<'_>,
+    operation: SetOperation,
+    limits: &SetLimits,
+    hasher: &Hasher,
+) {
+    let mut room = Text::new(0);
+    let member = member.text(&mut room);
+    if operation == SetOperation::Union {
+        result.insert(member, limits, hasher);
+    } else {
+        result.insert_absent(member, limits, hasher);
+    }
 }
 
 /// Puts a result where it belongs, and answers how many members it has.
@@ -127,10 +143,9 @@ struct SetStoring {
 
 impl SlicedChange for SetStoring {
     fn step(&mut self, _: &mut Data) -> bool {
-        let (result, limits, hasher) = (&mut self.result, &self.limits, self.combined.hasher);
-        let mut room = Text::new(0);
+        let (operation, hasher) = (self.combined.operation, self.combined.hasher);
         self.combined.step(&mut |member| {
-            result.insert(member.text(&mut room), limits, hasher);
+            add(&mut self.result, member, operation, &self.limits, hasher);
             true
         })
     }

@@ -65,8 +65,8 @@ pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.
     slots: Vec<Option<NamedCommand>>,
-    /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the registry
-    /// itself the compiler would read `slots` again and again.
+    /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the
+    /// registry itself the compiler would read `slots` again and again.
     pub info: Box<Described>,
     pub docs: Box<Described>,
 }
