@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(total, 3 * SHARDS);
         let is_guessed = (0..100).filter(|_| guess_shard(&mut data, 0, total).is_some()).count();
         assert_eq!(is_guessed, 100);
-        let ways: [(fn(&mut Data, u32, usize) -> Option<usize>, usize); 2] =
-            [(guess_shard, 100_000), (find_shard, 5000)];
+        type Choose = fn(&mut Data, u32, usize) -> Option<usize>;
+        let ways: [(Choose, usize); 2] = [(guess_shard, 100_000), (find_shard, 5000)];
         for (choose, choices) in ways {
             // By their number of keys: how often shards were chosen, and how many there are.
             let (mut chosen, mut shards) = ([0; 32], [0; 32]);
