@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
@@ -37,6 +37,9 @@ pub struct Keyspace {
     /// Beside the shards and not in them, so that looking for work touches few lines: from when on
     /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
     due_ms: Box<[AtomicI64; SHARDS]>,
+    /// Keys in database 0, for counting them without a look at each shard. Boxed, as the rest: with
+    /// atomics in the keyspace itself the compiler would read its pointers again and again.
+    tally: Box<Tally>,
     cut_gauge: Arc<Gauge>,
 }
 
@@ -48,8 +51,9 @@ struct Cell {
     /// never followed, only prefetched.
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
-    /// Whether `due_ms` of the keyspace has a time for this shard; written by who holds it.
-    is_due: AtomicU32,
+    /// Whether the shard has more than keys of database 0 that never expire, as most never do. Only
+    /// then `due_ms` of the keyspace may have a time for it. Written by who holds it.
+    has_more: AtomicU32,
     /// Keys in database 0, for counting them without the lock.
     len: AtomicU32,
     shard: UnsafeCell<Shard>,
@@ -74,7 +78,7 @@ impl Default for Cell {
             lock: RawLock::default(),
             bucket_count: AtomicU32::new(0),
             buckets: AtomicPtr::default(),
-            is_due: AtomicU32::new(0),
+            has_more: AtomicU32::new(0),
             len: AtomicU32::new(0),
             shard: UnsafeCell::default(),
         }
@@ -100,6 +104,7 @@ impl Keyspace {
             shards: boxed(Cell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
+            tally: Box::default(),
             cut_gauge: Arc::default(),
         }
     }
@@ -205,7 +210,7 @@ impl Keyspace {
         // `end_visit` gives the lock back, not the guard.
         let mut guard = ManuallyDrop::new(self.guard(index));
         let result = f(&mut guard, true);
-        self.publish(index, hint(&guard));
+        self.publish(index, &guard);
         CLASS.ranked(index as u32).release();
         cell.lock.end_visit(visit);
         result
@@ -250,8 +255,7 @@ impl Keyspace {
 
     /// To be called after a change of a shard through the gate.
     pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
-        let hint = hint(self.exclusive(gate, index));
-        self.publish(index, hint);
+        self.publish(index, self.exclusive(gate, index));
     }
 
     /// Prefetches the line of the key's shard, to lock it. It is asked for to be written: what is
@@ -268,6 +272,14 @@ impl Keyspace {
         let count = cell.bucket_count.load(Ordering::Relaxed) as usize;
         let buckets = cell.buckets.load(Ordering::Relaxed);
         entry::prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
+    }
+
+    /// Prefetches the first bucket in database 0 of a shard, if there is such a shard.
+    #[inline]
+    pub fn prefetch_first_bucket(&self, index: usize) {
+        if let Some(cell) = self.shards.get(index) {
+            entry::prefetch(cell.buckets.load(Ordering::Relaxed).cast());
+        }
     }
 
     /// Prefetches the entry of a key, to read or to write it, if its shard is free at the moment.
@@ -296,26 +308,47 @@ impl Keyspace {
         self.shards[index].len.load(Ordering::Relaxed) as usize
     }
 
-    #[inline(always)]
-    fn publish(&self, index: usize, hint: Hint) {
+    /// How many keys database 0 has. One that another thread adds or removes at this moment may
+    /// count or not.
+    pub fn len_of_first(&self) -> usize {
+        self.tally.sum()
+    }
+
+    /// How many keys a shard has, and the bytes of its table, as of when it was last unlocked;
+    /// `None`: there is more to it than keys of database 0 that never expire, and one must look.
+    pub fn plain_figures(&self, index: usize) -> Option<(usize, usize)> {
         let cell = &self.shards[index];
-        if cell.buckets.load(Ordering::Relaxed) != hint.buckets
-            || cell.bucket_count.load(Ordering::Relaxed) != hint.bucket_count
+        let table_bytes = cell.bucket_count.load(Ordering::Relaxed) as usize * size_of::<Bucket>();
+        let is_plain = cell.has_more.load(Ordering::Relaxed) == 0;
+        is_plain.then(|| (self.len_hint(index), table_bytes))
+    }
+
+    /// Notes what others may know about a shard without holding it.
+    #[inline(always)]
+    fn publish(&self, index: usize, shard: &Shard) {
+        let cell = &self.shards[index];
+        let first = shard.first();
+        let (buckets, bucket_count) = first.table().hint();
+        if cell.buckets.load(Ordering::Relaxed) != buckets
+            || cell.bucket_count.load(Ordering::Relaxed) != bucket_count
         {
-            cell.buckets.store(hint.buckets, Ordering::Relaxed);
-            cell.bucket_count.store(hint.bucket_count, Ordering::Relaxed);
+            cell.buckets.store(buckets, Ordering::Relaxed);
+            cell.bucket_count.store(bucket_count, Ordering::Relaxed);
         }
-        if cell.len.load(Ordering::Relaxed) != hint.len {
-            cell.len.store(hint.len, Ordering::Relaxed);
+        let (before, len) = (cell.len.load(Ordering::Relaxed), first.len() as u32);
+        if before != len {
+            cell.len.store(len, Ordering::Relaxed);
+            self.tally.add(i64::from(len) - i64::from(before));
         }
-        let is_due = u32::from(hint.due_ms != i64::MAX);
-        // A shard without expiring keys needs no look at another line. That of `due_ms` is eight
-        // shards': it is written only where the time changes.
-        if (is_due != 0 || cell.is_due.load(Ordering::Relaxed) != 0)
-            && self.due_ms[index].load(Ordering::Relaxed) != hint.due_ms
-        {
-            cell.is_due.store(is_due, Ordering::Relaxed);
-            self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
+        // A plain shard that was one before needs no look at another line.
+        let has_more = u32::from(shard.has_more());
+        if has_more | cell.has_more.load(Ordering::Relaxed) != 0 {
+            cell.has_more.store(has_more, Ordering::Relaxed);
+            let due_ms = shard.next_due_ms().unwrap_or(i64::MAX);
+            // That line is eight shards': it is written only where the time changes.
+            if self.due_ms[index].load(Ordering::Relaxed) != due_ms {
+                self.due_ms[index].store(due_ms, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -327,22 +360,43 @@ fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
     boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))
 }
 
-/// What is known about a shard without holding it.
-struct Hint {
-    buckets: *mut Bucket,
-    bucket_count: u32,
-    len: u32,
-    due_ms: i64,
+/// A count that many threads change: each adds to a part of its own, whose line no other writes,
+/// and who asks sums over the parts.
+struct Tally([TallyPart; TALLY_PARTS]);
+
+#[derive(Default)]
+#[repr(align(64))]
+struct TallyPart(AtomicI64);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| TallyPart::default()))
+    }
 }
 
-#[inline(always)]
-fn hint(shard: &Shard) -> Hint {
-    let (buckets, bucket_count) =
-        shard.database(0).map_or((std::ptr::null_mut(), 0), |d| d.table().hint());
-    let due = (0..shard.databases()).filter_map(|i| shard.database(i)?.next_due_ms()).min();
-    let len = shard.database(0).map_or(0, |database| database.len() as u32);
-    Hint { buckets, bucket_count, len, due_ms: due.unwrap_or(i64::MAX) }
+impl Tally {
+    /// Relaxed, as the sum is: whoever finds a key under its shard's lock, or hears of it, does so
+    /// after the unlock that came after this, and so counts it.
+    #[inline(never)]
+    fn add(&self, change: i64) {
+        thread_local! {
+            static NUMBER: usize = NUMBERS.fetch_add(1, Ordering::Relaxed) % TALLY_PARTS;
+        }
+        // Two threads may have the same part, so it takes a locked addition.
+        self.0[NUMBER.with(|&number| number)].0.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> usize {
+        let sum: i64 = self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum();
+        // One that was added elsewhere after that part was read may be seen to go.
+        usize::try_from(sum).unwrap_or(0)
+    }
 }
+
+/// How many threads have counted something, in any keyspace.
+static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+/// More than workers on most machines.
+const TALLY_PARTS: usize = 64;
 
 impl ShardGuard<'_> {
     #[inline(always)]
@@ -352,8 +406,7 @@ impl ShardGuard<'_> {
 
     /// Gives the shard up but lets nobody hold it, visitors aside, until `Keyspace::take_back`.
     pub fn reserve(self) {
-        let hint = hint(&self);
-        self.keyspace.publish(self.index(), hint);
+        self.keyspace.publish(self.index(), &self);
         CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.reserve();
         std::mem::forget(self);
@@ -391,8 +444,7 @@ impl DerefMut for ShardGuard<'_> {
 impl Drop for ShardGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let hint = hint(self);
-        self.keyspace.publish(self.index(), hint);
+        self.keyspace.publish(self.index(), self);
         CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.unlock();
     }
@@ -581,5 +633,50 @@ mod tests {
         let total: usize = (0..SHARDS).map(|i| keyspace.lock(i).database(0).unwrap().len()).sum();
         assert_eq!(total, 4 * ROUNDS as usize + 1);
         assert_eq!((0..SHARDS).map(|i| keyspace.len_hint(i)).sum::<usize>(), total);
+        assert_eq!(keyspace.len_of_first(), total);
+    }
+
+    #[test]
+    fn plain_shards_are_those_whose_keys_stay_in_database_0() {
+        let keyspace = Keyspace::new(3);
+        let index = keyspace.hash(b"k").shard();
+        assert_eq!(keyspace.plain_figures(index), Some((0, 0)));
+        set(&keyspace, 0, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        set(&keyspace, 0, b"k", b"v", Expire::At(5));
+        assert_eq!(keyspace.plain_figures(index), None, "it expires");
+        set(&keyspace, 0, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        set(&keyspace, 4, b"k", b"v", Expire::Clear);
+        assert_eq!(keyspace.plain_figures(index), None, "there is another database");
+        let visit = |change: fn(&mut Shard)| keyspace.visit(index, change);
+        visit(|shard| drop(shard.take(0)));
+        assert_eq!((keyspace.plain_figures(index), keyspace.len_of_first()), (None, 0));
+        visit(|shard| shard.swap(0, 4));
+        assert_eq!(keyspace.plain_figures(index), Some((1, size_of::<Bucket>())));
+        assert_eq!(keyspace.len_of_first(), 1);
+    }
+
+    /// Keys that one thread adds and another removes are counted in different parts.
+    #[test]
+    fn keys_are_counted_whoever_adds_and_removes_them() {
+        let keyspace = Keyspace::new(3);
+        let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
+        let adds = || keys.iter().for_each(|key| set(&keyspace, 0, key, b"v", Expire::Clear));
+        let removes = || {
+            for key in &keys[1..] {
+                let hash = keyspace.hash(key);
+                let mut shard = keyspace.lock(hash.shard());
+                let database = shard.database_mut(0);
+                let place = database.find(hash, key).expect("it was added");
+                drop(database.remove(place, keyspace.hasher()));
+            }
+        };
+        for _ in 0..3 {
+            std::thread::scope(|scope| scope.spawn(adds).join().is_ok());
+            assert_eq!(keyspace.len_of_first(), keys.len());
+            std::thread::scope(|scope| scope.spawn(removes).join().is_ok());
+            assert_eq!(keyspace.len_of_first(), 1);
+        }
     }
 }

@@ -203,6 +203,14 @@ impl Bucket {
         mask
     }
 
+    #[inline(always)]
+    fn prefetch_entries(&self) {
+        for slot in self.0.iter().take_while(|slot| !slot.is_empty()) {
+            entry::prefetch(slot.address());
+            entry::prefetch(slot.address().wrapping_add(SMALL_ENTRY));
+        }
+    }
+
     fn used(&self) -> usize {
         self.0.iter().position(|slot| slot.is_empty()).unwrap_or(SLOTS)
     }
@@ -516,6 +524,14 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
+    /// Prefetches for the scans from `position` on, before the first of them.
+    #[inline]
+    pub fn prefetch_first_scan(&self, position: u32) {
+        let buckets = self.buckets();
+        let at = home(position, buckets.len());
+        buckets[at..].iter().take(2).for_each(Bucket::prefetch_entries);
+    }
+
     /// Prefetches for the scans that come after the one from `position` on: the entries of the
     /// next bucket but one, and with `values` those of the entries in the next one, which were
     /// prefetched before.
@@ -523,13 +539,11 @@ impl Table {
     pub fn prefetch_scan(&self, position: u32, values: bool) {
         let buckets = self.buckets();
         let at = home(position, buckets.len());
-        let next = |ahead: usize| buckets[at..].get(ahead).into_iter().flat_map(|it| it.0);
-        for slot in next(2) {
-            entry::prefetch(slot.address());
-            entry::prefetch(slot.address().wrapping_add(SMALL_ENTRY));
-        }
-        if values {
-            next(1).filter_map(|slot| self.entry_of(slot)).for_each(EntryRef::prefetch_value);
+        let next = |ahead: usize| buckets[at..].get(ahead);
+        next(2).into_iter().for_each(Bucket::prefetch_entries);
+        if values && let Some(bucket) = next(1) {
+            let entries = bucket.0.iter().filter_map(|&slot| self.entry_of(slot));
+            entries.for_each(EntryRef::prefetch_value);
         }
     }
 

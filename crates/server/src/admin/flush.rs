@@ -94,7 +94,7 @@ fn swapdb(call: &mut Call<'_>) -> Outcome {
 
 fn dbsize(call: &mut Call<'_>) -> Outcome {
     let database = call.client.database;
-    let total: usize = (0..SHARDS).map(|index| call.data.len(index, database)).sum();
+    let total = call.data.total(database);
     call.reply.integer(total as i64);
     Ok(())
 }

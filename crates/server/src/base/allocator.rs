@@ -3,14 +3,13 @@
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-use bobbin_sync::Mutex;
 use rustix::mm::Advice;
 use tikv_jemalloc_ctl::{epoch, raw, stats, stats_print};
 use tikv_jemalloc_sys::extent_hooks_t;
 
 use crate::base::cores;
+use crate::base::kept::Kept;
 
 /// Bytes, by how near they are to being given back.
 #[derive(Clone, Copy, Default, Debug)]
@@ -24,17 +23,11 @@ pub struct AllocatorFigures {
     pub muzzy: usize,
 }
 
-/// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs
-/// some microseconds for each arena, and more beside a thread that frees much.
+/// The figures, not older than a tenth of a second. To take them costs some microseconds for each
+/// arena, and more beside a thread that frees much.
 pub fn figures() -> AllocatorFigures {
-    static LAST: Mutex<Option<(Instant, AllocatorFigures)>> = Mutex::new(None);
-    let last = *LAST.lock();
-    if let Some((_, figures)) = last.filter(|(taken, _)| taken.elapsed() < FIGURES_KEPT) {
-        return figures;
-    }
-    let figures = figures_now();
-    *LAST.lock() = Some((Instant::now(), figures));
-    figures
+    static LAST: Kept<AllocatorFigures> = Kept::new();
+    LAST.or(figures_now)
 }
 
 fn figures_now() -> AllocatorFigures {
@@ -278,7 +271,6 @@ fn text(error: tikv_jemalloc_ctl::Error) -> String {
     if text.contains("unknown") { "No such file or directory" } else { "Invalid argument" }.into()
 }
 
-const FIGURES_KEPT: Duration = Duration::from_millis(100);
 /// Some twenty microseconds of the kernel's time.
 const STEP_BYTES: usize = 256 << 10;
 

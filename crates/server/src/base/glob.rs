@@ -52,6 +52,16 @@ fn matching_names(folder: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 /// what comes behind has no better chance further on. So nothing is ever tried again but one run of
 /// elements between two stars, and not even that where they are plain bytes.
 fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
+    // Most patterns begin with plain bytes, and most texts do not begin with those.
+    let bytes = pattern.iter().zip(text);
+    let same = bytes.take_while(|(wanted, byte)| wanted == byte && !is_special(**wanted)).count();
+    let (pattern, text) = (&pattern[same..], &text[same..]);
+    match pattern {
+        [] => return text.is_empty(),
+        [b'*'] => return true,
+        [wanted, ..] if !is_special(*wanted) => return false,
+        _ => {}
+    }
     let (head, mut pattern) = PatternRun::split(pattern, negation);
     let mut work = WORK_FREE + WORK_PER_BYTE * (pattern.len() + text.len());
     if !head.is_at(text, &mut work) {
@@ -90,7 +100,7 @@ impl<'a> PatternRun<'a> {
     fn split(pattern: &'a [u8], negation: u8) -> (Self, &'a [u8]) {
         let (mut at, mut elements, mut is_plain) = (0, 0, true);
         while at < pattern.len() && pattern[at] != b'*' {
-            is_plain &= !b"?[\\".contains(&pattern[at]);
+            is_plain &= !is_special(pattern[at]);
             at += element(&pattern[at..], 0, negation).0;
             elements += 1;
         }
@@ -132,6 +142,11 @@ const STARS_MAX: usize = 1000;
 const WORK_FREE: usize = 1 << 22;
 /// As many more for each byte of the pattern and of the text.
 const WORK_PER_BYTE: usize = 16;
+
+/// Whether a byte of a pattern stands for other bytes than itself.
+const fn is_special(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
+}
 
 /// The length of the pattern's first element, and whether it matches `byte`.
 fn element(pattern: &[u8], byte: u8, negation: u8) -> (usize, bool) {

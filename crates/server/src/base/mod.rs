@@ -7,6 +7,7 @@ pub mod cores;
 pub(crate) mod files;
 pub mod glob;
 pub mod json;
+pub(crate) mod kept;
 pub mod locale;
 pub mod memory;
 pub mod random;

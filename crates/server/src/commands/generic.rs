@@ -1,7 +1,7 @@
 //! Commands about keys, whatever they hold: whether they are there, deleting, naming, copying.
 
 use bobbin_store::value::AnyCollection;
-use bobbin_store::{NewValue, OwnedEntry, SHARDS};
+use bobbin_store::{NewValue, OwnedEntry};
 
 use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{
@@ -196,62 +196,6 @@ fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
     true
 }
 
-fn randomkey(call: &mut Call<'_>) -> Outcome {
-    for _ in 0..RANDOM_TRIES_MAX {
-        let Some(picked) = pick(call) else { break };
-        if picked {
-            return Ok(());
-        }
-    }
-    call.reply.null();
-    Ok(())
-}
-
-/// Answers a random key, each as likely as any other, if it is alive; else takes it out. `None`:
-/// there is no key.
-fn pick(call: &mut Call<'_>) -> Option<bool> {
-    let database = call.client.database;
-    let mut total = 0;
-    for index in 0..SHARDS {
-        total += call.data.len(index, database);
-    }
-    let mut rest = match u32::try_from(total) {
-        Ok(0) => return None,
-        Ok(total) => call.data.random.below(total) as usize,
-        Err(_) => (call.data.random.next_u64() % total as u64) as usize,
-    };
-    // A key that goes away meanwhile may leave the walk at the end; then there is another try.
-    let index = (0..SHARDS).find(|&index| {
-        let len = call.data.len(index, database);
-        let here = rest < len;
-        rest = rest.saturating_sub(len);
-        here
-    });
-    let Some(index) = index else { return Some(false) };
-    let alone = !call.data.holds(index);
-    if alone && !call.data.hold_one(index) {
-        return Some(false);
-    }
-    let (now_ms, reply) = (call.data.dead_ms(), &mut call.reply);
-    let mut random = crate::base::random::Random::new(call.data.random.next_u64());
-    let dead = call.data.visit(index, |shard| {
-        let table = shard.database(database)?.table();
-        let entry = table.pick(|bound| random.below(bound))?;
-        if entry.expire_ms().is_some_and(|ms| ms <= now_ms) {
-            return Some(Some(Box::from(entry.key())));
-        }
-        reply.bulk(entry.key());
-        Some(None)
-    });
-    if let Some(Some(key)) = &dead {
-        call.data.expire_keys(index, database, std::slice::from_ref(key));
-    }
-    if alone {
-        call.data.release();
-    }
-    Some(matches!(dead, Some(None)))
-}
-
 /// Calls `f` with another database selected.
 fn in_database<R>(call: &mut Call<'_>, database: u32, f: impl FnOnce(&mut Call<'_>) -> R) -> R {
     let selected = std::mem::replace(&mut call.data.database, database);
@@ -269,9 +213,6 @@ fn database(call: &Call<'_>, at: usize) -> Result<u32, Failure> {
         _ => Err(Failure::NO_DATABASE),
     }
 }
-
-/// How often RANDOMKEY comes upon a dead key before it says that there is none.
-const RANDOM_TRIES_MAX: usize = 100;
 
 const SAME_OBJECT: Failure = Failure::new("ERR source and destination objects are the same");
 const NOT_AN_INT: Failure =
@@ -368,9 +309,4 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("generic", "1.0.0", "O(1)", "Moves a key to another database.")
         .syntax("key db:int")
         .databases(DatabaseUse::Named(|_, found| found(2))),
-    Command::new("randomkey", 1, randomkey)
-        .flags(Flags::READONLY.with(Flags::WALKS))
-        .categories(Categories::KEYSPACE)
-        .doc("generic", "1.0.0", "O(1)", "Answers the name of a random key.")
-        .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
 ];

@@ -164,7 +164,8 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Adds to the HyperLogLog at a key what others have seen. `dense`: one of them was.
+/// Adds to the HyperLogLog at a key what others have seen. The registers are its own and theirs
+/// merged. `dense`: one of them was.
 fn merge_into(
     data: &mut Data,
     key: Key<'_>,
@@ -172,12 +173,24 @@ fn merge_into(
     dense: bool,
     sparse_len_max: usize,
 ) -> Outcome {
-    let mut value = match data.write(key) {
-        Some(entry) => view(entry.as_ref())?.to_owned(),
-        None => HyperLogLog::default(),
-    };
-    value.merge(registers, dense, sparse_len_max).map_err(corrupt)?;
-    store(data, key, value, Expire::Keep);
+    let mut value = HyperLogLog::default();
+    let mut is_raised = false;
+    if let Some(mut entry) = data.write(key) {
+        let view = view(entry.as_ref())?;
+        if view.encoding() == Encoding::Sparse {
+            value = view.to_owned();
+        } else if let Some(bytes) = entry.string_mut(0) {
+            // It keeps its length, so there is no need of a new entry.
+            hyperloglog::raise_all_dense(bytes, registers);
+            is_raised = true;
+        }
+    }
+    if is_raised {
+        data.changed(key);
+    } else {
+        value.raise_all(registers, dense, sparse_len_max).map_err(corrupt)?;
+        store(data, key, value, Expire::Keep);
+    }
     data.event(Classes::STRING, "pfadd", key);
     Ok(())
 }

@@ -19,6 +19,7 @@ pub(crate) mod migrate;
 mod object;
 mod popping;
 mod pubsub;
+mod random_key;
 pub(crate) mod repeats;
 mod runs;
 mod scan;
@@ -49,6 +50,7 @@ pub const FAMILIES: &[&[Command]] = &[
     migrate::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
+    random_key::COMMANDS,
     scan::COMMANDS,
     scripting::COMMANDS,
     set::COMMANDS,

@@ -2,7 +2,7 @@
 //! three bytes.
 
 use super::estimate::Histogram;
-use super::{Element, REGISTER_MAX, Registers};
+use super::{Element, REGISTER_MAX, REGISTERS, Registers};
 
 /// Of the bytes behind the header, as everywhere here.
 pub(super) fn register(body: &[u8], index: usize) -> u8 {
@@ -23,31 +23,51 @@ pub(super) fn raise(body: &mut [u8], element: Element) -> bool {
 }
 
 pub(super) fn histogram(body: &[u8]) -> Histogram {
-    let mut histogram = Histogram::default();
-    for &[a, b, c] in body.as_chunks::<3>().0 {
-        let word = u32::from_le_bytes([a, b, c, 0]);
-        for shift in [0, 6, 12, 18] {
-            histogram.add((word >> shift) as u8 & REGISTER_MAX, 1);
-        }
-    }
-    histogram
+    let mut registers = [0; REGISTERS];
+    merge_into(body, &mut registers);
+    Histogram::of(&registers)
 }
 
+/// Raises each register to that of a whole body.
 pub(super) fn merge_into(body: &[u8], registers: &mut Registers) {
-    for (&[a, b, c], four) in body.as_chunks::<3>().0.iter().zip(registers.as_chunks_mut::<4>().0) {
-        let word = u32::from_le_bytes([a, b, c, 0]);
-        for (value, shift) in four.iter_mut().zip([0, 6, 12, 18]) {
-            *value = (*value).max((word >> shift) as u8 & REGISTER_MAX);
+    let blocks = registers.as_chunks_mut::<{ GROUPS * 4 }>().0;
+    for (packed, registers) in body.as_chunks::<{ GROUPS * 3 }>().0.iter().zip(blocks) {
+        let mut groups = [0; GROUPS];
+        for (group, &[a, b, c]) in groups.iter_mut().zip(packed.as_chunks::<3>().0) {
+            *group = u32::from_le_bytes([a, b, c, 0]);
+        }
+        let values = groups.map(|group| unpacked(group).to_le_bytes());
+        for (register, &value) in registers.iter_mut().zip(values.as_flattened()) {
+            *register = value.max(*register);
         }
     }
 }
 
-/// Appends the registers in this form.
-pub(super) fn append(registers: &Registers, bytes: &mut Vec<u8>) {
-    for &[a, b, c, d] in registers.as_chunks::<4>().0 {
-        let word = u32::from(a) | u32::from(b) << 6 | u32::from(c) << 12 | u32::from(d) << 18;
-        bytes.extend_from_slice(&word.to_le_bytes()[..3]);
+/// Writes all registers over a whole body.
+pub(super) fn write(registers: &Registers, body: &mut [u8]) {
+    let blocks = body.as_chunks_mut::<{ GROUPS * 3 }>().0;
+    for (registers, packed) in registers.as_chunks::<{ GROUPS * 4 }>().0.iter().zip(blocks) {
+        let mut groups = [0; GROUPS];
+        for (group, &values) in groups.iter_mut().zip(registers.as_chunks::<4>().0) {
+            *group = in_three_bytes(u32::from_le_bytes(values));
+        }
+        for (bytes, group) in packed.as_chunks_mut::<3>().0.iter_mut().zip(groups) {
+            let [a, b, c, _] = group.to_le_bytes();
+            *bytes = [a, b, c];
+        }
     }
+}
+
+/// Four registers of 6 bits as four bytes: first two of 12 bits are moved apart, then each of them.
+const fn unpacked(group: u32) -> u32 {
+    let pairs = group & 0xfff | (group & 0xfff_000) << 4;
+    pairs & 0x3f_003f | (pairs & 0xfc0_0fc0) << 2
+}
+
+/// The way back.
+const fn in_three_bytes(values: u32) -> u32 {
+    let pairs = values & 0x3f_003f | values >> 2 & 0xfc0_0fc0;
+    pairs & 0xfff | pairs >> 4 & 0xfff_000
 }
 
 /// Where a register lies: in three bytes from here, at this bit.
@@ -58,3 +78,6 @@ fn place(index: usize) -> (usize, usize) {
 fn window(body: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([body[at], body[at + 1], body[at + 2], 0])
 }
+
+/// Groups of four registers that are taken at once. The compiler makes vectors of these loops.
+const GROUPS: usize = 32;

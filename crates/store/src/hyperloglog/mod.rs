@@ -174,9 +174,9 @@ impl HyperLogLog {
         Ok(raise_dense(&mut self.bytes, element))
     }
 
-    /// Raises each register to that of `registers`, as `add` does; the cardinality has to be
+    /// Makes these the registers, none of which is lower than it was; the cardinality has to be
     /// computed anew in any case. With `dense` the value becomes dense first.
-    pub fn merge(
+    pub fn raise_all(
         &mut self,
         registers: &Registers,
         dense: bool,
@@ -184,6 +184,10 @@ impl HyperLogLog {
     ) -> Result<(), Corrupt> {
         if dense {
             self.make_dense()?;
+        }
+        if self.encoding == Encoding::Dense {
+            raise_all_dense(&mut self.bytes, registers);
+            return Ok(());
         }
         for (register, &rank) in registers.iter().enumerate().filter(|(_, rank)| **rank > 0) {
             self.add(Element { register, rank }, sparse_len_max)?;
@@ -207,7 +211,8 @@ impl HyperLogLog {
         self.bytes.truncate(HEADER);
         self.bytes[ENCODING_AT] = 0;
         self.bytes.reserve_exact(DENSE_LEN - HEADER);
-        dense::append(&registers, &mut self.bytes);
+        self.bytes.resize(DENSE_LEN, 0);
+        dense::write(&registers, &mut self.bytes[HEADER..]);
         self.encoding = Encoding::Dense;
         Ok(())
     }
@@ -222,6 +227,12 @@ pub fn raise_dense(bytes: &mut [u8], element: Element) -> bool {
     raised
 }
 
+/// As `HyperLogLog::raise_all`, for a dense value in place. The header is good.
+pub fn raise_all_dense(bytes: &mut [u8], registers: &Registers) {
+    dense::write(registers, &mut bytes[HEADER..]);
+    mark_stale(bytes);
+}
+
 /// Keeps the cardinality in the header.
 pub fn set_cached(bytes: &mut [u8], cardinality: u64) {
     bytes[CACHE_AT..HEADER].copy_from_slice(&cardinality.to_le_bytes());
@@ -229,9 +240,7 @@ pub fn set_cached(bytes: &mut [u8], cardinality: u64) {
 
 /// The cardinality of registers that belong to no value.
 pub fn cardinality(registers: &Registers) -> u64 {
-    let mut histogram = Histogram::default();
-    registers.iter().for_each(|&value| histogram.add(value, 1));
-    histogram.cardinality()
+    Histogram::of(registers).cardinality()
 }
 
 fn mark_stale(bytes: &mut [u8]) {
@@ -335,9 +344,13 @@ mod tests {
             if sparse.encoding == Encoding::Sparse {
                 prop_assert!(sparse.bytes.len() <= sparse_len_max.max(20));
             }
-            let mut merged = HyperLogLog::default();
-            merged.merge(&model, false, sparse_len_max).unwrap();
-            prop_assert!(registers(merged.view()) == model);
+            for is_dense in [false, true] {
+                let mut merged = HyperLogLog::default();
+                merged.raise_all(&model, is_dense, sparse_len_max).unwrap();
+                prop_assert!(registers(merged.view()) == model);
+                prop_assert_eq!(merged.view().cached(), None);
+                prop_assert!(!is_dense || merged.bytes[HEADER..] == dense.bytes[HEADER..]);
+            }
         }
 
         #[test]

@@ -55,6 +55,12 @@ struct Items {
 }
 
 impl ExpiryIndex {
+    /// Whether anything expires, or belongs to a cut.
+    #[inline(always)]
+    pub(crate) const fn is_some(&self) -> bool {
+        self.items.is_some()
+    }
+
     /// How many keys have an expiry.
     #[inline(always)]
     pub fn volatile(&self) -> usize {

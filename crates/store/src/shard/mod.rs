@@ -107,6 +107,26 @@ impl Shard {
         1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
 
+    /// Whether there is more to it than keys of database 0 that never expire.
+    #[inline(always)]
+    pub(crate) const fn has_more(&self) -> bool {
+        self.others.is_some() || self.first.expiry.is_some()
+    }
+
+    /// Database 0.
+    #[inline(always)]
+    pub(crate) const fn first(&self) -> &Database {
+        &self.first
+    }
+
+    /// From when on (Unix ms) a database has keys or fields to take out.
+    #[inline(always)]
+    pub(crate) fn next_due_ms(&self) -> Option<i64> {
+        let first = self.first.next_due_ms();
+        let Some(others) = self.others.as_deref() else { return first };
+        others.iter().flatten().filter_map(|other| other.next_due_ms()).chain(first).min()
+    }
+
     /// Exchanges the contents of two databases. Their watched keys change where there was something
     /// or will be; what is dead and watched goes away, and is appended to `out`.
     pub fn swap_watched(
@@ -410,6 +430,7 @@ impl Database {
     pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
         let Some(part) = self.expiry.cut() else { return true };
         let mut next = Some(part.from());
+        self.table.prefetch_first_scan(part.from());
         while let Some(position) = next
             && out.len() < limit
         {
@@ -585,6 +606,7 @@ impl Database {
     }
 
     /// From when on `expire_due` has something to do (Unix ms).
+    #[inline(always)]
     pub fn next_due_ms(&self) -> Option<i64> {
         self.expiry.next_due_ms()
     }

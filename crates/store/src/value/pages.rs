@@ -113,6 +113,13 @@ impl Table {
         found
     }
 
+    /// Adds a record whose key is not there.
+    pub fn insert_absent<'a>(&mut self, key: Given<'a>, value: Option<Given<'a>>, hasher: &Hasher) {
+        let hash = hasher.hash(key.bytes()).0;
+        debug_assert!(self.root.find(key.bytes(), hash).is_none(), "the key is there");
+        self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
+    }
+
     /// Adds a record or gives the one with its key this value and expiry; returns whether it was
     /// added.
     pub fn set(

@@ -113,18 +113,11 @@ impl Set {
         match self {
             Self::Table(table) => table.insert_new(Given::Bytes(member), None, hasher),
             Self::Packed(pack) => {
-                if pack.find(member, 1).is_some() {
-                    return false;
+                let is_new = pack.find(member, 1).is_none();
+                if is_new {
+                    self.insert_absent(member, limits, hasher);
                 }
-                if pack.len() < limits.packed_entries
-                    && member.len() <= limits.packed_value_len
-                    && pack.has_room(1, member.len())
-                {
-                    pack.push_back(member);
-                    return true;
-                }
-                self.make_table(hasher);
-                self.insert(member, limits, hasher)
+                is_new
             }
             Self::Integers(integers) => match integer::parse(member) {
                 Some(value) => {
@@ -139,6 +132,27 @@ impl Set {
                     self.insert(member, limits, hasher)
                 }
             },
+        }
+    }
+
+    /// Inserts a member that is not there, without looking for it.
+    pub fn insert_absent(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) {
+        match self {
+            Self::Table(table) => table.insert_absent(Given::Bytes(member), None, hasher),
+            Self::Packed(pack) => {
+                if pack.len() < limits.packed_entries
+                    && member.len() <= limits.packed_value_len
+                    && pack.has_room(1, member.len())
+                {
+                    pack.push_back(member);
+                } else {
+                    self.make_table(hasher);
+                    self.insert_absent(member, limits, hasher);
+                }
+            }
+            Self::Integers(_) => {
+                self.insert(member, limits, hasher);
+            }
         }
     }
 
@@ -325,7 +339,7 @@ impl Set {
         let mut table = Table::new(false);
         let mut room = integer::Text::new(0);
         for member in self.iter() {
-            table.insert_new(member.text(&mut room).into(), None, hasher);
+            table.insert_absent(member.text(&mut room).into(), None, hasher);
         }
         *self = Self::Table(table);
     }
@@ -450,6 +464,10 @@ mod tests {
                         prop_assert!(set.contains_item(Item::from(&member), &hasher));
                         set.remove_at(spot, &hasher);
                         prop_assert!(model.remove(&member));
+                    }
+                    2 if !set.contains(&member, &hasher) => {
+                        set.insert_absent(&member, &LIMITS, &hasher);
+                        prop_assert!(model.insert(member.clone()));
                     }
                     _ => {
                         let added = set.insert(&member, &LIMITS, &hasher);

@@ -10,11 +10,11 @@ mod keys;
 
 /// COMMAND alone: about all of them.
 fn command(call: &mut Call<'_>) -> Outcome {
-    let reply = &mut call.reply;
-    reply.array(call.server.registry.top().count());
-    for (_, command) in call.server.registry.top() {
-        command.info.append(reply, |reply| info::describe(reply, command));
-    }
+    let registry = &call.server.registry;
+    registry.info.append(&mut call.reply, |reply| {
+        reply.array(registry.top().count());
+        registry.top().for_each(|(_, command)| info::describe(reply, command));
+    });
     Ok(())
 }
 
@@ -43,11 +43,18 @@ fn info(call: &mut Call<'_>) -> Outcome {
 /// `COMMAND DOCS [name ...]`: nothing of a name that is none.
 fn docs(call: &mut Call<'_>) -> Outcome {
     let registry = &call.server.registry;
-    let commands: Vec<_> = match &call.args[2..] {
-        [] => registry.top().map(|(_, command)| command).collect(),
-        names => names.iter().filter_map(|name| registry.find_full(name)).collect(),
-    };
-    let reply = &mut call.reply;
+    let (reply, names) = (&mut call.reply, &call.args[2..]);
+    if names.is_empty() {
+        registry.docs.append(reply, |reply| {
+            reply.map(registry.top().count());
+            for (_, command) in registry.top() {
+                reply.bulk(command.full_name.as_bytes());
+                docs::describe(reply, command);
+            }
+        });
+        return Ok(());
+    }
+    let commands: Vec<_> = names.iter().filter_map(|name| registry.find_full(name)).collect();
     reply.map(commands.len());
     for command in commands {
         reply.bulk(command.full_name.as_bytes());

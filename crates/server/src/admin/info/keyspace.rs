@@ -50,12 +50,25 @@ impl KeyspaceFigures {
     pub fn of(data: &mut Data) -> Self {
         figures(data)
     }
+
+    fn database(&mut self, number: u32) -> &mut DatabaseFigures {
+        if self.databases.len() <= number as usize {
+            self.databases.resize(number as usize + 1, DatabaseFigures::default());
+        }
+        &mut self.databases[number as usize]
+    }
 }
 
 fn figures(data: &mut Data) -> KeyspaceFigures {
     let mut figures = KeyspaceFigures::default();
     let now_ms = data.turn.now_ms;
+    let mut first = DatabaseFigures::default();
     for index in 0..SHARDS {
+        if let Some((keys, table_bytes)) = data.plain_figures(index) {
+            first.keys += keys;
+            first.table_bytes += table_bytes;
+            continue;
+        }
         let random = data.random.next_u32();
         data.visit(index, |shard| {
             figures.overhead_bytes += shard.overhead();
@@ -64,10 +77,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 if database.is_empty() {
                     continue;
                 }
-                if figures.databases.len() <= number as usize {
-                    figures.databases.resize(number as usize + 1, DatabaseFigures::default());
-                }
-                let sum = &mut figures.databases[number as usize];
+                let sum = figures.database(number);
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
                 if database.may_have_expiring_fields() {
@@ -83,6 +93,12 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 }
             }
         });
+    }
+    figures.overhead_bytes += first.table_bytes;
+    if first.keys > 0 {
+        let sum = figures.database(0);
+        sum.keys += first.keys;
+        sum.table_bytes += first.table_bytes;
     }
     figures
 }

@@ -1,5 +1,6 @@
 //! The section of memory, and the figures that MEMORY STATS and DOCTOR share with it.
 
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use super::InfoUnit::{Bytes, Number};
@@ -7,6 +8,7 @@ use super::{
     InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, human, label, zero,
 };
 use crate::base::allocator;
+use crate::base::kept::Kept;
 use crate::engine::defrag::Defrag;
 use crate::engine::server::Server;
 use crate::replication::Replication;
@@ -253,18 +255,27 @@ fn percent(part: usize, whole: usize) -> InfoValue {
 
 /// Bytes of memory that the process has, from the kernel's pages.
 fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size()
+    static LAST: Kept<usize> = Kept::new();
+    LAST.or(|| {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        pages.unwrap_or(0) * rustix::param::page_size()
+    })
 }
 
 fn total_system_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram * u64::from(info.mem_unit)
+    static LAST: Kept<u64> = Kept::new();
+    LAST.or(|| {
+        let info = rustix::system::sysinfo();
+        info.totalram * u64::from(info.mem_unit)
+    })
 }
 
-fn mem_allocator() -> String {
-    let version = allocator::control_text(b"version").unwrap_or_default();
-    let version = String::from_utf8_lossy(&version);
-    format!("jemalloc-{}", version.split('-').next().unwrap_or_default())
+fn mem_allocator() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let version = allocator::control_text(b"version").unwrap_or_default();
+        let version = String::from_utf8_lossy(&version);
+        format!("jemalloc-{}", version.split('-').next().unwrap_or_default())
+    });
+    &NAME
 }

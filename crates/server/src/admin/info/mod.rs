@@ -174,7 +174,10 @@ impl Lines {
 
 fn write_fields(fields: &[InfoField], snapshot: &Snapshot<'_>, text: &mut String) {
     for field in fields {
-        line(text, format_args!("{}:{}", field.name, (field.value)(snapshot)));
+        text.push_str(field.name);
+        text.push(':');
+        (field.value)(snapshot).append(text);
+        text.push_str("\r\n");
     }
 }
 
@@ -212,13 +215,21 @@ const fn zero(name: &'static str) -> InfoField {
     InfoField { name, nature: Nature::Absent, value: |_| InfoValue::Unsigned(0) }
 }
 
-impl std::fmt::Display for InfoValue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl InfoValue {
+    pub fn into_text(self) -> String {
+        let mut text = String::new();
+        self.append(&mut text);
+        text
+    }
+
+    fn append(&self, text: &mut String) {
+        use std::fmt::Write;
         match self {
-            Self::Unsigned(value) => write!(f, "{value}"),
-            Self::Signed(value) => write!(f, "{value}"),
-            Self::Decimal(value, decimals) => write!(f, "{value:.decimals$}"),
-            Self::Text(text) => f.write_str(text),
+            Self::Unsigned(value) => text.push_str(itoa::Buffer::new().format(*value)),
+            Self::Signed(value) => text.push_str(itoa::Buffer::new().format(*value)),
+            // Writing to a String does not fail.
+            Self::Decimal(value, decimals) => write!(text, "{value:.decimals$}").unwrap_or(()),
+            Self::Text(value) => text.push_str(value),
         }
     }
 }
@@ -297,6 +308,11 @@ mod tests {
     fn bytes_for_people() {
         let shown = [0, 336, 1024, 941_488, 14_684_160, 25_276_510_208].map(human);
         assert_eq!(shown, ["0B", "336B", "1.00K", "919.42K", "14.00M", "23.54G"]);
-        assert_eq!(InfoValue::Decimal(1.0, 2).to_string(), "1.00");
+    }
+
+    #[test]
+    fn values_as_text() {
+        let values = [5u64.into(), (-5i64).into(), InfoValue::Decimal(1.0, 2), "word".into()];
+        assert_eq!(values.map(InfoValue::into_text), ["5", "-5", "1.00", "word"]);
     }
 }

@@ -1,6 +1,7 @@
 //! The sections of the process itself, and of features that are not there yet: those show what a
 //! server shows that has just started and does not use them.
 
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::InfoUnit::{Bytes, Number, Seconds};
@@ -332,19 +333,25 @@ fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     }
 }
 
-fn operating_system() -> String {
-    let name = rustix::system::uname();
-    let [system, release, machine] =
-        [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy());
-    format!("{system} {release} {machine}")
+fn operating_system() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let name = rustix::system::uname();
+        let [system, release, machine] =
+            [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy());
+        format!("{system} {release} {machine}")
+    });
+    &NAME
 }
 
 const fn clock() -> &'static str {
     if cfg!(target_arch = "x86_64") { "X86 TSC" } else { "POSIX clock_gettime" }
 }
 
-fn executable() -> String {
-    std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())
+fn executable() -> &'static str {
+    static PATH: LazyLock<String> = LazyLock::new(|| {
+        std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())
+    });
+    &PATH
 }
 
 fn config_file(snapshot: &Snapshot<'_>) -> String {

@@ -211,7 +211,7 @@ const FIELDS: &[InfoField] = &[
         s.us(s.totals().busy_ticks.get()).into()
     }),
     counter("eventloop_duration_cmd_sum", Microseconds, "Time that commands took.", |s| {
-        s.us(command_ticks(s)).into()
+        s.us(s.server.workers.command_ticks()).into()
     }),
     gauge("instantaneous_eventloop_cycles_per_sec", Number, "Turns a second, lately.", |s| {
         rate(s, |note| note.turns).round().into()
@@ -251,12 +251,6 @@ fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&RateSample) -> u64) -> f64 {
 
 fn kilobytes(bytes: f64) -> InfoValue {
     InfoValue::Decimal(bytes / 1024.0, 2)
-}
-
-/// Ticks that commands took, of all commands.
-fn command_ticks(snapshot: &Snapshot<'_>) -> u64 {
-    let server = snapshot.server;
-    server.registry.all().iter().map(|c| server.workers.command_ticks(c.id)).sum()
 }
 
 impl From<f64> for InfoValue {

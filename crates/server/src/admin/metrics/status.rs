@@ -68,7 +68,7 @@ fn fields(snapshot: &Snapshot<'_>, json: &mut Json) {
     let of_server = of_server.flat_map(|section| section.lines.fields());
     json.object(|json| {
         for field in of_server.filter(|field| SERVER_FIELDS.contains(&field.name)) {
-            json.key(field.name).text(&(field.value)(snapshot).to_string());
+            json.key(field.name).text(&(field.value)(snapshot).into_text());
         }
         let text = info::write(snapshot, &INFO_SECTIONS);
         for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {

@@ -139,7 +139,7 @@ fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     for section in SECTIONS {
         let told =
             section.lines.fields().into_iter().filter(|field| IDENTITY.contains(&field.name));
-        labels.extend(told.map(|field| (field.name, (field.value)(snapshot).to_string())));
+        labels.extend(told.map(|field| (field.name, (field.value)(snapshot).into_text())));
     }
     let labels: Vec<(&str, &str)> = labels.iter().map(|(name, text)| (*name, &**text)).collect();
     text.begin(&INFO);

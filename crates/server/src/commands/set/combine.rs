@@ -73,23 +73,39 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
         let storing = SetStoring {
             pins: pin(call.data, &sources)?,
             sources,
+            result: combined.begin_storing(&limits),
             combined,
-            result: Set::default(),
             destination: call.args[1].into(),
             limits,
             event,
         };
         return change_in_slices(call, 1..call.args.len(), storing);
     }
-    let mut result = Set::default();
-    let mut room = Text::new(0);
+    let mut result = combined.begin_storing(&limits);
     combined.finish(|member| {
-        result.insert(member.text(&mut room), &limits, hasher);
+        add(&mut result, member, operation, &limits, hasher);
         true
     });
     let key = call.key(1)?;
     put(call.data, &mut call.reply, key, result, event);
     Ok(())
+}
+
+/// Adds a member that is shown to a result. Only a union shows members twice.
+fn add(
+    result: &mut Set,
+    member: Item<'_>,
+    operation: SetOperation,
+    limits: &SetLimits,
+    hasher: &Hasher,
+) {
+    let mut room = Text::new(0);
+    let member = member.text(&mut room);
+    if operation == SetOperation::Union {
+        result.insert(member, limits, hasher);
+    } else {
+        result.insert_absent(member, limits, hasher);
+    }
 }
 
 /// Puts a result where it belongs, and answers how many members it has.
@@ -127,10 +143,9 @@ struct SetStoring {
 
 impl SlicedChange for SetStoring {
     fn step(&mut self, _: &mut Data) -> bool {
-        let (result, limits, hasher) = (&mut self.result, &self.limits, self.combined.hasher);
-        let mut room = Text::new(0);
+        let (operation, hasher) = (self.combined.operation, self.combined.hasher);
         self.combined.step(&mut |member| {
-            result.insert(member.text(&mut room), limits, hasher);
+            add(&mut self.result, member, operation, &self.limits, hasher);
             true
         })
     }
@@ -146,7 +161,7 @@ impl SlicedChange for SetStoring {
             self.combined =
                 Combined::new(self.combined.operation, self.combined.hasher, pins.iter().cloned());
             self.pins = pins;
-            self.result = Set::default();
+            self.result = self.combined.begin_storing(&self.limits);
         }
         Ok(same)
     }
@@ -232,6 +247,8 @@ struct Combined {
     /// Of a union: members of the sets between the first and the last that were shown. Of a
     /// difference, where that is less work: all members of the sets to subtract.
     gathered: Option<Set>,
+    /// Whoever is shown members takes each once: those of a union need not be looked for.
+    may_repeat: bool,
 }
 
 impl Combined {
@@ -274,13 +291,30 @@ impl Combined {
             SetOperation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
             SetOperation::Union => {}
         }
-        let walk = Walk::default();
+        let (walk, gathered, may_repeat) = (Walk::default(), None, false);
         let mut combined =
-            Self { operation, hasher, sets, at: 0, walk, gathering: None, gathered: None };
+            Self { operation, hasher, sets, at: 0, walk, gathering: None, gathered, may_repeat };
         if combined.should_gather() {
             combined.gathering = Some((1, walk));
         }
         combined
+    }
+
+    /// The set to insert members into that are shown from now on. Of a union that is the largest
+    /// set, which then shares most of its memory with the result, unless that could take another
+    /// form.
+    fn begin_storing(&mut self, limits: &SetLimits) -> Set {
+        if self.operation != SetOperation::Union {
+            return Set::default();
+        }
+        self.may_repeat = true;
+        let largest = (0..self.sets.len()).max_by_key(|&at| self.sets[at].len());
+        let stays_table = |set: &Set| {
+            matches!(set, Set::Table(_))
+                && set.len() > limits.packed_entries.max(limits.intset_entries)
+        };
+        let largest = largest.filter(|&at| stays_table(&self.sets[at]));
+        largest.map(|at| self.sets.remove(at)).unwrap_or_default()
     }
 
     /// Whether it should not be done in one go.
@@ -307,7 +341,8 @@ impl Combined {
             return true;
         }
         let slice = self.slice();
-        let Self { operation, hasher, ref sets, at, walk, ref mut gathered, .. } = *self;
+        let Self { operation, hasher, ref sets, at, walk, may_repeat, ref mut gathered, .. } =
+            *self;
         let last = sets.len() - 1;
         let mut wants_more = true;
         let mut room = Text::new(0);
@@ -323,7 +358,7 @@ impl Combined {
                 (SetOperation::Diff, None) => {
                     !sets[1..].iter().any(|set| set.contains_item(member, hasher))
                 }
-                (SetOperation::Union, _) if at == 0 => true,
+                (SetOperation::Union, _) if at == 0 || may_repeat => true,
                 (SetOperation::Union, _) if sets[0].contains_item(member, hasher) => false,
                 (SetOperation::Union, gathered) => {
                     let seen = gathered.get_or_insert_default();

@@ -116,6 +116,9 @@ impl Waiters {
     /// How many keys somebody waits for, and how many of those for their end as well.
     pub fn keys(&self) -> (usize, usize) {
         let (mut keys, mut ending) = (0, 0);
+        if self.clients.load(Ordering::Relaxed) == 0 {
+            return (keys, ending);
+        }
         for part in &self.parts {
             let part = part.lock();
             keys += part.len();

@@ -65,6 +65,10 @@ pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.
     slots: Vec<Option<NamedCommand>>,
+    /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the
+    /// registry itself the compiler would read `slots` again and again.
+    pub info: Box<Described>,
+    pub docs: Box<Described>,
 }
 
 impl Registry {
@@ -74,7 +78,8 @@ impl Registry {
         families: &[&'static [Command]],
         renamed: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<Self, String> {
-        let mut registry = Self { commands: Vec::new(), slots: Vec::new() };
+        let (info, docs) = Default::default();
+        let mut registry = Self { commands: Vec::new(), slots: Vec::new(), info, docs };
         let mut names: HashMap<Vec<u8>, &'static Registered> = HashMap::new();
         for row in families.iter().flat_map(|family| family.iter()) {
             let registered = registry.register(row);

@@ -19,6 +19,8 @@ pub struct KeyWalk {
 
 /// Keys that are looked at before the shard is unlocked.
 const LOOKS: usize = 64;
+/// How many shards ahead of the walk their first buckets are prefetched.
+const SHARDS_AHEAD: usize = 4;
 
 impl KeyWalk {
     pub const fn new(database: u32) -> Self {
@@ -58,6 +60,7 @@ impl KeyWalk {
         if self.is_done() {
             return Some(0);
         }
+        data.keyspace().prefetch_first_bucket(self.shard + SHARDS_AHEAD);
         let alone = !data.holds(self.shard);
         if alone && !data.hold_one(self.shard) {
             return None;
@@ -68,6 +71,9 @@ impl KeyWalk {
         let looks_max = looks_max.min(LOOKS);
         data.visit(self.shard, |shard| {
             let table = shard.database(database).map(|database| database.table());
+            if let (Some(table), Some(position)) = (table, next) {
+                table.prefetch_first_scan(position);
+            }
             while let Some(position) = next
                 && looks < looks_max
             {

@@ -7,6 +7,7 @@ use bobbin_io::Waker;
 use bobbin_sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::base::cores::cores;
+use crate::base::kept::Kept;
 use crate::base::watch::{CpuTime, Watch};
 use crate::engine::client::connection::Connection;
 use crate::engine::server::mailbox::{Mailbox, Post};
@@ -65,6 +66,7 @@ pub struct WorkerHandle {
     pub driver: &'static str,
     /// Of its thread.
     pub watch: Watch,
+    cpu_time: Kept<CpuTime>,
 }
 
 impl WorkerHandle {
@@ -81,6 +83,7 @@ impl WorkerHandle {
             is_busy: AtomicBool::new(false),
             driver,
             watch: Watch::default(),
+            cpu_time: Kept::new(),
         }
     }
 
@@ -89,9 +92,9 @@ impl WorkerHandle {
         !self.is_laden.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Processor time that its thread took.
+    /// Processor time that its thread took, by a tenth of a second ago or later.
     pub fn cpu_time(&self) -> CpuTime {
-        CpuTime::of_thread(self.watch.thread())
+        self.cpu_time.or(|| CpuTime::of_thread(self.watch.thread()))
     }
 
     /// Makes a connection this worker's; it comes back when the worker has ended.
@@ -331,10 +334,10 @@ impl Workers {
         most
     }
 
-    /// Ticks that a command took, over all workers, past and present.
-    pub fn command_ticks(&self, id: usize) -> u64 {
+    /// Ticks that all commands took, over all workers, past and present.
+    pub fn command_ticks(&self) -> u64 {
         let mut sum = 0;
-        self.each(|stats| sum += stats.commands[id].ticks.get());
+        self.each(|stats| sum += stats.commands.iter().map(|c| c.ticks.get()).sum::<u64>());
         sum
     }
 

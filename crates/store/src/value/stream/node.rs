@@ -35,6 +35,8 @@ pub struct Node {
     field_count: u32,
     /// Of its last entry, deleted or not.
     last: StreamId,
+    /// Where that begins.
+    last_at: u32,
     live: u32,
     deleted: u32,
     /// Bytes of its listpack in Redis, without the numbers of entries and of deleted ones.
@@ -99,6 +101,7 @@ impl Node {
             entries_at: len as u32,
             field_count,
             last: StreamId { seq: master.seq.wrapping_sub(1), ..master },
+            last_at: 0,
             live: 0,
             deleted: 0,
             packed_len: (master_len + packed_len) as u32,
@@ -156,6 +159,7 @@ impl Node {
             + packed_integer(id.seq.wrapping_sub(self.master.seq) as i64)
             + packed_integer(packed_count)) as u32;
 
+        self.last_at = self.byte_len() as u32;
         let block = self.rest.as_mut().unwrap_or(&mut self.block);
         let room = block.extend(lead.len + len);
         let (room_of_lead, mut room) = room.split_at_mut(lead.len);
@@ -285,6 +289,12 @@ impl Node {
     /// The entries from a place on, deleted ones too.
     pub fn entries_from(&self, cursor: Cursor) -> Entries<'_> {
         Entries { node: self, cursor }
+    }
+
+    /// The last entry, which may be deleted.
+    pub fn last_entry(&self) -> Option<Entry<'_>> {
+        let mut cursor = self.cursor_at(self.last_at as usize, self.last);
+        self.read(&mut cursor).map(|(_, entry)| entry)
     }
 
     /// The first entry from a place on that is not deleted: where it begins, and its ID.

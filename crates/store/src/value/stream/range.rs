@@ -44,11 +44,13 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// Entries against their order, without deleted ones. A node can only be read forwards: its entries
-/// are noted first.
+/// Entries against their order, without deleted ones. All but a node's last one can only be read
+/// forwards: they are noted first.
 pub struct RangeBack<'a> {
     log: &'a Log,
     nodes: RecordsBack<'a, Node>,
+    /// The node whose last entry was shown, and no other yet.
+    begun: Option<&'a Node>,
     entries: Vec<Entry<'a>>,
     start: StreamId,
     end: StreamId,
@@ -56,7 +58,20 @@ pub struct RangeBack<'a> {
 
 impl<'a> RangeBack<'a> {
     pub(super) fn new(log: &'a Log, start: StreamId, end: StreamId) -> Self {
-        Self { log, nodes: log.nodes.iter_back_from(end), entries: Vec::new(), start, end }
+        let (nodes, entries) = (log.nodes.iter_back_from(end), Vec::new());
+        Self { log, nodes, begun: None, entries, start, end }
+    }
+
+    fn wants(&self, entry: &Entry<'_>) -> bool {
+        !entry.is_deleted && (self.start..=self.end).contains(&entry.id)
+    }
+
+    /// Notes the entries of a node that are wanted.
+    fn note(&mut self, node: &'a Node) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.reserve(node.live());
+        entries.extend(self.log.entries_of(node).filter(|entry| self.wants(entry)));
+        self.entries = entries;
     }
 }
 
@@ -68,14 +83,23 @@ impl<'a> Iterator for RangeBack<'a> {
             if let Some(entry) = self.entries.pop() {
                 return Some(entry);
             }
+            if let Some(node) = self.begun.take() {
+                self.note(node);
+                // The one that was shown.
+                self.entries.pop();
+                continue;
+            }
             let node = self.nodes.next()?;
             if node.last() < self.start {
                 return None;
             }
-            let wanted = |entry: &Entry<'_>| {
-                !entry.is_deleted && (self.start..=self.end).contains(&entry.id)
-            };
-            self.entries.extend(self.log.entries_of(node).filter(wanted));
+            match node.last_entry().filter(|entry| self.wants(entry)) {
+                Some(entry) => {
+                    self.begun = Some(node);
+                    return Some(entry);
+                }
+                None => self.note(node),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use bobbin_store::shard::Database;
 use bobbin_store::table::Place;
 use bobbin_store::value::{Collection, StringRef};
-use bobbin_store::{AccessPolicy, EntryMut, EntryRef, Kind};
+use bobbin_store::{AccessPolicy, EntryMut, EntryRef, Kind, SHARDS};
 
 use super::super::Failure;
 use super::holding::HeldShards;
@@ -170,6 +170,22 @@ impl Data {
         match self.unit.held {
             HeldShards::None if database == 0 => self.holding.keyspace.len_hint(index),
             _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
+        }
+    }
+
+    /// How many keys a database has, as `len`.
+    pub fn total(&mut self, database: u32) -> usize {
+        match self.unit.held {
+            HeldShards::None if database == 0 => self.holding.keyspace.len_of_first(),
+            _ => (0..SHARDS).map(|index| self.len(index, database)).sum(),
+        }
+    }
+
+    /// What can be known of a shard without locking it: see `Keyspace::plain_figures`.
+    pub fn plain_figures(&self, index: usize) -> Option<(usize, usize)> {
+        match self.unit.held {
+            HeldShards::None => self.holding.keyspace.plain_figures(index),
+            _ => None,
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Figures that cost some microseconds to take, most of them in the kernel. They are kept for a
+//! tenth of a second: Redis takes such figures as often.
+
+use std::time::{Duration, Instant};
+
+use bobbin_sync::Mutex;
+
+/// A figure, as it was when it was last taken.
+pub struct Kept<T>(Mutex<Option<(Instant, T)>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Kept<T> {
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T: Copy> Kept<T> {
+    /// The figure, not older than `KEPT`. It is taken without the lock: two threads may do so.
+    pub fn or(&self, take: impl FnOnce() -> T) -> T {
+        let last = *self.0.lock();
+        if let Some((_, figure)) = last.filter(|(taken, _)| taken.elapsed() < KEPT) {
+            return figure;
+        }
+        let figure = take();
+        *self.0.lock() = Some((Instant::now(), figure));
+        figure
+    }
+}
+
+const KEPT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_taken_again_once_it_is_old() {
+        let kept = Kept::new();
+        assert_eq!(kept.or(|| 1), 1);
+        let last = kept.0.lock().expect("it was taken").0;
+        assert!(kept.or(|| 2) == 1 || last.elapsed() > KEPT);
+        std::thread::sleep(KEPT);
+        assert_eq!(kept.or(|| 3), 3);
+    }
+}
