@@ -192,6 +192,8 @@ const AT_ONCE: &[&str] = &[
     "XGROUP SETID stream group 0",
     "APPEND appended x",
     "SORT hash",
+    // Another thread does it, or nobody else if all such threads are busy; that is not simulated.
+    "DUMP bits",
 ];
 
 /// How a unit of several commands runs one of them; the reply of that one.
