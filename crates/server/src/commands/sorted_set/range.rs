@@ -166,7 +166,8 @@ impl Copying {
             some.push(member.text(&mut room), score);
         }
         some.sort_some(usize::MAX);
-        some.append_some(usize::MAX, &mut self.result, self.limits, self.hasher);
+        let limits = self.limits.for_many(self.result.len() + self.ranks.len(), 0);
+        some.append_some(usize::MAX, &mut self.result, limits, self.hasher);
         self.ranks.start = next;
         !self.ranks.is_empty()
     }
