@@ -129,9 +129,21 @@ impl Row {
 
     /// Microseconds of the server's CPU time for each of these commands.
     fn measure(&self, server: &Server) -> Result<f64, String> {
+        // What was slow before would make SLOWLOG's reply longer.
+        server.connect().say("SLOWLOG RESET");
         let before = cpu(server);
         let status = Command::new(peers::peer("valkey-benchmark"))
-            .args(["-p", &server.address().port().to_string(), "-q", "-c", "4", "-P", "16"])
+            .args([
+                "-p",
+                &server.address().port().to_string(),
+                "-q",
+                "-c",
+                "50",
+                "-P",
+                "16",
+                "--threads",
+                "2",
+            ])
             .args(["-n", &self.requests.to_string(), "-r", &self.numbers.to_string(), "--"])
             .args(self.command.iter().map(|word| word.replace("{}", "__rand_int__")))
             .stdout(Stdio::null())
