@@ -1,14 +1,14 @@
-//! A listpack: a sequence of strings and integers in one block, byte for byte as Redis has it, but
-//! for two bytes in front and a gap.
+//! A listpack: a sequence of strings and integers in one block, byte for byte as Redis has it,
+//! unless there is a gap.
 //!
 //! ```text
-//! block: u16 length of the gap | u32 bytes from here on, but for the gap
-//!        | u16 entries (65535: count them) | gap | entry ... | 0xff
+//! without a gap: u32 bytes in all | u16 entries (65535: count them) | entry ... | 0xff
+//! with a gap: the same, with bit 31 of the first field set | u16 gap | gap | entry ... | 0xff
 //! entry: head | payload | length of head and payload, readable from its end
 //! ```
 //! The gap is what makes a queue of a listpack: taking its first entry moves no other, nor does
-//! putting one in front as long as the gap has room. Small ones have none: their bytes are those of
-//! Redis from the third on, and writing them to a file is one copy.
+//! putting one in front as long as the gap has room. It does not count to the bytes in all, and
+//! neither does its own field. Small listpacks have none: writing them to a file is one copy.
 //!
 //! Heads (the format is Redis's `listpack.c`):
 //!
@@ -43,8 +43,8 @@ mod item;
 mod tests;
 
 use format::{
-    COUNT_UNKNOWN, END, Encoded, Form, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len, check,
-    decode, entry_len,
+    COUNT_UNKNOWN, END, Encoded, Form, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len,
+    check, decode, entry_len,
 };
 pub use format::{OVERHEAD, write};
 pub use item::Item;
@@ -63,12 +63,12 @@ unsafe impl Sync for Listpack {}
 /// What a block begins with. The entries lie behind it and the gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Header {
-    /// Bytes between the header and the first entry.
-    gap: u16,
     /// Bytes of the entries and what Redis has beside them.
     total: u32,
     /// How many entries there are, or [`COUNT_UNKNOWN`].
     count: u16,
+    /// Bytes of the gap behind its field; 0: there is neither.
+    gap: u16,
 }
 
 /// Where an entry begins, in bytes from the first entry. Good until the listpack changes at or
@@ -86,14 +86,14 @@ pub struct Iter<'a> {
 
 impl Listpack {
     pub fn new() -> Self {
-        Self::from_body(&[END], 0)
+        Self::copied(&EMPTY)
     }
 
     /// Takes foreign bytes after checking all of them: lengths, every entry, the count and the end.
     /// Entries that are not in their shortest form are brought into it.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match check(bytes)? {
-            Form::Shortest(count, body) => Some(Self::from_body(body, count)),
+            Form::Shortest => Some(Self::copied(bytes)),
             Form::Longer(entries) => {
                 let mut pack = Self::new();
                 pack.append_many(Iter::over(entries));
@@ -102,12 +102,9 @@ impl Listpack {
         }
     }
 
-    /// Copies entries in their shortest form and the end behind them, no more than a listpack may
-    /// have.
-    fn from_body(body: &[u8], count: u16) -> Self {
-        let total = (body.len() + OVERHEAD - END_LEN) as u32;
-        let header = Header { gap: 0, total, count };
-        Self { block: block::allocate(&header.to_word().to_le_bytes(), body) }
+    /// A copy of bytes that were checked, or are those of another listpack.
+    fn copied(bytes: &[u8]) -> Self {
+        Self { block: block::allocate(bytes, &[]) }
     }
 
     pub fn push_back<'a>(&mut self, value: impl Into<Item<'a>>) {
@@ -215,12 +212,10 @@ impl Listpack {
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         let header = self.header();
         if header.gap == 0 {
-            // SAFETY: *whole*: behind the first field lie the other two, the entries and the end,
-            // `total` initialised bytes in all. They live as long as the listpack, and do not
-            // change while it is borrowed.
+            // SAFETY: *whole*: these are all bytes of the block, and initialised. They live as long
+            // as the listpack, and do not change while it is borrowed.
             let bytes = unsafe {
-                NonNull::slice_from_raw_parts(self.block.add(GAP_FIELD), header.total as usize)
-                    .as_ref()
+                NonNull::slice_from_raw_parts(self.block, header.total as usize).as_ref()
             };
             return Cow::Borrowed(bytes);
         }
@@ -384,8 +379,32 @@ impl Listpack {
 
     #[inline(always)]
     fn header(&self) -> Header {
-        // SAFETY: *whole*: the block begins with a header's eight bytes. It is aligned to 8.
-        Header::from_word(unsafe { self.block.cast::<u64>().read() })
+        // SAFETY: *whole*: the block begins with these two fields. It is aligned to 8.
+        let (total, count) = unsafe {
+            (self.block.cast::<u32>().read(), self.block.add(COUNT).cast::<u16>().read())
+        };
+        let (total, count) = (u32::from_le(total), u16::from_le(count));
+        if total & GAPPED == 0 {
+            return Header { total, count, gap: 0 };
+        }
+        // SAFETY: *whole*: the bit says that this field follows.
+        let gap = unsafe { self.block.add(GAP).cast::<u16>().read() };
+        Header { total: total & !GAPPED, count, gap: u16::from_le(gap) }
+    }
+
+    /// # Safety
+    /// The block was given as many bytes as the header says, and the entries lie where it says.
+    #[inline(always)]
+    unsafe fn write_header(&mut self, header: Header) {
+        let gapped = if header.gap == 0 { 0 } else { GAPPED };
+        // SAFETY: the caller says that the block is long enough, and that no entry lies here.
+        unsafe {
+            self.block.cast::<u32>().write((header.total | gapped).to_le());
+            self.block.add(COUNT).cast::<u16>().write(header.count.to_le());
+            if header.gap != 0 {
+                self.block.add(GAP).cast::<u16>().write(header.gap.to_le());
+            }
+        }
     }
 
     /// Replaces `removed` bytes of the entries by room for `inserted` others, and brings the header
@@ -425,7 +444,7 @@ impl Listpack {
         unsafe {
             self.shift(from, to, at);
             self.shift(from + tail, to + at + inserted, tail_len);
-            self.block.cast::<u64>().write(new.to_word());
+            self.write_header(new);
         }
         if new.given() < old.given() {
             self.resize_block(old, new);
@@ -467,28 +486,22 @@ impl Listpack {
 }
 
 impl Header {
-    /// The three fields as they lie one after the other in the block.
+    /// Bytes of the gap and its field.
     #[inline(always)]
-    const fn to_word(self) -> u64 {
-        (self.gap as u64 | (self.total as u64) << 16 | (self.count as u64) << 48).to_le()
-    }
-
-    #[inline(always)]
-    const fn from_word(word: u64) -> Self {
-        let word = u64::from_le(word);
-        Self { gap: word as u16, total: (word >> 16) as u32, count: (word >> 48) as u16 }
+    const fn gap_bytes(self) -> usize {
+        if self.gap == 0 { 0 } else { GAP_FIELD + self.gap as usize }
     }
 
     /// Bytes that the block was given.
     #[inline(always)]
     const fn given(self) -> usize {
-        GAP_FIELD + self.gap as usize + self.total as usize
+        self.total as usize + self.gap_bytes()
     }
 
     /// Where the first entry begins.
     #[inline(always)]
     const fn start(self) -> usize {
-        HEADER + self.gap as usize
+        HEADER + self.gap_bytes()
     }
 
     /// Bytes of the entries.
@@ -500,12 +513,12 @@ impl Header {
     /// With `len` bytes of entries, of which the first ones have changed: those behind them stay
     /// where they are, if the gap allows it.
     fn with_front(self, len: usize) -> Self {
-        let gap = match (usize::from(self.gap) + self.len()).checked_sub(len) {
-            Some(gap) => gap,
+        let gap_bytes = match (self.gap_bytes() + self.len()).checked_sub(len) {
+            Some(gap_bytes) => gap_bytes,
             // All that the block has beside the entries becomes the gap.
-            None => block::size(BESIDE + len + len / GAP_SHARE) - BESIDE - len,
+            None => block::size(OVERHEAD + len + len / GAP_SHARE) - OVERHEAD - len,
         };
-        self.with_gap(gap, len)
+        self.with_gap(gap_bytes.saturating_sub(GAP_FIELD), len)
     }
 
     /// With `len` bytes of entries, of which the first ones have not changed: they stay where they
@@ -515,10 +528,10 @@ impl Header {
         if self.gap == 0 {
             return self.with_gap(0, len);
         }
-        let (gap, given) = (usize::from(self.gap), self.given());
-        let is_full = block::size(BESIDE + gap + len) > block::size(given);
-        let helps = gap >= given / GAP_SHARE && block::size(BESIDE + len) <= block::size(given);
-        self.with_gap(if is_full && helps { 0 } else { gap }, len)
+        let (gap, given) = (self.gap_bytes(), self.given());
+        let is_full = block::size(OVERHEAD + gap + len) > block::size(given);
+        let helps = gap >= given / GAP_SHARE && block::size(OVERHEAD + len) <= block::size(given);
+        self.with_gap(if is_full && helps { 0 } else { self.gap.into() }, len)
     }
 
     /// With this gap, if it is not too large for the entries, nor they too few to have one.
@@ -565,7 +578,7 @@ impl Default for Listpack {
 
 impl Clone for Listpack {
     fn clone(&self) -> Self {
-        Self::from_body(&self.to_bytes()[HEADER - GAP_FIELD..], self.header().count)
+        Self::copied(&self.to_bytes())
     }
 }
 
@@ -645,13 +658,16 @@ impl DoubleEndedIterator for Iter<'_> {
     }
 }
 
-/// Bytes of a header.
-const HEADER: usize = size_of::<u64>();
-/// Bytes of its first field, which Redis does not have.
-const GAP_FIELD: usize = size_of::<u16>();
+/// Where the fields behind the first lie.
+const COUNT: usize = 4;
+const GAP: usize = 6;
+/// Bytes of the last of them, which Redis does not have.
+const GAP_FIELD: usize = 2;
+/// The bit of the first field that says that there is a gap.
+const GAPPED: u32 = 1 << 31;
+const _: () = assert!(LEN_MAX < GAPPED as usize && HEADER == GAP);
+const EMPTY: [u8; OVERHEAD] = [OVERHEAD as u8, 0, 0, 0, 0, 0, END];
 const END_LEN: usize = 1;
-/// Bytes of a block beside the gap and the entries.
-const BESIDE: usize = HEADER + END_LEN;
 /// Moving fewer bytes of entries costs no more than keeping a gap before them.
 const GAP_LEN_MIN: usize = 128;
 /// All entries are moved only where this share of them may then change without another move.

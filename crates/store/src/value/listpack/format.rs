@@ -127,8 +127,8 @@ fn back_bytes(len: usize) -> ([u8; 5], usize) {
 /// Whether a listpack from elsewhere can be taken as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form<'a> {
-    /// The number of entries, and these, which are all in their shortest form, with the end.
-    Shortest(u16, &'a [u8]),
+    /// All entries are in their shortest form.
+    Shortest,
     /// The entries, of which some are not.
     Longer(&'a [u8]),
 }
@@ -151,12 +151,11 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     if total as usize != bytes.len() || bytes.len() > LEN_MAX {
         return None;
     }
-    let body = &bytes[HEADER..];
-    let (&end, entries) = body.split_last()?;
+    let (&end, entries) = bytes[HEADER..].split_last()?;
     if end != END {
         return None;
     }
-    let (mut form, mut found, mut at) = (Form::Shortest(count, body), 0, 0);
+    let (mut form, mut found, mut at) = (Form::Shortest, 0, 0);
     while at < entries.len() {
         let rest = &entries[at..];
         let (head_len, payload_len) = checked_shape(rest)?;
@@ -290,7 +289,7 @@ pub(super) fn signed(bytes: &[u8], at: usize, len: usize) -> i64 {
 }
 
 /// Bytes before the entries.
-const HEADER: usize = 6;
+pub(super) const HEADER: usize = 6;
 pub(super) const END: u8 = 0xff;
 /// Bytes beside the entries.
 pub const OVERHEAD: usize = HEADER + 1;
