@@ -37,10 +37,12 @@ fuzz_target!(|data: &[u8]| {
     if is_sound {
         assert_eq!(value.view().count(), dense.view().count());
         assert_eq!(value.view().count(), Ok(cardinality(&registers)));
-        merged.merge(&registers, encoding & 2 != 0, sparse_len_max).expect("nothing is corrupt");
+        let raised = merged.raise_all(&registers, encoding & 2 != 0, sparse_len_max);
+        raised.expect("nothing is corrupt");
         assert_eq!(merged.view().count(), dense.view().count());
     } else {
-        let _ = value.merge(&registers, encoding & 2 != 0, sparse_len_max);
+        value.view().merge_into(&mut registers).unwrap_or(());
+        let _ = value.raise_all(&registers, encoding & 2 != 0, sparse_len_max);
     }
     assert!(
         value.view().encoding() == Encoding::Sparse || View::new(&value.into_bytes()).is_some()
