@@ -15,8 +15,10 @@
 //! values (with their number before them; or only the values, if the fields are those of the node),
 //! and how many items that were. (The format is Redis's `t_stream.c`.)
 
-use bobbin_store::value::stream::{Group, Log, NODE_BYTES_MAX, Node};
-use bobbin_store::value::{Item, Listpack, Stream, StreamId};
+use bobbin_store::value::stream::{
+    Group, Log, NODE_BYTES_MAX, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS,
+};
+use bobbin_store::value::{Listpack, Stream, StreamId};
 
 use super::string::{append_string, read_string};
 use crate::input::Input;
@@ -33,9 +35,12 @@ pub(crate) fn append_stream(
 ) {
     let log = stream.log();
     append_length(log.nodes().len(), output);
+    let mut packed = Vec::new();
     for node in log.nodes().iter() {
         append_string(&node.master().to_bytes(), compress, output);
-        append_string(&pack(node).to_bytes(), compress, output);
+        packed.clear();
+        node.append_packed(&mut packed);
+        append_string(&packed, compress, output);
     }
     append_length(log.len(), output);
     append_id(log.last_id, output);
@@ -74,33 +79,6 @@ fn append_group(group: &Group, form: ValueKind, compress: bool, output: &mut Vec
             output.extend_from_slice(&id.to_bytes());
         }
     }
-}
-
-/// A node in Redis's form.
-fn pack(node: &Node) -> Listpack {
-    let integer = |value: usize| Item::Integer(value as i64);
-    let field_count = node.fields().count();
-    let mut items = vec![integer(node.live()), integer(node.deleted()), integer(field_count)];
-    items.extend(node.fields());
-    items.push(integer(0));
-    for entry in node.entries() {
-        let same = entry.has_same_fields();
-        let flags = if same { SAME_FIELDS } else { 0 } | if entry.is_deleted { DELETED } else { 0 };
-        items.push(Item::Integer(flags));
-        items.push(Item::Integer(entry.id.ms.wrapping_sub(node.master().ms) as i64));
-        items.push(Item::Integer(entry.id.seq.wrapping_sub(node.master().seq) as i64));
-        if same {
-            items.extend(entry.iter().map(|(_, value)| value));
-            items.push(integer(LEAD_ITEMS + entry.len()));
-        } else {
-            items.push(integer(entry.len()));
-            items.extend(entry.iter().flat_map(|(field, value)| [field, value]));
-            items.push(integer(LEAD_ITEMS + 1 + 2 * entry.len()));
-        }
-    }
-    let mut pack = Listpack::new();
-    pack.append_many(items.iter().copied());
-    pack
 }
 
 fn append_id(id: StreamId, output: &mut Vec<u8>) {
@@ -179,16 +157,15 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
         let since_seq = items.next()?.as_integer()? as u64;
         let id =
             StreamId::new(master.ms.wrapping_add(since_ms), master.seq.wrapping_add(since_seq));
-        let is_deleted = flags & DELETED != 0;
-        let (count, lead) = if flags & SAME_FIELDS != 0 {
+        let is_deleted = flags & PACKED_DELETED != 0;
+        let (count, lead) = if flags & PACKED_SAME_FIELDS != 0 {
             let values = items.clone().take(field_count);
-            let pairs = fields.clone().zip(values).flat_map(|(field, value)| [field, value]);
-            if pairs.clone().count() != 2 * field_count
-                || !log.append_to_node(id, pairs, is_deleted)
+            if values.clone().count() != field_count
+                || !log.append_values_to_node(id, values, is_deleted)
             {
                 return None;
             }
-            (field_count, LEAD_ITEMS)
+            (field_count, PACKED_LEAD)
         } else {
             let pairs = usize::try_from(items.next()?.as_integer()?).ok()?;
             let count = pairs.checked_mul(2)?;
@@ -196,10 +173,10 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
             if both.clone().count() != count || !log.append_to_node(id, both, is_deleted) {
                 return None;
             }
-            (count, LEAD_ITEMS + 1)
+            (count, PACKED_LEAD + 1)
         };
         // Behind the values is how many items the entry has, for walking backwards.
-        if items.nth(count)?.as_integer()? != (lead + count) as i64 {
+        if items.nth(count)?.as_integer()? != lead + count as i64 {
             return None;
         }
         counts[usize::from(is_deleted)] += 1;
@@ -260,11 +237,6 @@ fn read_number(input: &mut Input<'_>) -> Option<u64> {
     }
 }
 
-/// Flags of an entry.
-const DELETED: i64 = 1;
-const SAME_FIELDS: i64 = 2;
-/// Items of an entry before its fields and values: flags, milliseconds, sequence number.
-const LEAD_ITEMS: usize = 3;
 /// The number of entries read that says that it is not known.
 const UNKNOWN: u64 = u64::MAX;
 /// The time of what did not happen.
@@ -274,7 +246,7 @@ const NEVER: i64 = -1;
 mod tests {
     use bobbin_store::Hasher;
     use bobbin_store::value::stream::Entry;
-    use bobbin_store::value::{AnyCollection, StreamLimits};
+    use bobbin_store::value::{AnyCollection, Item, StreamLimits};
     use proptest::prelude::*;
 
     use super::*;
@@ -376,8 +348,9 @@ mod tests {
         let mut items =
             vec![Item::Integer(1), Item::Integer(entries - 1), Item::Integer(0), Item::Integer(0)];
         for ms in 0..entries {
-            let flags = SAME_FIELDS | if ms < entries - 1 { DELETED } else { 0 };
-            items.extend([flags, ms, 0, LEAD_ITEMS as i64].map(Item::Integer));
+            let deleted = if ms < entries - 1 { PACKED_DELETED } else { 0 };
+            let flags = PACKED_SAME_FIELDS | deleted;
+            items.extend([flags, ms, 0, PACKED_LEAD].map(Item::Integer));
         }
         let mut node = Listpack::new();
         node.append_many(items.into_iter());

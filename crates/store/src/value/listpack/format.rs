@@ -113,7 +113,7 @@ impl<'a> Encoded<'a> {
 
 /// The bytes that tell a length backwards, and how many they are.
 #[inline]
-fn back_bytes(len: usize) -> ([u8; 5], usize) {
+pub(in crate::value) fn back_bytes(len: usize) -> ([u8; 5], usize) {
     let mut bytes = [0; 5];
     let count = back_len(len);
     // Seven bits a byte, the highest first; all but the first are marked.
@@ -141,6 +141,46 @@ pub fn write(entries: &[u8], count: usize, output: &mut Vec<u8>) {
     output.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
     output.extend_from_slice(entries);
     output.push(END);
+}
+
+/// A listpack on its way into a buffer, whose entries are counted as they come.
+pub(in crate::value) struct Writer<'a> {
+    output: &'a mut Vec<u8>,
+    /// Where it begins.
+    start: usize,
+    count: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(in crate::value) fn begin(output: &'a mut Vec<u8>) -> Self {
+        let start = output.len();
+        output.extend_from_slice(&[0; HEADER]);
+        Self { output, start, count: 0 }
+    }
+
+    /// Appends an entry whose head and payload these are.
+    #[inline]
+    pub(in crate::value) fn push_encoded(&mut self, entry: &[u8]) {
+        self.output.extend_from_slice(entry);
+        let (bytes, count) = back_bytes(entry.len());
+        self.output.extend_from_slice(&bytes[..count]);
+        self.count += 1;
+    }
+
+    #[inline]
+    pub(in crate::value) fn push_integer(&mut self, value: i64) {
+        let encoded = Encoded::integer(value);
+        self.push_encoded(&encoded.head[..encoded.head_len]);
+    }
+
+    pub(in crate::value) fn end(self) {
+        self.output.push(END);
+        let bytes = &mut self.output[self.start..];
+        let len = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&len.to_le_bytes());
+        let count = u16::try_from(self.count).unwrap_or(COUNT_UNKNOWN);
+        bytes[4..HEADER].copy_from_slice(&count.to_le_bytes());
+    }
 }
 
 /// Checks a listpack thoroughly; `None` when it is none.

@@ -18,7 +18,10 @@ pub use group::{Consumer, ConsumerNumber, Group, Pending, PendingFrom};
 pub use id::StreamId;
 pub use id_map::{IdMap, Keyed, Records, RecordsBack};
 use node::Cursor;
-pub use node::{Entries, Entry, Items, NODE_BYTES_MAX, Node, Pairs};
+pub use node::{
+    Entries, Entry, Items, NODE_BYTES_MAX, Node, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS,
+    Pairs,
+};
 pub use range::{Range, RangeBack};
 
 use super::Item;
@@ -421,10 +424,29 @@ impl Log {
         items: impl Iterator<Item = Item<'a>> + Clone,
         is_deleted: bool,
     ) -> bool {
+        self.append_if_behind(id, is_deleted, |node| node.push(id, items, is_deleted))
+    }
+
+    /// As `append_to_node`, for an entry with the node's fields: their values.
+    pub fn append_values_to_node<'a>(
+        &mut self,
+        id: StreamId,
+        values: impl Iterator<Item = Item<'a>> + Clone,
+        is_deleted: bool,
+    ) -> bool {
+        self.append_if_behind(id, is_deleted, |node| node.push_values(id, values, is_deleted))
+    }
+
+    fn append_if_behind(
+        &mut self,
+        id: StreamId,
+        is_deleted: bool,
+        push: impl FnOnce(&mut Node),
+    ) -> bool {
         let Some(node) = self.nodes.last_mut() else { return false };
         let fits = if node.is_empty() { node.master() <= id } else { node.last() < id };
         if fits {
-            node.push(id, items, is_deleted);
+            push(node);
             if !is_deleted {
                 self.count_appended(id);
             }

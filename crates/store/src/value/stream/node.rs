@@ -17,7 +17,7 @@
 use std::mem::offset_of;
 
 use super::{Keyed, StreamId, StreamLimits};
-use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, decode};
+use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, Writer, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 use crate::value::{Defragmenter, Item};
 
@@ -131,19 +131,41 @@ impl Node {
         items: impl Iterator<Item = Item<'a>> + Clone,
         is_deleted: bool,
     ) {
-        debug_assert!(self.is_empty() || self.last < id, "{id:?} behind {:?}", self.last);
-        let has_same_fields = self.has_fields(items.clone());
-        let mut count = 0;
-        let (mut len, mut packed_len) = (0, 0);
-        for (index, item) in items.clone().enumerate() {
-            count += 1;
-            if !has_same_fields || index % 2 == 1 {
-                let encoded = Encoded::new(item);
-                len += encoded.len();
-                packed_len += encoded.len_with_back();
-            }
+        if self.has_fields(items.clone()) {
+            let values = items.enumerate().filter(|(index, _)| index % 2 == 1);
+            self.push_values(id, values.map(|(_, value)| value), is_deleted);
+        } else {
+            self.push_kept(id, items, false, is_deleted);
         }
-        let fields = count / 2;
+    }
+
+    /// Adds an entry that has the node's fields: their values.
+    pub fn push_values<'a>(
+        &mut self,
+        id: StreamId,
+        values: impl Iterator<Item = Item<'a>> + Clone,
+        is_deleted: bool,
+    ) {
+        self.push_kept(id, values, true, is_deleted);
+    }
+
+    /// Adds an entry of which these items are kept: values, or fields and values in turn.
+    fn push_kept<'a>(
+        &mut self,
+        id: StreamId,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        has_same_fields: bool,
+        is_deleted: bool,
+    ) {
+        debug_assert!(self.is_empty() || self.last < id, "{id:?} behind {:?}", self.last);
+        let (mut count, mut len, mut packed_len) = (0, 0, 0);
+        for item in items.clone() {
+            let encoded = Encoded::new(item);
+            count += 1;
+            len += encoded.len();
+            packed_len += encoded.len_with_back();
+        }
+        let fields = if has_same_fields { count } else { count / 2 };
         let mut lead = LeadBytes::new(self.last, id);
         lead.bytes[0] |= if has_same_fields { SAME_FIELDS } else { 0 };
         lead.bytes[0] |= if is_deleted { DELETED } else { 0 };
@@ -164,13 +186,38 @@ impl Node {
         let room = block.extend(lead.len + len);
         let (room_of_lead, mut room) = room.split_at_mut(lead.len);
         room_of_lead.copy_from_slice(&lead.bytes[..lead.len]);
-        for (index, item) in items.enumerate() {
-            if !has_same_fields || index % 2 == 1 {
-                room = write(Encoded::new(item), room);
-            }
+        for item in items {
+            room = write(Encoded::new(item), room);
         }
         self.last = id;
         *(if is_deleted { &mut self.deleted } else { &mut self.live }) += 1;
+    }
+
+    /// Appends the listpack that Redis has for it.
+    pub fn append_packed(&self, output: &mut Vec<u8>) {
+        output.reserve(self.packed_len_max());
+        let mut packed = Writer::begin(output);
+        packed.push_integer(self.live.into());
+        packed.push_integer(self.deleted.into());
+        packed.push_integer(self.field_count.into());
+        push_all(&mut packed, &self.block[..self.entries_at as usize]);
+        packed.push_integer(0);
+        for entry in self.entries() {
+            let flags = if entry.has_same_fields { PACKED_SAME_FIELDS } else { 0 };
+            packed.push_integer(flags | if entry.is_deleted { PACKED_DELETED } else { 0 });
+            packed.push_integer(entry.id.ms.wrapping_sub(self.master.ms) as i64);
+            packed.push_integer(entry.id.seq.wrapping_sub(self.master.seq) as i64);
+            let fields = i64::from(entry.count);
+            let items = if entry.has_same_fields {
+                fields
+            } else {
+                packed.push_integer(fields);
+                2 * fields + 1
+            };
+            push_all(&mut packed, entry.items);
+            packed.push_integer(PACKED_LEAD + items);
+        }
+        packed.end();
     }
 
     /// Marks entries as deleted, from a place on until `stop` (given the ID and how many were
@@ -416,6 +463,16 @@ impl<'a> IntoIterator for &Entry<'a> {
     }
 }
 
+/// Appends items, encoded one behind the other.
+fn push_all(packed: &mut Writer<'_>, items: &[u8]) {
+    let mut at = 0;
+    while at < items.len() {
+        let len = decode(items, at).1;
+        packed.push_encoded(&items[at..at + len]);
+        at += len;
+    }
+}
+
 /// Fields with their values.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
@@ -594,6 +651,11 @@ const NEXT_SEQUENCE: u8 = 4;
 const MS_SHIFT: u8 = 4;
 /// As many milliseconds, or more, follow the head.
 const MS_FOLLOWS: u64 = 15;
+/// Flags of an entry in Redis's form.
+pub const PACKED_DELETED: i64 = 1;
+pub const PACKED_SAME_FIELDS: i64 = 2;
+/// Items of an entry there before its fields and values: flags, milliseconds, sequence number.
+pub const PACKED_LEAD: i64 = 3;
 /// A head and three numbers.
 const LEAD_LEN_MAX: usize = 31;
 /// Header and end of a listpack.
