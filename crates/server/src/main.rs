@@ -122,9 +122,9 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
-    // All threads that are started from here on inherit this. Nobody should wait for the end of
-    // their turns, whatever they do beside the workers. The same holds for the workers until they
-    // know better.
+    // All threads that are started from here on inherit this. No other thread should wait for the
+    // end of their turns, whatever they do beside the workers. The same holds for the workers until
+    // they know better.
     cores::share(Share::ShortTurns);
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());
@@ -164,7 +164,8 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
 }
 
 /// A panic of any thread ends the process, even where panics unwind. With `use-exit-on-panic` it
-/// leaves as after any failure, so that whoever measures the process can write down what it saw.
+/// leaves as after any failure, so that a tool that measures the process can write down what it
+/// saw.
 fn end_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! The hash of a key reads nothing beside it. This is tested here since it takes pages that nobody
+//! The hash of a key reads nothing beside it. This is tested here since it takes pages that no code
 //! may read, for which the store has no need otherwise.
 
 use bobbin_store::hash::Hasher;
@@ -6,9 +6,9 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 const PAGE: usize = 1 << 16;
 
-/// A page between two that nobody may read, for the rest of the process.
+/// A page between two that no code may read, for the rest of the process.
 fn guarded() -> &'static mut [u8] {
-    // SAFETY: the mapping is nobody else's, and never ends. All of the slice may be read and
+    // SAFETY: nothing else has the mapping, and it never ends. All of the slice may be read and
     // written, and is zero.
     unsafe {
         let start =

@@ -35,7 +35,7 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whoever deleted itself is told how it went, and ends then.
+/// A client that deleted its own user is told how it went, and ends then.
 fn end_if_deleted(call: &mut Call<'_>) {
     let own = call.client.info.user();
     if own.is_some_and(|own| call.server.acl.renewed(&own).is_none()) {
@@ -270,7 +270,7 @@ const SHOWN_MAX: usize = 128;
 
 const OPEN: Flags = Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE);
 const ADMIN: Flags = OPEN.with(Flags::ADMIN);
-/// Whoever holds the gate may change what all workers go by.
+/// The thread that holds the gate may change what all workers go by.
 const CHANGE: Flags = ADMIN.with(Flags::GATE);
 const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 const PER_USER: &str = "O(N), N: users";

@@ -23,7 +23,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
         Ok(()) => {}
         Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
         Err(NotBegun::NoThread) => {
-            // It takes none where nobody else is served meanwhile.
+            // It takes none where no other client is served meanwhile.
             let saved = save::save_held(server, call.data);
             waiter.answer(server, |reply| {
                 saved.map_err(|_| Failure::new("ERR"))?;

@@ -62,8 +62,9 @@ pub fn purge() -> bool {
 }
 
 /// Has all arenas that there are give pages back to the kernel in short steps, with a core to
-/// others in between: as jemalloc does it by itself, many megabytes in one go, whoever is woken on
-/// that core waits for it. To be called when threads have come that have arenas of their own.
+/// others in between: as jemalloc does it by itself, many megabytes in one go, a thread that is
+/// woken on that core waits for it. To be called when threads have come that have arenas of their
+/// own.
 pub fn give_back_in_steps() {
     // Which arenas there are is among the figures. If they cannot be renewed, the last ones count.
     epoch::advance().ok();
@@ -105,7 +106,7 @@ fn hooks_of(arena: i64) -> String {
 static HOOKS: OnceLock<extent_hooks_t> = OnceLock::new();
 
 /// Has the kernel take the content of pages, which are zero when they are touched again; `true` if
-/// it refused. No lock is held here that anybody waits for who allocates or frees.
+/// it refused. No lock is held here for which a thread waits that allocates or frees.
 ///
 /// # Safety
 ///

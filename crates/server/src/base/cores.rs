@@ -80,16 +80,16 @@ static LISTS: OnceLock<[(CoreWork, CoreList); 4]> = OnceLock::new();
 /// How the kernel shares the cores between a thread of ours and all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// In turns as short as the kernel has them (100 us): who is woken for something small comes
-    /// first, and who works long, and calls [`give_way`], has the core again as soon as that is
-    /// done. The share as such is the ordinary one.
+    /// In turns as short as the kernel has them (100 us): a thread that is woken for something
+    /// small comes first, and one that works long, and calls [`give_way`], has the core again as
+    /// soon as that is done. The share as such is the ordinary one.
     ///
     /// Kernels before Linux 6.12 do not let a thread choose: there it is
     /// [`Ordinary`](Self::Ordinary).
     ShortTurns,
     /// As any other thread.
     Ordinary,
-    /// Who is woken waits until the thread that has the core sleeps.
+    /// A thread that is woken waits until the thread that has the core sleeps.
     Batch,
 }
 
@@ -120,9 +120,9 @@ pub fn share(share: Share) {
     }
 }
 
-/// Lets another thread have the core, if one waits for it. To be called again and again by whoever
-/// has long work to do and never sleeps: who is woken meanwhile, a worker with a small command say,
-/// would wait until the time of the calling thread is used up, milliseconds.
+/// Lets another thread have the core, if one waits for it. To be called again and again by a thread
+/// that has long work to do and never sleeps: one that is woken meanwhile, a worker with a small
+/// command say, would wait until the time of the calling thread is used up, milliseconds.
 pub fn give_way() {
     std::thread::yield_now();
 }

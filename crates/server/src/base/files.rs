@@ -101,7 +101,7 @@ fn hand_on(file: &File, old: &Metadata, secrecy: Secrecy) -> io::Result<()> {
     if secrecy == Secrecy::Secret {
         mode &= !OTHERS_BITS;
     }
-    // The group first: who has given the file away may not change it any more.
+    // The group first: a process that has given the file away may not change it any more.
     if new.gid() != old.gid()
         && rustix::fs::fchown(file, None, Some(Gid::from_raw(old.gid()))).is_err()
     {

@@ -62,7 +62,7 @@ impl Collation {
 
 impl Drop for Collation {
     fn drop(&mut self) {
-        // SAFETY: `of_locale` made it, and nobody else has it.
+        // SAFETY: `of_locale` made it, and nothing else has it.
         unsafe { libc::freelocale(self.0) };
     }
 }

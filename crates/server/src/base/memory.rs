@@ -134,7 +134,7 @@ const fn place(cell: usize) -> (usize, u64) {
     (cell / CELLS_PER_WORD, 1 << (cell % CELLS_PER_WORD))
 }
 
-/// A cell for the calling thread, the lowest that nobody has.
+/// A cell for the calling thread, the lowest that no thread has.
 fn take_cell() -> usize {
     for (at, word) in TAKEN.iter().enumerate() {
         let mut taken = word.load(Ordering::Relaxed);
@@ -190,8 +190,8 @@ pub fn peak() -> usize {
 /// allocation that fails would be counted.
 pub fn is_available(bytes: usize) -> bool {
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nobody knows
-    // what goes again.
+    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nothing
+    // knows what goes again.
     unsafe {
         mmap_anonymous(std::ptr::null_mut(), bytes, access, kind)
             .and_then(|start| munmap(start, bytes))
@@ -208,7 +208,7 @@ pub fn reset_peak() {
 /// Has threads of jemalloc's own give freed memory back to the system, so that no worker does. To
 /// be called once the process has become a daemon: the threads would not survive that.
 pub fn start_background_threads() {
-    // They inherit from who starts them how urgent they are.
+    // They inherit from the thread that starts them how urgent they are.
     let start = || {
         cores::step_aside();
         tikv_jemalloc_ctl::background_thread::write(true)

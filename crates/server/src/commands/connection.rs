@@ -1,4 +1,4 @@
-//! Commands about the connection itself: who it is, what it speaks, which database it uses.
+//! Commands about the connection itself: which user it has, what it speaks, which database it uses.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ fn give_back(call: &mut Call<'_>, argument: &[u8]) {
 
 fn quit(call: &mut Call<'_>) -> Outcome {
     call.client.close();
-    // Before anybody can see the answer: from then on it hears of nothing.
+    // Before any client can see the answer: from then on it hears of nothing.
     call.client.info.gone.store(true, Ordering::Release);
     call.reply.ok();
     Ok(())

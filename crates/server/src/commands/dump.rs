@@ -35,7 +35,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     } else {
         let is_large = entry.memory() >= LARGE_BYTES;
         let pinned = Arc::new(PinnedValue::new(entry.value()));
-        // Compressing takes long: nobody else needs to wait for it.
+        // Compressing takes long: no other client needs to wait for it.
         call.end_reading();
         if is_large
             && call.may_leave_job

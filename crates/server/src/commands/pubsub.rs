@@ -111,7 +111,8 @@ fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8
     });
     let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
     if silent {
-        // Who never listened must be known as a listener, or what is put aside goes to another.
+        // A client that never listened must be known as a listener, or what is put aside goes to
+        // another.
         call.client.subscriptions.get_or_insert_default();
     }
     let Some(subscribers) = &mut call.data.audience.subscribers else { return };

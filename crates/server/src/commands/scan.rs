@@ -1,4 +1,4 @@
-//! SCAN and KEYS: walks over the whole database, which delay nobody else.
+//! SCAN and KEYS: walks over the whole database, which delay no other client.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::EntryRef;

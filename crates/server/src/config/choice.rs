@@ -77,7 +77,7 @@ choices! {
     IoDriver { Auto = "auto", Epoll = "epoll", IoUring = "io_uring", }
     /// `unsupported-directives`: what becomes of them at start.
     UnsupportedDirectives { Error = "error", Warn = "warn", }
-    /// `hello-server`: who HELLO says that the server is.
+    /// `hello-server`: which server HELLO says that this is.
     HelloServer { Redis = "redis", Valkey = "valkey", }
     /// `appendfsync`.
     AppendFsync { Everysec = "everysec", Always = "always", No = "no", }

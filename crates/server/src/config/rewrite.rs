@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(again.rewritten(&text, &[], false), text, "twice is once");
     }
 
-    /// Bytes that mean something to the grammar, or to one who reads it line by line.
+    /// Bytes that mean something to the grammar, or to code that reads it line by line.
     const HOSTILE: &[u8] = b"\n\r\t \x0b\x0c\0\"'\\#-*:\x01\x7f\x80\xff";
     const PIECES: [&[u8]; 12] = [
         b"enable-protected-configs yes",

@@ -132,7 +132,7 @@ impl Embedded {
         self.data.follow_config(self.server);
     }
 
-    /// Has everything logged from now on. Nobody reads that.
+    /// Has everything logged from now on. Nothing reads that.
     pub fn log(&mut self) {
         Process(self.server).log(true);
         self.data.recorder.refresh();
@@ -243,7 +243,7 @@ impl Embedded {
         Some(reply)
     }
 
-    /// What other workers published to those who listen here, as RESP2. What this worker publishes
+    /// What other workers published to those that listen here, as RESP2. What this worker publishes
     /// itself is lost with each command.
     pub fn messages(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -294,7 +294,7 @@ impl Embedded {
                 && !session.client.waits_for_reserved
                 && server.paused(self.data.turn.now_ms).is_none()
             {
-                // It published more than may wait, but here nobody does.
+                // It published more than may wait, but here no client does.
                 self.drop_posts();
                 session.client.postpone(false);
             }

@@ -332,8 +332,8 @@ const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
     matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
 }
 
-/// How much an entry deserves to go. Of an entry that nobody uses it does not fall with time, so
-/// that the scores of candidates that were sampled at different times compare.
+/// How much an entry deserves to go. Of an entry that no command uses it does not fall with time,
+/// so that the scores of candidates that were sampled at different times compare.
 fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
     use MaxmemoryPolicy::{
         AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,

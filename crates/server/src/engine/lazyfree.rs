@@ -1,7 +1,7 @@
 //! Freeing large values on a thread of its own.
 //!
-//! Giving a large block back may cost the kernel milliseconds. Whoever unlinks such a value sends
-//! it here and goes on.
+//! Giving a large block back may cost the kernel milliseconds. A thread that unlinks such a value
+//! sends it here and goes on.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -19,7 +19,7 @@ use crate::engine::command::job::{Job, Slice};
 /// What can be freed in the background.
 pub enum Garbage {
     Entry(OwnedEntry),
-    /// Somebody waits until the token is dropped.
+    /// A thread waits until the token is dropped.
     Awaited(OwnedEntry, Arc<()>),
     Databases(Vec<Database>),
     /// The allocator must give back what it keeps for later allocations.
@@ -73,8 +73,8 @@ impl Job for Freeing {
     }
 }
 
-/// Has the allocator give back what it keeps: many megabytes were freed that nobody needs so soon
-/// again.
+/// Has the allocator give back what it keeps: many megabytes were freed that no thread needs so
+/// soon again.
 pub fn give_back_soon() {
     send(Garbage::Pages, 0, 0);
 }

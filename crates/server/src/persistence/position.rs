@@ -42,8 +42,8 @@ impl CutPosition {
             return Self::Known(Some(StreamPosition { id, offset, database }));
         }
         let (tell, offset) = channel();
-        // What follows in the stream says which database it is about. It is no matter that nobody
-        // may wait any more.
+        // What follows in the stream says which database it is about. It is no matter if the
+        // receiver is gone.
         let told = aof::splice_feed(server, move |offset| {
             tell.send(offset).ok();
         });

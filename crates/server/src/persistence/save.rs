@@ -122,7 +122,7 @@ impl Persistence {
         }
     }
 
-    /// Whether nobody has aborted the save that is going on.
+    /// Whether the save that is going on was not aborted.
     pub fn current_is_wanted(&self) -> bool {
         let running = self.running.lock();
         let cut = running.as_ref().and_then(|running| running.cut.as_ref());

@@ -89,7 +89,7 @@ pub fn walk(
     }
 }
 
-/// A thread for what walks a cut. It is there before the cut begins: one that nobody walks would
+/// A thread for what walks a cut. It is there before the cut begins: one that no thread walks would
 /// have every writer keep copies for ever.
 pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
 

@@ -162,7 +162,7 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
         b"threads",
     ];
     out.text(&info::write(&snapshot, &sections).replace("\r\n", "\n"));
-    // Whoever crashed gave up waiting, if it is there no more.
+    // The thread that crashed gave up waiting, if it is there no more.
     drop(finished.write_all(b"x"));
 }
 

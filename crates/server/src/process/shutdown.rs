@@ -21,8 +21,8 @@ use crate::persistence::{Persistence, aof, save};
 use crate::replication::Replication;
 use crate::replication::replica::{Replica, ReplicaState};
 
-/// Sleeps until somebody ends the server, and ends it in order: no new connections, then the
-/// workers finish their turns and send what they have.
+/// Sleeps until a client or a signal ends the server, and ends it in order: no new connections,
+/// then the workers finish their turns and send what they have.
 pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
     while !prepare_end(server, &mut wait_until_end_is_wanted(server)) {}
     *server.acceptor.lock() = None;
@@ -46,7 +46,7 @@ pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
     server.end.wait(|request| !(request.by_signal && paused()))
 }
 
-/// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
+/// What comes before the end. With `true` no client is served any more; with `false` all goes on.
 pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> bool {
     let may_end = match let_replicas_catch_up(server, request) {
         GraceEnd::Over => {
@@ -80,7 +80,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
         return GraceEnd::Over;
     }
-    // Where nobody writes the log's thread soon tells where the stream ends.
+    // Where no client writes, the log's thread soon tells where the stream ends.
     let deadline = Instant::now() + MERGE_LIMIT;
     while replication.settled_end(server).is_none() && Instant::now() < deadline {
         std::thread::sleep(MERGE_POLL);
@@ -126,7 +126,7 @@ fn tell_of_replicas(server: &'static Server) {
     }
 }
 
-/// Ends what is written, and saves if that is wanted. With `true` nobody is served any more.
+/// Ends what is written, and saves if that is wanted. With `true` no client is served any more.
 fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     if save::abort_save(server) {
         Persistence::of(server).wait_until_idle();

@@ -117,7 +117,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     server.tls.reloader.follow(&server.tls, &server.config)?;
     let listeners = listen::listeners(server)?;
     let keepalive_s = server.config.tcp_keepalive() as u32;
-    // Nobody shall see that there is nothing yet.
+    // No client shall see that there is nothing yet.
     server.switches.set(Switch::LOADING, true);
     let acceptor =
         Acceptor::start(listeners, keepalive_s, move |accepted| accept::adopt(server, accepted))

@@ -2,7 +2,7 @@
 //! connection asks for it.
 //!
 //! A replica learns from the connection of its copy where the stream goes on, and asks for it by
-//! its main connection, which names the other one. Until then nobody reads the stream, and it is
+//! its main connection, which names the other one. Until then nothing reads the stream, and it is
 //! kept here. The copy may be over before that: then the main connection has a while to come.
 
 use bobbin_sync::Mutex;

@@ -95,7 +95,7 @@ impl Transfer {
         Ok(sink.file)
     }
 
-    /// Offers what is in a file. Nobody waits for that.
+    /// Offers what is in a file. Nothing waits for that.
     fn pass_on(&self, mut file: PassingFile) -> io::Result<()> {
         let mut bytes = vec![0; READ_BYTES];
         loop {

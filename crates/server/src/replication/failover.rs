@@ -1,8 +1,8 @@
 //! FAILOVER: the primary hands its part to a replica.
 //!
 //! Writes pause, a replica that has the whole stream is waited for, the primary becomes its replica
-//! and asks it to lead. No clock, no socket and no lock are here: whoever drives it says what the
-//! time is, where the replicas are and what the target answered, and does what comes back.
+//! and asks it to lead. No clock, no socket and no lock are here: the caller says what the time is,
+//! where the replicas are and what the target answered, and does what comes back.
 
 use crate::engine::command::Failure;
 

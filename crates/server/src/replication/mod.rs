@@ -50,7 +50,7 @@ pub struct Replication {
     replicas: Mutex<Vec<Arc<Replica>>>,
     /// What became of copies.
     reception: Reception,
-    /// Who got none.
+    /// Replicas that got none.
     refusals: Refusals,
     /// Streams for main connections that have not come.
     pub awaited: AwaitedStreams,
@@ -151,7 +151,7 @@ impl Wanted {
     }
 }
 
-/// How often somebody looks at the clock.
+/// How often a thread looks at the clock.
 const LOOK_MS: i64 = 100;
 
 impl Default for Replication {
@@ -222,12 +222,12 @@ impl Replication {
     }
 
     /// Goes on with the stream where the file was that the server has loaded, if the file says
-    /// that. Nobody is served yet, and nothing is held.
+    /// that. No client is served yet, and nothing is held.
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
         let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
-        // So nobody writes before the primary is followed.
+        // So no client writes before the primary is followed.
         server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
         let position = Persistence::of(server).loading.position();
         let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
@@ -562,7 +562,7 @@ impl Replication {
             Dialect::Silent if replica.is_copy_channel() => Some(Dialect::Valkey8),
             // A tool keeps the copy, for servers like this one.
             Dialect::Silent if replica.copy_only.load(Ordering::Relaxed) => Some(Dialect::Valkey9),
-            // It serves nobody: it is a tool that looks at the stream.
+            // It serves no clients: it is a tool that looks at the stream.
             Dialect::Silent if replica.port() != 0 => self.reception.dialect(replica, now_ms),
             dialect => Some(dialect),
         }

@@ -2,7 +2,7 @@
 //!
 //! One thread makes the bytes of an RDB file (`copying`); any number of replicas read them, each at
 //! its own pace. Bytes are kept until the slowest has them. The thread waits while those are too
-//! many, so a copy needs little memory, and nobody who writes waits for it.
+//! many, so a copy needs little memory, and no client that writes waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ fn ask_meanwhile(process: &mut Process, client: &Peer, line: &str, change: Chang
     answer
 }
 
-/// Has somebody within do what takes the gate.
+/// Has an observer within do what takes the gate.
 fn within(server: &'static Server, line: &str) {
     let mut embedded = crate::embedded::Process::of(server).worker(1).expect("a thread");
     embedded.set_time(server.clock.now_ms());

@@ -45,7 +45,7 @@ fn a_waiter_whose_time_is_over_takes_nothing_more() {
     process.turns(2);
     assert_eq!(process.heard(&waiter), "");
     process.pass(1);
-    // Whoever comes first: the time, or what it waits for.
+    // Whichever comes first: the time, or what it waits for.
     process.turn(0);
     assert_eq!(process.heard(&waiter), "*-1\r\n");
     assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
@@ -105,8 +105,8 @@ fn a_waiter_can_be_unblocked() {
     }
 }
 
-/// A slow script keeps the shard that serving needs. Who pushes does not wait for it, and who is
-/// blocked is served behind it.
+/// A slow script keeps the shard that serving needs. A client that pushes does not wait for it, and
+/// one that is blocked is served behind it.
 #[test]
 fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     let mut process = Process::new(2);

@@ -5,9 +5,9 @@
 //! its version by the highest bit, and since when the cell has been there by the lowest. So it
 //! shows if a log tells of what came behind an expiry and not of the expiry.
 //!
-//! Who has heard of a cell knows that it had at least some version at some time (`Told::written`),
-//! and up to which it was there no more (`Told::gone`). What is seen later, by another client or
-//! behind a crash, must agree:
+//! A client that has heard of a cell knows that it had at least some version at some time
+//! (`Told::written`), and up to which it was there no more (`Told::gone`). What is seen later, by
+//! another client or behind a crash, must agree:
 //!
 //! - It is no older than what was told, and nothing that was gone before.
 //! - It is there, unless something told it may have gone since: a deadline was reached, or memory
@@ -45,9 +45,9 @@ struct Cell {
     /// Of a hash; else the cell is a key.
     is_field: bool,
     versions: Vec<Version>,
-    /// By anybody.
+    /// By any client.
     told: Told,
-    /// By somebody who was promised that it is on disk.
+    /// By a client that was promised that it is on disk.
     promised: Told,
 }
 
@@ -70,7 +70,7 @@ enum State {
     Refused,
 }
 
-/// What somebody knows of a cell. Versions are numbers from 1; 0 says that nothing is known.
+/// What a client knows of a cell. Versions are numbers from 1; 0 says that nothing is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     written: usize,
@@ -134,7 +134,7 @@ impl Cells {
         self.memory.is_short
     }
 
-    /// Somebody asks for what a cell holds.
+    /// A client asks for what a cell holds.
     pub fn read(&self, cell: usize) -> Asked {
         Asked { cell, version: None, known: self.cells[cell].told }
     }
@@ -165,7 +165,7 @@ impl Cells {
         }
     }
 
-    /// Somebody is told what a cell holds; `always`: under a promise.
+    /// A client is told what a cell holds; `always`: under a promise.
     pub fn told(
         &mut self,
         asked: Asked,
@@ -212,7 +212,7 @@ impl Cells {
         is_certain && always
     }
 
-    /// What somebody knows of cells that are its own, to be promised later.
+    /// What a client knows of cells that are its own, to be promised later.
     pub fn written(&self, cells: &[usize]) -> Vec<(usize, Told)> {
         let told = |&cell: &usize| (cell, Told { gone: 0, ..self.cells[cell].told });
         cells.iter().map(told).collect()
@@ -225,7 +225,7 @@ impl Cells {
         }
     }
 
-    /// All that anybody was told is promised from now on.
+    /// All that any client was told is promised from now on.
     pub fn promise_all(&mut self) {
         self.cells.iter_mut().for_each(|cell| cell.promised = cell.promised.and(cell.told));
     }

@@ -51,7 +51,7 @@ pub fn may_hang() {
         if hanging.one_in > 0 && hanging.random.below(hanging.one_in) == 0 {
             // The test may be over.
             hanging.news.send(News::Hangs).ok();
-            // Nobody lets it go on any more: the test is over, and so is the hang.
+            // Nothing lets it go on any more: the test is over, and so is the hang.
             hanging.go_on.recv().ok();
         }
     });

@@ -192,7 +192,7 @@ const AT_ONCE: &[&str] = &[
     "XGROUP SETID stream group 0",
     "APPEND appended x",
     "SORT hash",
-    // Another thread does it, or nobody else if all such threads are busy; that is not simulated.
+    // Another thread does it, or none if all such threads are busy; that is not simulated.
     "DUMP bits",
 ];
 

@@ -76,7 +76,7 @@ fn what_needs_every_shard_is_served_though_scripts_overlap() {
         assert!(answers <= 2 * others.len(), "{line} came behind {answers} scripts");
         process.turns(50);
     }
-    // A client that goes while it waits holds nobody up.
+    // A client that goes while it waits holds no other client up.
     admin.send(b"CONFIG SET maxmemory-samples 7\r\n");
     process.turns(1);
     admin.close();
@@ -207,7 +207,7 @@ fn a_transaction_whose_reply_is_too_long_is_carried_out() {
     assert_eq!(process.ask(&admin, "MGET k n"), "*2\r\n$1\r\nv\r\n$1\r\n1\r\n");
 }
 
-/// Another loop, which nobody has seen run.
+/// Another loop, which the server has not seen run.
 fn unknown(rest: &str) -> String {
     format!("local n = 0 for i = 1, 200000 do n = n + i end {rest}")
 }
@@ -249,7 +249,7 @@ fn the_first_run_of_a_script_lets_others_in_too() {
         client.send(format!("EVAL \"{begin} {code} return {number}\" 1 key\r\n").as_bytes());
         until_paused(&mut process);
         waiting.send(b"GET key\r\n");
-        // Another that nobody knows waits for it.
+        // Another that the server does not know waits for it.
         second.send(format!("EVAL \"return {number}\" 0\r\n").as_bytes());
         for at in 0..20 {
             // In every slice, and whichever shard.

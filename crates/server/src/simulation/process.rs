@@ -105,7 +105,7 @@ impl Process {
         String::from_utf8_lossy(&peer.received()).into_owned()
     }
 
-    /// Somebody within, who waits for no disk and no pause.
+    /// An observer within, which waits for no disk and no pause.
     pub fn observer(&self) -> embedded::Embedded {
         let observer = embedded::Process::of(self.server).worker(1);
         let mut observer = observer.expect("there are threads for all");

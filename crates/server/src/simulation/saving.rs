@@ -253,8 +253,8 @@ fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
     Disk::put_in(None);
 }
 
-/// A log that the disk does not take is turned off: who waits for the disk is told so, and not that
-/// it is there.
+/// A log that the disk does not take is turned off: a client that waits for the disk is told so,
+/// and not that it is there.
 #[test]
 fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_off() {
     let (mut process, disk, client) = process();
@@ -287,8 +287,8 @@ fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_
     Disk::put_in(None);
 }
 
-/// A rewrite waits for a full disk to take what comes before it. Who ends the server, or turns the
-/// log off, does not.
+/// A rewrite waits for a full disk to take what comes before it. A client that ends the server, or
+/// turns the log off, does not.
 #[test]
 fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
     for ends in [true, false] {

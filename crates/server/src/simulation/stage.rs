@@ -1,5 +1,5 @@
-//! A process that plays seeds of `promises`, and another one that reads what crashes leave; and who
-//! sees into them.
+//! A process that plays seeds of `promises`, and another one that reads what crashes leave; and
+//! what sees into them.
 
 use bobbin_store::value::List;
 use bobbin_store::value::listpack::Item;
@@ -21,7 +21,7 @@ pub struct Stage {
     pub read: Within,
 }
 
-/// Somebody who sees all keys and waits for nothing.
+/// An observer that sees all keys and waits for nothing.
 pub struct Within {
     pub embedded: Embedded,
     pub session: Session,
@@ -40,7 +40,8 @@ impl Within {
         Reply::take(&mut bytes).expect("it is answered")
     }
 
-    /// All tokens from one on, also those that a script has just written and made nobody known.
+    /// All tokens from one on, also those that a script has just written and made known to no
+    /// client.
     pub fn tokens_from(&mut self, first: usize) -> Vec<String> {
         let data = self.embedded.data();
         data.enter();

@@ -252,7 +252,7 @@ impl PidFile {
     }
 }
 
-/// Who watches over the process.
+/// The program that watches over the process.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Supervisor {
     None,
@@ -285,7 +285,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether somebody watches.
+    /// Whether a program watches.
     pub fn is_some(&self) -> bool {
         *self != Self::None
     }

@@ -77,7 +77,7 @@ pub fn reopen() -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor that lines are written to, for who must not lock anything.
+/// The descriptor that lines are written to, for code that must not lock anything.
 pub fn descriptor() -> i32 {
     LOGGER.descriptor.load(Ordering::Relaxed)
 }
@@ -261,8 +261,8 @@ impl Syslog {
         Self { path: path.to_owned(), socket: None, ident, facility }
     }
 
-    /// Sends a line. It is dropped when the system's log does not listen or is behind: nobody waits
-    /// for it.
+    /// Sends a line. It is dropped when the system's log does not listen or is behind: no thread
+    /// waits for it.
     fn send(&mut self, line: &LogLine<'_>, now: SystemTime) {
         let severity = match line.level {
             Level::Error | Level::Warn => 4,

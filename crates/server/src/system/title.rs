@@ -23,7 +23,7 @@ struct TitleRoom {
 /// no such memory, the title stays as it is.
 ///
 /// # Safety
-/// There is one thread only, and nobody keeps a pointer to an argument or to a variable of the
+/// There is one thread only, and nothing keeps a pointer to an argument or to a variable of the
 /// environment.
 pub unsafe fn reserve() {
     let Some((start, end)) = std::fs::read("/proc/self/stat").ok().and_then(|stat| extent(&stat))
@@ -31,7 +31,7 @@ pub unsafe fn reserve() {
         return;
     };
     let name = std::env::args_os().next().map(OsString::into_vec).unwrap_or_default();
-    // SAFETY: the environment is a list of pointers to texts that ends in a null, and nobody else
+    // SAFETY: the environment is a list of pointers to texts that ends in a null, and nothing else
     // looks at it now.
     unsafe {
         let mut next = libc_environment();
@@ -44,7 +44,7 @@ pub unsafe fn reserve() {
     }
     let len = (end - start).min(ROOM_MAX);
     // SAFETY: the kernel has put the arguments and the environment there, in one piece; it stays as
-    // long as the process, is writable, and nobody else uses it any more.
+    // long as the process, is writable, and nothing else uses it any more.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) };
     *ROOM.lock() = Some(TitleRoom { name, bytes });
 }

@@ -41,7 +41,7 @@ pub struct Batch {
     /// Commands with arguments outside of their connection's bytes, and how many bytes those are.
     outside: Vec<(usize, usize)>,
     last: Option<(&'static [u8], &'static Registered)>,
-    /// The command at work, for who reports a crash; `usize::MAX`: none.
+    /// The command at work, for the thread that reports a crash; `usize::MAX`: none.
     at: AtomicUsize,
 }
 

@@ -59,7 +59,7 @@ impl Worker {
         self.end_block(slot);
     }
 
-    /// Somebody ended the wait of a client.
+    /// The wait of a client was ended.
     pub(super) fn unblock(&mut self, info: &std::sync::Arc<ClientInfo>) {
         fence(Ordering::SeqCst);
         let token = *info.token.lock();

@@ -23,7 +23,7 @@ pub(super) struct HeldTurns {
     turns: VecDeque<Turn>,
     /// Bytes of all of them.
     bytes: usize,
-    /// Since when there are turns that nobody was asked to get to disk.
+    /// Since when there are turns that no thread was asked to get to disk.
     unasked_since: Option<Instant>,
     /// Whose replies of this turn tell of nothing that is not on disk.
     telling_nothing: Vec<(u32, ReplyRange)>,
@@ -180,7 +180,7 @@ impl Worker {
             return true;
         }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
-        // Either who writes sees that we wait, or we see what it wrote.
+        // Either the thread that writes sees that we wait, or we see what it wrote.
         first.number <= self.aof.durable()
     }
 

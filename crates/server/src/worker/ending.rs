@@ -21,8 +21,8 @@ const DISK_LIMIT_US: u64 = 10_000_000;
 const SEND_LIMIT_US: u64 = 500_000;
 
 impl Worker {
-    /// Has the sockets live as long as the process, as in Redis. Whoever sees its connection end
-    /// after SHUTDOWN may start another server on the same files, or copy them; but the log is
+    /// Has the sockets live as long as the process, as in Redis. A client that sees its connection
+    /// end after SHUTDOWN may start another server on the same files, or copy them; but the log is
     /// finished after the workers, and the file of the process id goes last.
     pub(super) fn keep_sockets(&mut self) {
         for slot in self.connections.used() {
@@ -77,7 +77,7 @@ impl Worker {
         self.connections.used().iter().any(sends)
     }
 
-    /// A turn in which nothing is executed for those who are connected.
+    /// A turn in which nothing is executed for the clients that are connected.
     fn last_turn(&mut self) {
         self.wait();
         self.data.enter();

@@ -79,7 +79,7 @@ impl Worker {
         match event {
             Event::Data { token, mut bytes } => {
                 // SAFETY: the driver keeps them until the next wait, and the batch is cleared
-                // before. Nobody else has a slice of them.
+                // before. Nothing else has a slice of them.
                 let bytes = unsafe { bytes.as_mut_slice() };
                 match self.connections.find(token) {
                     Some(connection) if connection.tls.is_some() => self.open(token, bytes),
@@ -92,7 +92,7 @@ impl Worker {
                 self.execute();
                 let Some(connection) = self.connections.find(token) else { return };
                 if connection.deferred {
-                    // Others have their turns between them. Nobody reads the replies.
+                    // Others have their turns between them. No client reads the replies.
                     connection.ended = true;
                     connection.client.discard = true;
                     connection.replies = None;

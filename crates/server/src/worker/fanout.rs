@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Hands the message of a post to all who listen; returns how many.
+    /// Hands the message of a post to all clients that listen; returns how many.
     pub(super) fn fan_out(&mut self, number: u64, message: &Message) -> usize {
         let Self { data, connections, arena, slots, .. } = self;
         let Some(subscribers) = &data.audience.subscribers else { return 0 };

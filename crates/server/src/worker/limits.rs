@@ -1,5 +1,5 @@
-//! Limits on what a client may hold: output that nobody reads, memory in all, and time without a
-//! word.
+//! Limits on what a client may hold: output that it does not read, memory in all, and time without
+//! a word.
 
 use std::sync::atomic::Ordering;
 
@@ -204,7 +204,7 @@ impl Worker {
         self.timer.clients_at_ms = now_ms + LOOK_MS;
         self.look_at_handshakes();
         if self.retiring {
-            // Who listened, or had a command at work, may go by now.
+            // Connections that listened, or had a command at work, may go by now.
             self.give_excess_away();
         }
         for slot in std::mem::take(&mut self.slots.slow) {

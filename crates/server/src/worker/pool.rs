@@ -34,7 +34,7 @@ fn start_worker(server: &'static Server, id: usize) -> Result<(), String> {
             Ok(worker) => {
                 let handle = Arc::clone(worker.handle());
                 server.workers.add(Arc::clone(&handle));
-                // Whoever starts a worker waits for this.
+                // The thread that starts a worker waits for this.
                 drop(sender.send(Ok(())));
                 worker.run();
                 server.workers.ended(&handle);

@@ -27,8 +27,8 @@ impl Worker {
         self.postponed.pauses_ended = self.server.pause.ended();
         for slot in std::mem::take(&mut self.postponed.slots) {
             let Some(connection) = self.connections.at(slot) else { continue };
-            // Who was put off may have left, and the slot have been put off again: then it is named
-            // twice.
+            // The connection that was put off may have left, and the slot have been put off again:
+            // then it is named twice.
             if !connection.client.is_postponed() {
                 continue;
             }
@@ -69,8 +69,8 @@ impl Worker {
             && self.server.scripts.turns() != self.postponed.turns
     }
 
-    /// How long the connections that were put off still wait, at most; zero: no longer. Who waits
-    /// for the disk is told when there is news.
+    /// How long the connections that were put off still wait, at most; zero: no longer. Those that
+    /// wait for the disk are told when there is news.
     pub(super) fn until_resumed(&mut self) -> Duration {
         let (server, now_ms) = (self.server, self.data.turn.now_ms);
         if self.is_overrun() {

@@ -8,7 +8,7 @@ use bobbin_io::{Driver, Token};
 use super::{Worker, accept};
 
 impl Worker {
-    /// The number of workers that serve has changed, or somebody else wants the connections shared
+    /// The number of workers that serve has changed, or a worker wants the connections shared
     /// out anew.
     pub(super) fn rebalance(&mut self) {
         self.schedule.fit(self.server);

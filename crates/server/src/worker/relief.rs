@@ -2,10 +2,10 @@
 //!
 //! The slices of a long command come between a worker's other commands, and the thread that works
 //! without a pause is the one that the kernel takes the core from. So once that has lasted for a
-//! while the worker is laden: whoever of its clients asks for something is served, and then goes to
-//! another worker, one by one as they ask. Connections that are silent stay, and those that listen.
-//! Where all others are laden, or busy with small commands, everybody stays: then half a worker is
-//! better than none (ADR 4).
+//! while the worker is laden: one of its clients that asks for something is served, and then goes
+//! to another worker, one by one as they ask. Connections that are silent stay, and those that
+//! listen. Where all others are laden, or busy with small commands, all clients stay: then half a
+//! worker is better than none (ADR 4).
 //!
 //! Some time after the long command the workers share out their connections again.
 

@@ -188,7 +188,7 @@ impl Worker {
         touch(&mut self.slots.touched, connection);
     }
 
-    /// Once a second: who is slow to begin goes.
+    /// Once a second: a connection that is slow to begin goes.
     pub(super) fn look_at_handshakes(&mut self) {
         let mut greeting = std::mem::take(&mut self.workspace.greeting);
         greeting.sort_unstable();
@@ -331,8 +331,8 @@ impl SealedRun<'_> {
 }
 
 impl Complaints {
-    /// Whether one more line is fit for the log: who sends garbage without end shall not fill the
-    /// disk.
+    /// Whether one more line is fit for the log: a client that sends garbage without end shall not
+    /// fill the disk.
     fn may_say(&mut self, now_ms: i64) -> bool {
         if now_ms - self.since_ms >= 1000 {
             (self.since_ms, self.count) = (now_ms, 0);

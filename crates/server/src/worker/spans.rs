@@ -52,7 +52,7 @@ impl Worker {
         };
         // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
         // connection's own, which change only in `settle`, after the batch was cleared. Large
-        // arguments are not changed while somebody shares them, and the span does until then.
+        // arguments are not changed while anything shares them, and the span does until then.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
             let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);

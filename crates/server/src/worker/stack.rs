@@ -100,7 +100,7 @@ impl Drop for SignalStack {
     }
 }
 
-/// Pages that nobody touches before a crash.
+/// Pages that no code touches before a crash.
 const SIGNAL_STACK_LEN: usize = 256 * 1024;
 
 pub(crate) type StackHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -267,7 +267,7 @@ pub(crate) fn write_stack(out: Out, context: *mut c_void) {
     let mut frames = Frames { addresses: [0; FRAMES_MAX], count: 0 };
     // SAFETY: the unwinder of the standard library; the callback gets our `Frames` back. It reads
     // tables of the program and takes the loader's lock for that, which is held for moments only,
-    // by who starts or ends a library.
+    // by a thread that starts or ends a library.
     unsafe { _Unwind_Backtrace(note_frame, (&raw mut frames).cast()) };
     let at = interrupted_at(context);
     let frames = &frames.addresses[..frames.count];
@@ -285,7 +285,7 @@ struct Frames {
 }
 
 extern "C" fn note_frame(context: *mut c_void, frames: *mut c_void) -> c_int {
-    // SAFETY: what `write_stack` passed, which nobody else has.
+    // SAFETY: what `write_stack` passed, which nothing else has.
     let frames = unsafe { &mut *frames.cast::<Frames>() };
     if frames.count == FRAMES_MAX {
         return END_OF_STACK;

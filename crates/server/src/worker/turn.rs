@@ -63,7 +63,7 @@ impl Worker {
         self.next.sleepless = false;
     }
 
-    /// Becomes busy: from here to the end of the turn nobody else gets the gate.
+    /// Becomes busy: from here to the end of the turn no other thread gets the gate.
     #[inline(always)]
     fn begin_turn(&mut self) -> Begun {
         let begun = Begun { ticks: ticks(), commands: self.handle.stats.totals.commands.get() };
@@ -157,7 +157,7 @@ impl Worker {
         let works_long = std::mem::take(&mut self.next.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         self.note_burden(now);
-        // Whose turns a test takes has nobody to give way to.
+        // A worker whose turns a test takes has no thread to give way to.
         #[cfg(test)]
         let works_long = works_long && !crate::simulation::tasks::is_driven();
         if works_long && !self.next.puts_off {

@@ -101,7 +101,7 @@ impl Model {
         self.run(last, command, out);
     }
 
-    /// Dead keys are gone before anybody looks.
+    /// Dead keys are gone before any command looks.
     fn bury(&mut self) {
         let now_ms = self.now_ms;
         let dead = |entry: &Entry| entry.expire_ms.is_some_and(|expire_ms| expire_ms <= now_ms);

@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// Time goes on, something arrives, somebody writes.
+    /// Time goes on, something arrives, a client writes.
     fn step(&mut self) {
         self.now_ms += self.random.below(20) as i64;
         match self.random.below(10) {
@@ -286,7 +286,7 @@ impl Stage {
         }
     }
 
-    /// What a node acknowledged it may lose now: somebody gave it another part.
+    /// What a node acknowledged it may lose now: it was given another part.
     fn forget(&mut self, at: usize) {
         for confirmed in &mut self.confirmed {
             confirmed.by.remove(&at);

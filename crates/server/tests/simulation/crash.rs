@@ -25,7 +25,7 @@ pub struct History {
     pub records: Vec<(u64, Vec<u8>)>,
     /// What was there when a record was the last one.
     pub states: BTreeMap<u64, Digest>,
-    /// Records behind which others follow before anybody looked.
+    /// Records behind which others follow before the test looked.
     pub unseen: Vec<u64>,
     /// What was heard, and the last record at that time.
     pub heard: Vec<(u64, String)>,

@@ -199,7 +199,7 @@ pub(super) fn caching(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Who gets the client's invalidations: another client, itself (0), or nobody (-1).
+/// Which client gets the client's invalidations: another, itself (0), or none (-1).
 pub(super) fn getredir(call: &mut Call<'_>) -> Outcome {
     let redirect = call.client.tracking.as_ref().map_or(-1, |tracked| tracked.redirect as i64);
     call.reply.integer(redirect);

@@ -1,7 +1,7 @@
 //! DEBUG DIGEST and DIGEST-VALUE: one number for what the databases hold, whatever the order in
 //! which it came to be.
 //!
-//! The construction is Redis's, so that two servers with the same data agree whoever they are. It
+//! The construction is Redis's, so that two servers with the same data agree whichever they are. It
 //! knows two steps: what is in order is mixed (the digest of the digest with the part), what is not
 //! is added by exclusive or.
 

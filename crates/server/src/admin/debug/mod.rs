@@ -127,7 +127,7 @@ fn delay_awaited(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-/// Seconds, with decimals. Everybody waits.
+/// Seconds, with decimals. All clients wait.
 fn sleep(call: &mut Call<'_>) -> Outcome {
     let seconds = bobbin_resp::parse_f64(call.args[2]).unwrap_or(0.0);
     std::thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, SLEEP_MAX_S)));
@@ -246,7 +246,7 @@ impl Wait for LoadingClient {
     }
 }
 
-/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. Everybody waits.
+/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. All clients wait.
 fn reload(call: &mut Call<'_>) -> Outcome {
     let (mut save, mut flush, mut existing) = (true, true, Existing::Refuse);
     for at in 2..call.args.len() {
@@ -354,8 +354,8 @@ const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day: longer is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;
 
-/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and whoever
-/// may use it may look at all.
+/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and a
+/// client that may use it may look at all.
 fn any_key<'a>(call: &Call<'a>, index: usize) -> Key<'a> {
     call.data.key(call.args[index])
 }

@@ -35,10 +35,10 @@ struct SharedFigures {
 #[derive(Default)]
 struct GatherState {
     figures: MetricFigures,
-    /// How often somebody asked, and how often that was answered.
+    /// How often a thread asked, and how often that was answered.
     asked: u64,
     answered: u64,
-    /// Whether somebody asked for a look at keys, too.
+    /// Whether a thread asked for a look at keys, too.
     wants_keys: bool,
 }
 
@@ -108,7 +108,7 @@ impl Gatherer {
 }
 
 impl SharedFigures {
-    /// Waits until somebody asks, and answers.
+    /// Waits until a thread asks, and answers.
     fn answer(&self, gather: impl FnOnce(bool) -> MetricFigures) {
         let state = self.state.lock();
         let idle = |state: &mut GatherState| state.asked == state.answered;

@@ -38,7 +38,7 @@ use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::server::Server;
 
-/// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the
+/// Connections at a time. The oldest has to go for one more: a peer that asks at once and reads the
 /// answer has it long before, however many others say nothing, or a byte at a time.
 const PEERS_MAX: usize = 16;
 /// How long an exchange may take, from the connection to the last byte.
@@ -137,7 +137,7 @@ fn serve(listeners: &[TcpListener], site: &impl http::Answers) {
     }
 }
 
-/// Sleeps until a peer, or a new one, can be seen to, or somebody's time is over.
+/// Sleeps until a peer, or a new one, can be seen to, or a peer's time is over.
 fn wait(listeners: &[TcpListener], peers: &[MetricsPeer]) {
     let accepting = listeners.iter().map(|listener| (listener.as_fd(), PollFlags::IN));
     let served = peers.iter().map(|peer| {

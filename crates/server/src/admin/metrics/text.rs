@@ -133,7 +133,7 @@ impl Exposition {
     }
 }
 
-/// Who it is that tells: what INFO has in words.
+/// Which server it is that tells: what INFO has in words.
 fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let mut labels: Vec<(&str, String)> = Vec::new();
     for section in SECTIONS {

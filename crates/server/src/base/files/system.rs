@@ -1,5 +1,5 @@
 //! The disk as the system has it: where data goes, and comes from. Tests may have another disk in
-//! its place (`simulation/disk.rs`), so whoever writes data asks for nothing else.
+//! its place (`simulation/disk.rs`), so code that writes data asks for nothing else.
 
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};

@@ -44,7 +44,7 @@ pub(super) fn brpoplpush(call: &mut Call<'_>) -> Outcome {
 fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
     let deadline_ms = blocking::deadline_ms(call, timeout_at)?;
     if call.in_transaction {
-        // There nobody waits, and the answer is another null than when the time is over.
+        // There no client waits, and the answer is another null than when the time is over.
         return move_now(call, transfer, timeout_at);
     }
     let words = (timeout_at == 5).then(|| [call.args[3].into(), call.args[4].into()]);
@@ -52,7 +52,7 @@ fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
     blocking::serve_or_block(call, transfer, 1..2, deadline_ms)
 }
 
-/// Within a transaction, where nobody waits.
+/// Within a transaction, where no client waits.
 fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
     let dirty = call.data.counters.dirty;
     transfer::transfer(call, transfer)?;

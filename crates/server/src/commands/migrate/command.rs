@@ -55,7 +55,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Inside a transaction everybody who needs these keys has to wait, as with Redis.
+/// Inside a transaction all clients that need these keys have to wait, as with Redis.
 fn migrate_now(
     call: &mut Call<'_>,
     target: &MigrateTarget,

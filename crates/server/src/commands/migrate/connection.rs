@@ -1,8 +1,8 @@
 //! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis
 //! does.
 //!
-//! The time-out is for each step of some size: whoever takes or gives a byte now and then makes no
-//! progress that counts.
+//! The time-out is for each step of some size: a server that takes or gives a byte now and then
+//! makes no progress that counts.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

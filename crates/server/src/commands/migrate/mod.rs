@@ -286,7 +286,7 @@ fn with_key<R>(
     loop {
         data.enter_unreserved(server);
         data.refresh_time(server);
-        // A pause lets nothing change. It begins in nobody's turn, so not behind this.
+        // A pause lets nothing change. It begins in no thread's turn, so not behind this.
         if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }

@@ -247,7 +247,7 @@ struct Combined {
     /// Of a union: members of the sets between the first and the last that were shown. Of a
     /// difference, where that is less work: all members of the sets to subtract.
     gathered: Option<Set>,
-    /// Whoever is shown members takes each once: those of a union need not be looked for.
+    /// The code that is shown members takes each once: those of a union need not be looked for.
     may_repeat: bool,
 }
 

@@ -77,7 +77,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     Ok(())
 }
 
-/// Whoever may not read all keys may not have keys looked up that are named by elements.
+/// A client that may not read all keys may not have keys looked up that are named by elements.
 fn check_lookups(call: &Call<'_>, options: &SortOptions<'_>) -> Outcome {
     let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let looks_up = looks_up_weights || !options.get.is_empty();

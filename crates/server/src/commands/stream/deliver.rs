@@ -1,8 +1,8 @@
 //! XREADGROUP: what a consumer of a group gets, at once or, where that is much, in slices.
 //!
 //! In slices it is worked out on pinned entries and on a draft of the group, which takes the
-//! group's place in the end if nobody else has used the group meanwhile. Entries that were added
-//! meanwhile belong to the answer.
+//! group's place in the end if no other client has used the group meanwhile. Entries that were
+//! added meanwhile belong to the answer.
 
 use std::collections::HashMap;
 
@@ -111,7 +111,7 @@ impl Delivery {
         self.wanted.count_max - self.count
     }
 
-    /// Gives the consumer entries that nobody has got yet.
+    /// Gives the consumer entries that no consumer has got yet.
     fn deliver(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
         let Some(start) = group.last_id.next() else { return };
         let first_id = log.first_id();
@@ -177,12 +177,12 @@ fn claimed<'a>(
     })
 }
 
-/// Whether there are entries that nobody has got yet.
+/// Whether there are entries that no consumer has got yet.
 fn has_new(log: &Log, group: &Group) -> bool {
     new_entries(log, group, 1) > 0
 }
 
-/// How many entries nobody has got yet, if fewer than `most`.
+/// How many entries no consumer has got yet, if fewer than `most`.
 fn new_entries(log: &Log, group: &Group, most: usize) -> usize {
     let start = group.last_id.next();
     start.map_or(0, |start| log.range(start, StreamId::MAX).take(most).count())
@@ -211,7 +211,7 @@ struct StreamDraft {
     number: ConsumerNumber,
     /// Where the group was.
     first: StreamId,
-    /// Who reads is new to the group.
+    /// The consumer that reads is new to the group.
     is_new: bool,
 }
 

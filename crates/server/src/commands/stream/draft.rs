@@ -1,5 +1,5 @@
 //! A draft of a consumer group: a long command works on it with nothing held. In the end it takes
-//! the group's place, if nobody has changed the group meanwhile.
+//! the group's place, if no other client has changed the group meanwhile.
 
 use bobbin_store::value::stream::Group;
 use bobbin_store::value::{Collection, Stream};

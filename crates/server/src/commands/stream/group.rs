@@ -82,7 +82,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     if removed {
         call.data.changed_inside(key);
         call.data.event(Classes::STREAM, "xgroup-destroy", key);
-        // Who waits in the group is told that it is gone.
+        // Clients that wait in the group are told that it is gone.
         call.data.signal_ready(key);
     }
     call.reply.integer(removed.into());

@@ -24,7 +24,7 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
         },
         _ => return Err(group::syntax(call)),
     };
-    // All is answered from what was pinned: nobody needs to wait for it.
+    // All is answered from what was pinned: no client needs to wait for it.
     call.end_reading();
     let Some(count) = full else {
         let reply = &mut call.reply;

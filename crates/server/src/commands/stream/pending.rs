@@ -222,7 +222,7 @@ struct PendingList {
     /// Entries to answer at most.
     count: usize,
     idle_ms_min: i64,
-    /// Whose they are; `None`: anybody's.
+    /// The consumer that has them; `None`: any.
     number: Option<ConsumerNumber>,
     now_ms: i64,
 }

@@ -1,5 +1,5 @@
-//! What reading in a group comes to in the log: who has which entry pending, and where the group
-//! is.
+//! What reading in a group comes to in the log: which consumer has which entry pending, and where
+//! the group is.
 
 use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Group};

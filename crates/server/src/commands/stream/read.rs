@@ -73,7 +73,7 @@ struct ReadOptions {
     keys: Range<usize>,
 }
 
-/// Who reads.
+/// The consumer that reads.
 #[derive(Clone)]
 pub(super) struct GroupMember {
     pub group: Box<[u8]>,

@@ -30,7 +30,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len".into()
         );
     }
-    // The work may be long, and we have the strings: nobody needs to wait for it.
+    // The work may be long, and we have the strings: no client needs to wait for it.
     call.end_reading();
     let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
     let mut work = LcsWork { wanted, rows, a, b };

@@ -1,4 +1,4 @@
-//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so nobody sees some of
+//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so no client sees some of
 //! them.
 
 use bobbin_store::shard::Expire;

@@ -1,4 +1,4 @@
-//! Access control lists: who may come in, and what everybody may do.
+//! Access control lists: who may come in, and what each user may do.
 //!
 //! A [`User`] is made from rules once, and never changed: a change puts another in its place, with
 //! the gate held, and begins a new *epoch*. A connection remembers its user and the epoch for which
@@ -50,7 +50,7 @@ pub struct Acl {
     saving: Mutex<()>,
 }
 
-/// The user that everybody is at first. It cannot be deleted.
+/// The user that every client has at first. It cannot be deleted.
 pub const DEFAULT_USER: &[u8] = b"default";
 const DEFAULT_IDENTITY: u64 = 0;
 /// No client's id.
@@ -124,7 +124,7 @@ impl Acl {
         self.users.write().insert(Arc::clone(&user.name), Arc::new(user));
     }
 
-    /// Everybody looks again what he may do.
+    /// Every client looks again what it may do.
     fn begin_epoch(&self) {
         // It goes around after four thousand million changes, without 0.
         let next = self.epoch().checked_add(1).unwrap_or(1);
@@ -162,7 +162,7 @@ fn require_password(user: &mut User, password: &[u8]) {
     }
 }
 
-/// Changes of users. The gate is held, or nobody is connected yet.
+/// Changes of users. The gate is held, or no client is connected yet.
 impl Server {
     /// Takes up the users of the configuration file (the words behind `user` of each line), or of
     /// `aclfile`; at start.

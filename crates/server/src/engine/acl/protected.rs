@@ -1,11 +1,11 @@
-//! Commands that the configuration forbids to everybody, or to clients of other hosts.
+//! Commands that the configuration forbids to all clients, or to clients of other hosts.
 
 use crate::config::ProtectedAction;
 use crate::engine::client::Client;
 use crate::engine::command::{Failure, Outcome};
 use crate::engine::server::Server;
 
-/// Whether an action that is allowed to everybody, to nobody or to this host is allowed to the
+/// Whether an action that is allowed to all clients, to none or to this host is allowed to the
 /// client.
 pub fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
     match action {

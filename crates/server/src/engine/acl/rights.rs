@@ -38,7 +38,7 @@ impl Rights {
         Self { authenticated, epoch, ..Self::of_user(server, user) }
     }
 
-    /// Of who has said who it is.
+    /// Of a client that has said who it is.
     pub fn of_user(server: &Server, user: Arc<User>) -> Self {
         let epoch = server.acl.epoch();
         Self { user: Some(user), authenticated: true, open_epoch: 0, epoch, on_behalf_of: None }
@@ -138,7 +138,7 @@ pub fn admit(
         return Ok(());
     }
     if command.has(Flags::PROTECTED) {
-        // What nobody may do is told before what this one may not.
+        // What no client may do is told before what this one may not.
         acl::check_debug_allowed(server, client)?;
     }
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };

@@ -1,10 +1,10 @@
-//! Blocked clients: who waits for which keys, and how a change of a key serves them.
+//! Blocked clients: which client waits for which keys, and how a change of a key serves them.
 //!
 //! A blocking command is a [`Wait`]: what it does once a key has what it asks for. It is tried at
 //! once; if there is nothing, the client becomes a [`Waiter`] in the queue of each of its keys.
-//! Whoever changes a key that somebody waits for serves its queue, first come first served, before
-//! the key's shard is unlocked ([`serve_ready`]): the answer is left in the waiter, and its worker
-//! is told to look.
+//! A command that changes a key for which clients wait serves their queue, first come first served,
+//! before the key's shard is unlocked ([`serve_ready`]): the answer is left in the waiter, and its
+//! worker is told to look.
 //!
 //! A waiter ends once: served, timed out, unblocked or gone. Its `state` decides which. Its own
 //! worker then takes it out of the queues it is still in. Waiting costs a place in those queues and
@@ -82,7 +82,7 @@ pub fn dismiss_all(server: &Server) {
 
 /// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
 /// command, whose shards are held) has something, at most until the deadline. Within a transaction
-/// nobody waits.
+/// no client waits.
 pub fn serve_or_block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -191,13 +191,13 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.database = selected;
 }
 
-/// Serves the clients blocked on a key. Returns `false` if somebody has reserved a shard.
+/// Serves the clients blocked on a key. Returns `false` if a shard is reserved.
 fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     let (key, database) = (data.key(bytes), data.database);
     let mut at = 0;
     loop {
         if !data.holds(key.hash.shard()) {
-            // Who changed it walks from shard to shard.
+            // The command that changed it walks from shard to shard.
             data.release();
             if !data.hold_one(key.hash.shard()) {
                 return false;
@@ -214,7 +214,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 Destination::Reserved => return false,
             }
         }
-        // While it is claimed nothing is waited for: who would end it waits for us.
+        // While it is claimed nothing is waited for: a thread that would end it waits for us.
         if !fits || !waiter.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             at += 1;
             continue;
@@ -247,7 +247,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 answer.failed = Some(failure);
             }
         }
-        // Nobody may see it before it has its place in the log.
+        // No other thread may see it before it has its place in the log.
         data.number_unit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
@@ -265,8 +265,9 @@ enum Destination {
     Reserved,
 }
 
-/// Holds the shard of another key as well. Who waits for a lock that is not above all it holds
-/// might wait for ever; so if it is not free, everything is given up and locked anew in order.
+/// Holds the shard of another key as well. A thread that waits for a lock that is not above all it
+/// holds might wait for ever; so if it is not free, everything is given up and locked anew in
+/// order.
 fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
     let Some(bytes) = destination else { return Destination::Held };
     let shard = data.key(bytes).hash.shard();

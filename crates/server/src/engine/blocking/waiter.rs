@@ -49,7 +49,7 @@ pub(super) struct Answer {
 pub(super) struct WaiterState;
 impl WaiterState {
     pub(super) const WAITING: u8 = 0;
-    /// Somebody tries to serve it.
+    /// A thread tries to serve it.
     pub(super) const CLAIMED: u8 = 1;
     pub(super) const SERVED: u8 = 2;
     const TIMED_OUT: u8 = 3;
@@ -113,7 +113,7 @@ impl Waiters {
         self.timed.load(Ordering::Relaxed)
     }
 
-    /// How many keys somebody waits for, and how many of those for their end as well.
+    /// How many keys clients wait for, and how many of those for their end as well.
     pub fn keys(&self) -> (usize, usize) {
         let (mut keys, mut ending) = (0, 0);
         if self.clients.load(Ordering::Relaxed) == 0 {

@@ -90,7 +90,8 @@ pub fn capabilities(info: &ClientInfo) -> &'static str {
     if info.has(ClientFlag::CAPA_REDIRECT) { "r" } else { "" }
 }
 
-/// The class that CLIENT LIST TYPE and the output limits put a client in; who monitors is normal.
+/// The class that CLIENT LIST TYPE and the output limits put a client in; one that monitors is
+/// normal.
 pub fn class(info: &ClientInfo) -> ClientClass {
     if info.has(ClientFlag::REPLICA) {
         ClientClass::Replica

@@ -2,7 +2,7 @@
 //! together take too much.
 //!
 //! The sum is kept only while the option is set. Each worker adds what its own clients' memory
-//! changed by; whoever finds the sum at the limit looks through all clients for the largest.
+//! changed by; a worker that finds the sum at the limit looks through all clients for the largest.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -11,7 +11,7 @@ use bobbin_sync::Mutex;
 use crate::engine::client::{self, ClientFlag, ClientInfo, describe};
 use crate::engine::server::{Server, Switch};
 
-/// A lower limit is taken for this one, so that a bad configuration does not lock everybody out.
+/// A lower limit is taken for this one, so that a bad configuration does not lock all clients out.
 const LIMIT_MIN: usize = 128 * 1024;
 /// After all that may be evicted was and it did not help, how long to wait before looking again.
 const RETRY_MS: i64 = 100;
@@ -23,7 +23,7 @@ pub struct ClientMemory {
     /// Of all clients. Workers add and subtract in any order, so it may be below 0 for a moment.
     sum: AtomicI64,
     retry_at_ms: AtomicI64,
-    /// Held by whoever evicts.
+    /// The evicting thread holds it.
     evicting: Mutex<()>,
 }
 

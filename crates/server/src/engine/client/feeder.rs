@@ -11,7 +11,7 @@ use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 
 /// What feeds a connection. Its worker asks it for more whenever the connection has sent most of
-/// what it had, somebody has woken it, and once a second.
+/// what it had, another thread has woken it, and once a second.
 pub trait Feeder: Any + Send {
     /// Appends about `bytes_max` bytes that may be sent now, if there are as many.
     fn fill(&mut self, now_ms: i64, bytes_max: usize, output: &mut ConnectionOutput) -> Feeding;

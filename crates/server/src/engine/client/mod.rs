@@ -1,4 +1,4 @@
-//! A client's session: what commands know and change about who sent them.
+//! A client's session: what commands know and change about their client.
 
 pub mod connection;
 pub mod describe;
@@ -144,7 +144,7 @@ pub struct ClientInfo {
     pub net_output_bytes: Counter,
     pub commands: Counter,
     pub names: Mutex<ClientNames>,
-    /// What it is blocked by, for who would unblock it.
+    /// What it is blocked by, for a thread that would unblock it.
     pub waiter: Mutex<Option<Arc<Waiter>>>,
 }
 

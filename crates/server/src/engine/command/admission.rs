@@ -29,7 +29,7 @@ pub(super) fn guard(
         return Ok(false);
     }
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
-    // Who looks whether the server is well is told, too.
+    // A client that looks whether the server is well is told, too.
     let is_told = writes || command.row.name == "ping";
     if switches & Switch::PRESSURE != 0
         && writes

@@ -123,8 +123,8 @@ impl<'a> Call<'a> {
         words
     }
 
-    /// Whether it has enough words to go on with them in slices, so that nobody is kept from the
-    /// keys meanwhile.
+    /// Whether it has enough words to go on with them in slices, so that no other client is kept
+    /// from the keys meanwhile.
     pub fn has_many_words(&self) -> bool {
         self.args.len() > SLICED_MIN && self.may_leave_job && !self.in_transaction
     }
@@ -138,7 +138,7 @@ impl<'a> Call<'a> {
     }
 
     /// Lets go of the keys before a command that only reads is done: it has what it needs, and
-    /// nobody needs to wait for it. Within a transaction, or a script, they stay held.
+    /// no client needs to wait for it. Within a transaction, or a script, they stay held.
     pub fn end_reading(&mut self) {
         debug_assert!(!self.command.has(Flags::WRITE), "its change would have no number yet");
         if self.in_transaction || self.command.has(Flags::WRITE) {
@@ -221,7 +221,7 @@ pub fn count_failure(
     server.errors.count(failure.code());
 }
 
-/// Shows the command to those who look at all commands, and remembers what it read.
+/// Shows the command to the clients that look at all commands, and remembers what it read.
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
     // A transaction that has paused is shown at its end, behind its commands.

@@ -24,7 +24,7 @@ impl<T: Send + 'static> Elsewhere<T> {
         let place = Place::take()?;
         let (sender, receiver) = channel();
         let run = move || {
-            // Who waited for it may be gone.
+            // The receiver that waited for it may be gone.
             drop(sender.send(work()));
             drop(place);
         };

@@ -245,8 +245,8 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
     acl::check_debug_allowed(server, client)
 }
 
-/// What is no command is refused; a line of HTTP ends the connection, whoever sent it: a web page
-/// had a browser do so.
+/// What is no command is refused; a line of HTTP ends the connection, whichever client sent it: a
+/// web page had a browser do so.
 #[cold]
 fn admit_unknown(
     context: &mut Context<'_>,

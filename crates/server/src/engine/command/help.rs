@@ -27,7 +27,8 @@ pub fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What a command that only holds others answers. Whoever names no subcommand is told so before.
+/// What a command that only holds others answers. A client that names no subcommand is told so
+/// before.
 pub fn container(call: &mut Call<'_>) -> Outcome {
     Err(Failure::wrong_arity(call.command))
 }

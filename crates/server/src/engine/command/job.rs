@@ -31,7 +31,7 @@ pub trait Job: Send {
     fn goes_on_while_busy(&self) -> bool {
         false
     }
-    /// Whether it waits for something that takes its time, so that nobody should spin for it.
+    /// Whether it waits for something that takes its time, so that no thread should spin for it.
     fn is_parked(&self) -> bool {
         false
     }
@@ -71,7 +71,7 @@ impl Orphans {
         self.0.is_empty()
     }
 
-    /// Whether nobody should spin for them.
+    /// Whether no thread should spin for them.
     pub fn are_parked(&self) -> bool {
         self.0.iter().all(|(job, _)| job.is_parked())
     }

@@ -165,7 +165,7 @@ pub(super) fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool 
     command.has(Flags::GATE) || command.row.gate_when.is_some_and(|condition| condition(args))
 }
 
-/// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.
+/// Holds the shards of these keys, or everything, and no other. `false`: one is reserved.
 #[must_use]
 pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
     let mut shards = std::mem::take(&mut data.shard_set);

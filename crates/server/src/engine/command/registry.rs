@@ -30,7 +30,7 @@ pub struct Registered {
 }
 
 /// A reply that is always the same: made when it is first asked for, in each protocol, and shared
-/// by all who ask again. A command may ask a million times.
+/// by all that ask again. A command may ask a million times.
 #[derive(Default)]
 pub struct Described([OnceLock<Arc<Vec<u8>>>; 2]);
 

@@ -1,4 +1,4 @@
-//! Long commands in slices, so that nobody else waits for them.
+//! Long commands in slices, so that no other client waits for them.
 //!
 //! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
 //! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
@@ -142,7 +142,7 @@ pub trait SlicedChange: Send + 'static {
     /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
 
-    /// Whether another thread is at it, so that nobody should spin for it.
+    /// Whether another thread is at it, so that no thread should spin for it.
     fn is_elsewhere(&self) -> bool {
         false
     }
@@ -182,7 +182,7 @@ pub trait SlicedChange: Send + 'static {
 
 /// Makes a large change that concerns the keys at these arguments: in slices, without anything held
 /// until it is worked out. If the values were changed by then it begins anew, and after some
-/// attempts does everything at once. What a script or a transaction holds nobody changes.
+/// attempts does everything at once. No other client changes what a script or a transaction holds.
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,
@@ -270,7 +270,8 @@ struct Changing<C> {
     is_parked: bool,
 }
 
-/// How often a change whose values were changed begins anew before it lets nobody change them.
+/// How often a change whose values were changed begins anew before it lets no other client change
+/// them.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: SlicedChange> Changing<C> {
@@ -307,7 +308,7 @@ impl<C: SlicedChange> Changing<C> {
         {
             let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
             let args = self.words.all().into_iter().map(Into::into).collect();
-            // Nobody keeps copies of what a change answers.
+            // No client keeps copies of what a change answers.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
         }

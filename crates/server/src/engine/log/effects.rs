@@ -104,8 +104,8 @@ impl Recorder {
         recorder
     }
 
-    /// Looks whether the log is on. That changes with the gate held: to be called whenever somebody
-    /// else may have had it.
+    /// Looks whether the log is on. That changes with the gate held: to be called whenever another
+    /// thread may have had it.
     #[inline]
     pub fn refresh(&mut self) {
         self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
@@ -122,7 +122,7 @@ impl Recorder {
         self.stamp_s = seconds;
     }
 
-    /// Whether the last record showed that the log's reader is so far behind that nobody should
+    /// Whether the last record showed that the log's reader is so far behind that no thread should
     /// write on.
     #[inline]
     pub const fn take_far_ahead(&mut self) -> bool {

@@ -71,7 +71,7 @@ struct Mark {
     end: u64,
 }
 
-/// One who reads the stream. What it has not read is kept.
+/// A reader of the stream. What it has not read is kept.
 pub struct FeedReader {
     state: Arc<ReaderState>,
 }
@@ -110,7 +110,7 @@ impl Feed {
         self.relayed_database.store(database, Ordering::SeqCst);
     }
 
-    /// Whether anybody may want the stream.
+    /// Whether any reader may want the stream.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::SeqCst)
@@ -173,7 +173,7 @@ impl Feed {
         start
     }
 
-    /// Lets readers have all that was appended, and forgets what nobody needs. `tell` gets the
+    /// Lets readers have all that was appended, and forgets what no reader needs. `tell` gets the
     /// clients that wait for more.
     pub fn publish(&self, backlog_max: u64, mut tell: impl FnMut(&Arc<ClientInfo>)) {
         let mut state = self.state.lock();
@@ -235,7 +235,7 @@ impl Feed {
     }
 
     /// A reader from an offset on; `None`: the byte there is not kept, or was never written.
-    /// `client`: who is told when there is more.
+    /// `client`: the one that is told when there is more.
     pub fn reader(&self, offset: u64, client: Option<Arc<ClientInfo>>) -> Option<FeedReader> {
         let mut state = self.state.lock();
         if !(state.start..=state.end).contains(&offset) || !self.is_on() {
@@ -249,7 +249,7 @@ impl Feed {
 
     /// Hands the bytes that follow to a reader, about `bytes_max` of them.
     pub fn read(&self, reader: &FeedReader, bytes_max: u64, mut take: impl FnMut(SharedSlice)) {
-        // Before looking at what there is: who publishes later tells it again.
+        // Before looking at what there is: a thread that publishes later tells it again.
         reader.state.is_told.store(false, Ordering::SeqCst);
         let published = self.published();
         let mut at = reader.offset();

@@ -2,7 +2,7 @@
 //!
 //! Commands append their effects to the lane of their thread ([`Recorder`]) while they hold their
 //! shards; [`RecordStream`] puts the lanes together and yields the bytes that a file or a replica
-//! gets, and [`Feed`] keeps those for replicas, as a part of a [`history`]. While nobody reads the
+//! gets, and [`Feed`] keeps those for replicas, as a part of a [`history`]. While nothing reads the
 //! log nothing of it is made. The order itself is `bobbin_store::log`.
 
 mod effects;

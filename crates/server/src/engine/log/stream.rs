@@ -134,7 +134,7 @@ impl RecordStream {
         self.merger.done() >= number_max
     }
 
-    /// The bytes to come are read by somebody who has not read those before.
+    /// The bytes to come are read by a reader that has not read those before.
     pub const fn begin_anew(&mut self) {
         self.selected = None;
         self.told_s = 0;

@@ -1,4 +1,4 @@
-//! A message on its way to those who listen: encoded once, shared by all workers that have such
+//! A message on its way to those that listen: encoded once, shared by all workers that have such
 //! clients.
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub struct Message {
     channel: Range<usize>,
     tail: usize,
     large: Option<Shared>,
-    /// The patterns that somebody listens to and that match the channel.
+    /// The patterns that clients listen to and that match the channel.
     pub patterns: Vec<Arc<[u8]>>,
     /// The client, by number, that it has been decided for before whether it gets this; 0: none.
     pub settled_for: u64,

@@ -1,14 +1,15 @@
-//! Publish and subscribe: channels, patterns and shard channels, and who listens to them.
+//! Publish and subscribe: channels, patterns and shard channels, and the clients that listen to
+//! them.
 //!
 //! The registry here knows of each channel which workers have listening clients, and how many; a
 //! worker knows its own clients ([`Subscribers`]). Publishing leaves one post for each such worker,
 //! which fans it out (`worker/fanout.rs`). Posts are left with the channel's part of the registry
-//! locked, in all mailboxes at once: so everybody sees the messages of a channel in the same order,
-//! and nobody sees an answer before what it answers.
+//! locked, in all mailboxes at once: so all clients see the messages of a channel in the same
+//! order, and none sees an answer before what it answers.
 //!
-//! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker
-//! until then: those messages go to the listeners of before, all others to those of after. A client
-//! that listens stays with its worker.
+//! A client that begins or ends a subscription takes, under the same lock, what was posted to its
+//! worker until then: those messages go to the listeners of before, all others to those of after. A
+//! client that listens stays with its worker.
 
 mod message;
 pub mod notify;
@@ -41,7 +42,7 @@ impl ChannelKind {
     pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
 }
 
-/// Who listens to what.
+/// Which clients listen to what.
 pub struct PubSub {
     hasher: NameHasher,
     channels: Space,
@@ -58,7 +59,7 @@ struct Space {
     len: AtomicUsize,
 }
 
-/// The patterns that somebody listens to, and where in the list each is.
+/// The patterns that clients listen to, and where in the list each is.
 struct Patterns {
     list: Vec<ChannelPattern>,
     places: ByName<usize>,
@@ -99,7 +100,7 @@ impl PubSub {
         }
     }
 
-    /// How many channels, patterns or shard channels somebody listens to.
+    /// How many channels, patterns or shard channels clients listen to.
     pub fn len(&self, kind: ChannelKind) -> usize {
         match kind {
             ChannelKind::Channel => self.channels.len.load(Ordering::Acquire),
@@ -108,7 +109,7 @@ impl PubSub {
         }
     }
 
-    /// Whether publishing to such a channel reaches nobody, whatever its name.
+    /// Whether publishing to such a channel reaches no client, whatever its name.
     #[inline]
     pub fn is_silent(&self, kind: ChannelKind) -> bool {
         self.len(kind) == 0 && (kind != ChannelKind::Channel || self.len(ChannelKind::Pattern) == 0)
@@ -120,7 +121,7 @@ impl PubSub {
         part.get(channel).map_or(0, ChannelListeners::clients)
     }
 
-    /// The channels that somebody listens to and that match.
+    /// The channels that clients listen to and that match.
     pub fn channels(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Keyspace events: what happens to keys, for whoever listens.
+//! Keyspace events: what happens to keys, for the clients that listen.
 //!
 //! A handler says what it did (`Data::event`). Without listeners that costs one comparison; with
 //! them the events of a command are published before its shards are unlocked, so that they come in
@@ -11,7 +11,7 @@ use crate::engine::pubsub::{ChannelKind, MessagePayload, Subscribers};
 use crate::engine::server::Server;
 
 impl Server {
-    /// Which events somebody may listen to.
+    /// Which events clients may listen to.
     #[inline]
     pub fn event_classes(&self) -> Classes {
         Classes::of_bits(self.event_classes.load(Ordering::Relaxed))

@@ -295,8 +295,8 @@ impl Subscribers {
     }
 
     /// Puts those of the messages taken that are for a client, whose command is at work, into
-    /// `own`, so that they come before what the command answers. All others still come to those who
-    /// listen now, but this client hears what is taken later.
+    /// `own`, so that they come before what the command answers. All others still come to those
+    /// that listen now, but this client hears what is taken later.
     fn settle(&mut self, client: &mut Client) {
         let seen_to = client.hears_from.saturating_sub(self.next_number()) as usize;
         for post in self.queue.iter().skip(seen_to) {

@@ -1,10 +1,10 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
 //! After half a millisecond a script pauses in the midst of its code and becomes a job of its
-//! client: it goes on in slices, and between them its worker serves everybody else. It keeps what
-//! it held; if that was the gate, every shard instead, so that others can have their turns. These
-//! shards are reserved (`Aside`): a command that wants one is refused at once, and its client waits
-//! until the script is over. What only forgets something there (`visit`) gets in between two
+//! client: it goes on in slices, and between them its worker serves all other clients. It keeps
+//! what it held; if that was the gate, every shard instead, so that others can have their turns.
+//! These shards are reserved (`Aside`): a command that wants one is refused at once, and its client
+//! waits until the script is over. What only forgets something there (`visit`) gets in between two
 //! slices.
 //!
 //! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and
@@ -46,7 +46,7 @@ pub struct Busy {
     is_slow: AtomicBool,
 }
 
-/// It has changed nothing, and nobody wants it to end.
+/// It has changed nothing, and was not told to end.
 const UNTOUCHED: u8 = 0;
 /// It changed something, and cannot be ended any more.
 const CHANGED: u8 = 1;
@@ -87,7 +87,7 @@ impl Busy {
         if self.state.load(Ordering::Acquire) == CHANGED { Err(UNKILLABLE) } else { Ok(()) }
     }
 
-    /// To be called before the script changes something; fails if somebody wants it to end.
+    /// To be called before the script changes something; fails if it was told to end.
     pub(super) fn begin_change(&self) -> Result<(), Failure> {
         match self.move_to(CHANGED) {
             true => Ok(()),
@@ -102,7 +102,7 @@ impl Busy {
         moved.is_ok() || moved == Err(state)
     }
 
-    /// What the script fails with, if somebody wants it to end.
+    /// What the script fails with, if it was told to end.
     pub(super) fn killed(&self) -> Option<&'static str> {
         let killed = self.state.load(Ordering::Acquire) == KILLED;
         killed.then(|| self.text_of_kill())
@@ -407,7 +407,7 @@ impl Job for PausedScript {
     }
 
     fn outlives_client(&mut self) -> bool {
-        // Nobody waits for it. What it has written must be whole, though: then it goes on.
+        // No client waits for it. What it has written must be whole, though: then it goes on.
         drop(self.busy.kill());
         true
     }

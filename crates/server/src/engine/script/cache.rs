@@ -26,7 +26,7 @@ pub struct Script {
     /// Where the code begins.
     code: usize,
     pub learned: Arc<Learned>,
-    /// Nobody but EVAL asked for it to be kept, so it may be forgotten.
+    /// Nothing but EVAL asked for it to be kept, so it may be forgotten.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
 }
@@ -282,13 +282,13 @@ impl Scripts {
     }
 
     /// A worker has a client that waits. The worker looks at `turns` once more behind this, before
-    /// it sleeps: so either it sees that a script is over, or whoever ends one sees that there are
-    /// clients that wait.
+    /// it sleeps: so either it sees that a script is over, or the thread that ends one sees that
+    /// there are clients that wait.
     pub fn note_waiter(&self) {
         self.has_waiters.store(true, Ordering::SeqCst);
     }
 
-    /// Whether somebody waits for the gate until nothing is reserved.
+    /// Whether a thread or a client waits for the gate until nothing is reserved.
     pub fn is_gate_wished(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 0
     }

@@ -262,7 +262,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;
-    // Whoever holds the gate finds the state in its place, or with a slow function.
+    // A thread that holds the gate finds the state in its place, or with a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
         return Err(call.wait_for_reserved());
     }
@@ -297,7 +297,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
             return Err(call.server.scripts.busy_failure(&call.server.config));
         }
         if ticks() >= until && !call.data.holds_all() {
-            // Before the last look, so that who gives it back after that sees it.
+            // Before the last look, so that a thread that gives it back after that sees it.
             library.is_awaited.store(true, Ordering::SeqCst);
             return library.state.lock().take().ok_or_else(|| call.wait_for_reserved());
         }

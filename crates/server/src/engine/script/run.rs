@@ -96,7 +96,7 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
 }
 
 /// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then
-/// whoever ran the command makes a job of it, alone or with the rest of its transaction.
+/// the caller that ran the command makes a job of it, alone or with the rest of its transaction.
 pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
     // Its commands have logged theirs, and one that is refused has none, though keys may have been

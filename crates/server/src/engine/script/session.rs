@@ -22,7 +22,7 @@ use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
 
 /// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
-/// what it works on as pointers; whoever has the script run makes them good before.
+/// what it works on as pointers; the caller that has the script run makes them good before.
 ///
 /// It has many fields, as each is the answer to something that every command of the script asks.
 pub(super) struct ScriptSession {
@@ -34,7 +34,7 @@ pub(super) struct ScriptSession {
     pub read_only: bool,
     /// There is no memory for commands that need more, until one has written.
     pub is_oom: bool,
-    /// Shards of the declared keys. `None`: nobody needs to know whether the script strays.
+    /// Shards of the declared keys. `None`: nothing needs to know whether the script strays.
     declared: Option<Vec<usize>>,
     /// It holds only some shards, and can begin anew with everything.
     can_restart: bool,
@@ -94,7 +94,7 @@ impl ScriptSession {
         let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
         // Zero and less is no limit.
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
-        // A log is replayed as fast as it can be, and serves nobody meanwhile.
+        // A log is replayed as fast as it can be, and serves no client meanwhile.
         let leave_at =
             if data.turn.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
@@ -174,8 +174,8 @@ impl ScriptSession {
     }
 
     /// Lets go of everything but the declared shards (which it returns, ascending), if the script
-    /// has used no others and nobody knows yet whether it will. No other such script can be under
-    /// way, as each begins with everything held; so it may wait for everything later.
+    /// has used no others and it is not known yet whether it will. No other such script can be
+    /// under way, as each begins with everything held; so it may wait for everything later.
     pub fn narrow(&mut self) -> Option<Vec<usize>> {
         if self.way == Way::Strayed || !self.data().holds_all() {
             return None;
@@ -322,7 +322,8 @@ impl ScriptSession {
             return Ok(());
         }
         self.begin_anew()?;
-        // Who holds it may wait for what is held here, so that waiting must have an end.
+        // The thread that holds it may wait for what is held here, so that waiting must have an
+        // end.
         for _ in 0..PATIENCE {
             std::thread::sleep(PAUSE);
             if self.data().hold_beyond(shard) {
@@ -485,7 +486,7 @@ enum Unreached {
     BeginAnew,
     /// It waits for everything.
     Postponed,
-    /// It changed something, and somebody has had the shard for long.
+    /// It changed something, and another thread has had the shard for long.
     Failed,
 }
 

@@ -5,7 +5,7 @@
 
 use crate::engine::server::Server;
 
-/// That somebody waits for the gate. It is kept until the next attempt is over.
+/// That a thread or a client waits for the gate. It is kept until the next attempt is over.
 pub struct GateWish(&'static Server);
 
 impl GateWish {

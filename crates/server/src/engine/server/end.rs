@@ -37,9 +37,9 @@ struct Grace {
     /// Unix ms.
     until_ms: i64,
     is_cancelled: bool,
-    /// Somebody does not want to wait for them.
+    /// A later request does not want to wait for them.
     is_hurried: bool,
-    /// Who asked for the end meanwhile.
+    /// Clients that asked for the end meanwhile.
     waiters: Vec<Arc<Waiter>>,
 }
 
@@ -97,7 +97,8 @@ impl ServerEnd {
     }
 
     /// Sleeps until replicas have caught up (`have_all`), their time is over (`is_late`), or
-    /// somebody does not want to wait any more. Those who ask meanwhile are added to the request.
+    /// a later request does not want to wait any more. Those that ask meanwhile are added to the
+    /// request.
     pub fn give_grace(
         &self,
         request: &mut EndRequest,
@@ -134,18 +135,18 @@ impl ServerEnd {
         request
     }
 
-    /// Whether somebody wants that, and it was not seen to yet.
+    /// Whether that is wanted, and was not seen to yet.
     pub fn is_wanted(&self) -> bool {
         self.state.lock().wanted.is_some()
     }
 
-    /// Whether somebody wants that, or it has begun.
+    /// Whether that is wanted, or has begun.
     pub fn is_on_its_way(&self) -> bool {
         self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came
-    /// to nothing.
+    /// Sleeps until a client or a signal ends the server, and it may be seen to. What was seen to
+    /// before came to nothing.
     pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
         let mut state = self.state.lock();
         self.has_begun.store(false, Ordering::Relaxed);
@@ -167,14 +168,14 @@ pub struct EndRequest {
     pub force: bool,
     /// Wait for no replicas.
     pub now: bool,
-    /// Who is told when it fails.
+    /// The clients that are told when it fails.
     pub waiters: Vec<Arc<Waiter>>,
     /// By the process's signals, which are seen to by the clock.
     pub by_signal: bool,
 }
 
 impl EndRequest {
-    /// Tells who asked that the server goes on.
+    /// Tells the clients that asked that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         for waiter in &self.waiters {
             waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));

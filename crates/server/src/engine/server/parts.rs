@@ -5,7 +5,7 @@ use std::any::Any;
 /// State that belongs to a layer above: each finds its own by its type.
 ///
 /// So the engine need not know of snapshots or of files of the log. Looking takes a few
-/// comparisons; whoever looks with every command keeps what it found.
+/// comparisons; code that looks with every command keeps what it found.
 #[derive(Default)]
 pub struct ServerParts(Vec<Box<dyn Any + Send + Sync>>);
 

@@ -128,8 +128,8 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Ends the pauses whose time is over. To be called in a worker's turn: nobody can start one
-    /// then.
+    /// Ends the pauses whose time is over. To be called in a worker's turn: no other thread can
+    /// start one then.
     pub fn end_pause_in_time(&self, now_ms: i64) {
         if self.switches.load() & Switch::PAUSED == 0 {
             return;

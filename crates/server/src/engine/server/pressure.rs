@@ -50,7 +50,7 @@ impl Server {
         self.switches.set(Switch::CUTTING, false);
     }
 
-    /// The log's reader is far behind a thread, or stuck: nobody writes until it has caught up.
+    /// The log's reader is far behind a thread, or stuck: no command writes until it has caught up.
     #[cold]
     pub fn hold_writers_for_log(&self) {
         self.switches.set(Switch::LOG_BEHIND, true);
@@ -67,7 +67,7 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Whether the log's reader is so far behind that nobody may write.
+    /// Whether the log's reader is so far behind that no command may write.
     #[inline]
     pub fn is_log_behind(&self) -> bool {
         self.switches.load() & Switch::LOG_BEHIND != 0
@@ -112,7 +112,7 @@ impl Server {
         }
     }
 
-    /// What those who write are refused with while the disk does not take what they do.
+    /// What clients that write are refused with while the disk does not take what they do.
     #[cold]
     pub fn disk_failure(&self) -> Option<Failure> {
         let switches = self.switches.load();

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[repr(align(128))]
 pub struct Switches(AtomicU32);
 
-/// Bits of `Switches`. They change under the gate, so nobody sees one change in mid-command.
+/// Bits of `Switches`. They change under the gate, so no thread sees one change in mid-command.
 pub struct Switch;
 impl Switch {
     /// `maxmemory` is set.
     pub const MAXMEMORY: u32 = 1 << 0;
     /// Clients are paused.
     pub const PAUSED: u32 = 1 << 1;
-    /// Somebody monitors.
+    /// A client monitors.
     pub const MONITORED: u32 = 1 << 2;
     /// DEBUG SET-ACTIVE-EXPIRE 0: dead keys wait until they are looked at.
     pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;

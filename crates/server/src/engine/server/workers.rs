@@ -101,7 +101,7 @@ impl WorkerHandle {
     pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         let info = Arc::clone(&connection.client.info);
-        // Whoever sees that leaves what is for the client behind its connection.
+        // A thread that sees that leaves what is for the client behind its connection.
         let tell = || info.worker.store(self.id, Ordering::Release);
         match self.mailbox.post_and(Post::Adopt(connection), tell) {
             Err(Post::Adopt(back)) => {
@@ -185,7 +185,7 @@ impl Workers {
     }
 
     /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more:
-    /// whoever has a connection for somebody would choose it again and again.
+    /// a thread that has a connection to give would choose it again and again.
     pub fn close(&self, worker: &WorkerHandle) {
         let mut known = self.change();
         worker.mailbox.close();
@@ -210,7 +210,7 @@ impl Workers {
     /// What is known, to change it.
     fn change(&self) -> RwLockWriteGuard<'_, KnownWorkers> {
         let known = self.known.write();
-        // Who sees that waits for the lock, and so for the change.
+        // A thread that sees that waits for the lock, and so for the change.
         self.generation.fetch_add(1, Ordering::Release);
         known
     }

@@ -10,7 +10,7 @@
 //! own.
 //!
 //! Sizes are looked at behind a command's handler, while its keys are held, and of those met the
-//! largest are kept: a key that nobody uses is not found.
+//! largest are kept: a key that no command uses is not found.
 
 mod ranked;
 

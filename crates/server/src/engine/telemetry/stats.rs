@@ -1,4 +1,4 @@
-//! What a worker counts. Each worker writes its own counters and nobody else's; who wants a total
+//! What a worker counts. Each worker writes its own counters and no others; code that wants a total
 //! sums over the workers.
 
 use std::sync::OnceLock;

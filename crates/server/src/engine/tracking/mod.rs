@@ -1,14 +1,15 @@
-//! Client-side caching: who keeps copies of which keys, and how they are told that a copy is no
-//! longer right.
+//! Client-side caching: which clients keep copies of which keys, and how they are told that a copy
+//! is no longer right.
 //!
-//! In the default mode the shard of a key remembers who read it (`bobbin_store::shard::tracked`).
-//! A change of the key takes that list out, under the lock that the change holds, and posts to the
-//! readers' workers before anybody else can see the change. A reader's own reply was written before
-//! its worker looks into its mailbox, so that the message comes behind the value that it revokes.
-//! In broadcast mode nothing is remembered of reads: what a worker's clients changed in a turn is
-//! posted at its end to whoever asked for keys with such a beginning.
+//! In the default mode the shard of a key remembers which clients read it
+//! (`bobbin_store::shard::tracked`). A change of the key takes that list out, under the lock that
+//! the change holds, and posts to the readers' workers before any other client can see the change.
+//! A reader's own reply was written before its worker looks into its mailbox, so that the message
+//! comes behind the value that it revokes. In broadcast mode nothing is remembered of reads: what a
+//! worker's clients changed in a turn is posted at its end to the clients that asked for keys with
+//! such a beginning.
 //!
-//! Nobody pays who has no such clients: the shard's table is not there, the switch is off.
+//! A server without such clients pays nothing: the shard's table is not there, the switch is off.
 
 mod message;
 mod publish;
@@ -33,7 +34,7 @@ use crate::engine::server::{Server, Switch};
 #[derive(Default)]
 pub struct Tracking {
     registry: RwLock<TrackingRegistry>,
-    /// Somebody wants to be told of all changes. Set with the gate held.
+    /// A client wants to be told of all changes. Set with the gate held.
     broadcasts: AtomicBool,
     /// Keys that were added to the shards' tables, ever.
     added: AtomicU64,
@@ -51,7 +52,7 @@ struct TrackingRegistry {
 /// A client that tracks.
 struct TrackingClient {
     info: Arc<ClientInfo>,
-    /// Who is told in its place: the number, and the client.
+    /// The client that is told in its place: its number, and itself.
     redirect: Option<(u64, Arc<ClientInfo>)>,
     mode: Mode,
 }

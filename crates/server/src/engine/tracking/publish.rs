@@ -14,7 +14,7 @@ use crate::engine::server::Server;
 /// What others must be told of what happened to keys, before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
-    /// For whoever listens to keyspace events.
+    /// For clients that listen to keyspace events.
     Event(KeyspaceEvent),
     /// PUBLISH of a transaction or a script.
     Message(Publication),
@@ -25,7 +25,7 @@ pub enum Notice {
         /// The client at work changed it; else it went by itself.
         by_client: bool,
     },
-    /// For who wants to be told of all changes.
+    /// For clients that want to be told of all changes.
     Changed { key: Box<[u8]>, by_client: bool },
     /// For all clients that keep copies of anything.
     AllInvalid,
@@ -34,10 +34,10 @@ pub enum Notice {
 /// A worker's part in client-side caching.
 pub struct Tracker {
     server: &'static Server,
-    /// Keys that changed in this turn, with the client that changed them (0: none), for who wants
-    /// broadcasts.
+    /// Keys that changed in this turn, with the client that changed them (0: none), for clients
+    /// that want broadcasts.
     changed: Vec<(Box<[u8]>, u64)>,
-    /// Keys that this worker added to the shards' tables and that nobody else knows of yet.
+    /// Keys that this worker added to the shards' tables and that no other thread knows of yet.
     pub(super) added: u64,
     /// When to look at the size of the tables again.
     pub(super) look_at_ms: i64,
@@ -56,7 +56,7 @@ pub struct AtWork<'a> {
 }
 
 impl<'a> AtWork<'a> {
-    /// By number; 0: what concerns it comes by post, like anybody's.
+    /// By number; 0: what concerns it comes by post, like any client's.
     pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
         Self { id, own }
     }
@@ -93,7 +93,7 @@ impl Tracker {
         Self { server, changed: Vec::new(), added: 0, look_at_ms: 0 }
     }
 
-    /// Whether somebody wants to be told of all changes.
+    /// Whether a client wants to be told of all changes.
     #[inline]
     pub fn broadcasts(&self) -> bool {
         self.server.tracking.broadcasts()
@@ -109,7 +109,7 @@ impl Tracker {
         self.added += 1;
     }
 
-    /// Notes a change for those who want broadcasts.
+    /// Notes a change for those that want broadcasts.
     fn note_changed(&mut self, key: &[u8], by: u64) {
         self.changed.push((key.into(), by));
         if self.changed.len() >= CHANGED_MAX {
@@ -151,7 +151,7 @@ impl Tracker {
         }
     }
 
-    /// Posts what changed in this turn to those who want broadcasts.
+    /// Posts what changed in this turn to the clients that want broadcasts.
     #[inline]
     pub fn broadcast(&mut self) {
         if !self.changed.is_empty() {

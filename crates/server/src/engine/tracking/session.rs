@@ -23,10 +23,10 @@ bits! {
 /// A client that tracks, in the connection's own memory.
 #[derive(Clone)]
 pub struct ConnectionTracking {
-    /// The client; that of a script is who called it.
+    /// The client; that of a script is the one that called it.
     pub id: u64,
     pub mode: Mode,
-    /// Who is told in its place; 0: nobody.
+    /// The client that is told in its place; 0: none.
     pub redirect: u64,
     /// In broadcast mode: what keys begin with.
     pub prefixes: BTreeSet<Box<[u8]>>,

@@ -8,7 +8,7 @@ use super::Notice;
 use crate::engine::command::Data;
 use crate::engine::server::{Server, Switch};
 
-/// What was found when somebody last looked through all shards.
+/// What was found when a thread last looked through all shards.
 #[derive(Default)]
 pub(super) struct TrackingTotals {
     keys: usize,

@@ -59,7 +59,7 @@ impl AofDirectory {
     pub fn create(&self) -> io::Result<()> {
         match disk::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            // Who made it may have been killed before it was on disk.
+            // The process that made it may have been killed before it was on disk.
             _ => sync_working_directory(),
         }
     }

@@ -97,7 +97,7 @@ impl Manifest {
         };
         let part = AofFile { name, sequence };
         if part.line(char::from(kind)).len() > LINE_MAX {
-            // Quoted, its name is longer than it was, and nobody could read what we write.
+            // Quoted, its name is longer than it was, and no server could read what we write.
             return Err(FORMAT);
         }
         match kind {

@@ -5,9 +5,9 @@
 //! the log's records in their order, writes them to the current increment and forces them to disk
 //! as `appendfsync` says; with `everysec` another thread ([`syncer`]) does the latter. With
 //! `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may
-//! tell of, and one `fsync` serves everybody who waits. A worker with nothing else to do sees to it
-//! itself while the disk is quick ([`Aof::commit_here`]); nobody who has something to do waits for
-//! the disk.
+//! tell of, and one `fsync` serves all that wait. A worker with nothing else to do sees to it
+//! itself while the disk is quick ([`Aof::commit_here`]); no worker that has something to do waits
+//! for the disk.
 
 mod directory;
 pub mod load;
@@ -115,8 +115,8 @@ const QUICK_STEP_US: u64 = 1_000;
 const REST_MAX_US: u64 = 600_000_000;
 
 /// For how long workers leave the disk to the log's thread after a step that took `step_us`. A
-/// worker that waits for the disk serves nobody meanwhile. A few milliseconds may be chance. A disk
-/// that hung for seconds may do so again, so no worker should wait for it again soon.
+/// worker that waits for the disk serves no client meanwhile. A few milliseconds may be chance. A
+/// disk that hung for seconds may do so again, so no worker should wait for it again soon.
 fn rest_us(step_us: u64) -> u64 {
     if step_us <= QUICK_STEP_US {
         return 0;
@@ -210,8 +210,8 @@ impl Aof {
         }
     }
 
-    /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether
-    /// it was done. Nothing is held.
+    /// Gets to disk what was logged, if no other thread is at it and it should not take long;
+    /// whether it was done. Nothing is held.
     pub fn commit_here(&self) -> bool {
         let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
@@ -317,7 +317,7 @@ pub fn follow_log_config(server: &Server) {
     server.log.wake();
 }
 
-/// Writes all there is, and forces it to disk. Nobody adds to it any more.
+/// Writes all there is, and forces it to disk. No thread adds to it any more.
 pub fn end_log(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
         // It fails only if the writer is there no more, and then nothing is left to wait for.
@@ -344,7 +344,7 @@ pub fn has_log_to_load(server: &Server) -> bool {
 }
 
 /// Loads the log, all of which is written before, in a thread of its own, and answers the
-/// waiter; nobody else is served meanwhile. The gate is held, and all is empty. Where the log
+/// waiter; no other client is served meanwhile. The gate is held, and all is empty. Where the log
 /// cannot be loaded the process ends: what was there is gone.
 pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
     server.switches.set(Switch::LOADING, true);
@@ -370,7 +370,7 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
     }
 }
 
-/// Has the log made as long as somebody reads it: the disk or replicas. The gate is held.
+/// Has the log made as long as anything reads it: the disk or replicas. The gate is held.
 pub fn follow_readers(server: &Server) {
     server.log.switch(Aof::of(server).is_on() || server.feed.takes_log());
 }

@@ -53,8 +53,8 @@ impl Replay {
         Ok(Self::with(server, data.ok_or("too many threads")?))
     }
 
-    /// For the commands of a primary: what they change is logged and counted, and those who listen
-    /// are told.
+    /// For the commands of a primary: what they change is logged and counted, and clients that
+    /// listen are told.
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
         let data = background::data(server).ok_or("too many threads, or open files")?;
         let replay = Self::with(server, data);
@@ -143,8 +143,8 @@ impl Replay {
         outcome
     }
 
-    /// Carries a command out, as `run` does, while nobody else gets the gate: `data` has entered.
-    /// Nothing is held afterwards.
+    /// Carries a command out, as `run` does, while no other thread gets the gate: `data` has
+    /// entered. Nothing is held afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);

@@ -1,8 +1,8 @@
 //! The thread that forces the log to disk for `everysec`, so that writing goes on meanwhile.
 //!
-//! There is at most one `fsync` of the log at a time, whoever does it: an error is told only once,
-//! and must not be told to one who was not concerned. So who wants another waits for the one under
-//! way.
+//! There is at most one `fsync` of the log at a time, whichever thread does it: an error is told
+//! only once, and must not be told to one that was not concerned. So a thread that wants another
+//! waits for the one under way.
 
 use std::io;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Syncer {
     pub(super) fn begin(&mut self, server: &Server, file: &Arc<File>, number: u64) {
         debug_assert!(!self.is_busy());
         Aof::of(server).syncs_beside.store(true, Ordering::Relaxed);
-        // The thread never ends while there is somebody to tell it something.
+        // The thread never ends while there is a sender that may tell it something.
         drop(self.files.send(Arc::clone(file)));
         self.number = Some(number);
     }

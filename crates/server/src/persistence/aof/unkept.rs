@@ -105,7 +105,7 @@ pub fn may_tell_of_unkept(
     command: &Registered,
     args: &[&[u8]],
 ) -> bool {
-    // Who listens may have been sent something behind the answer.
+    // A client that listens may have been sent something behind the answer.
     if client.subscriptions.is_some() || command.has(Flags::RUNS.with(Flags::EXECUTES)) {
         return true;
     }

@@ -44,7 +44,7 @@ impl FileBlock {
     }
 }
 
-/// Hands a block on; `false` when nobody takes it.
+/// Hands a block on; `false` when no thread takes it.
 pub(super) fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &AtomicBool) -> bool {
     !failed.load(Ordering::Relaxed) && sender.send(block).is_ok()
 }

@@ -57,7 +57,7 @@ pub struct Loaded {
 }
 
 /// Loads the snapshot that the configuration names, if there is one, while clients are told to
-/// wait, also afterwards. An error says why it cannot be had. `false`: somebody ended the server
+/// wait, also afterwards. An error says why it cannot be had. `false`: the server was ended
 /// meanwhile.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     let name = server.config.dbfilename();
@@ -127,7 +127,7 @@ fn note_begin(server: &Server, total: u64) {
 }
 
 pub fn end_loading(server: &Server) {
-    // Those who loaded had arenas of their own.
+    // The threads that loaded had arenas of their own.
     allocator::give_back_in_steps();
     let loading = &Persistence::of(server).loading;
     loading.is_on.store(false, Ordering::Relaxed);

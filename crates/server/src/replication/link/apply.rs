@@ -56,7 +56,7 @@ impl Applier<'_> {
         // What has come may be empty lines alone.
         loop {
             self.replay.look_around();
-            // While it has entered nobody sees what is carried out and not in the feed.
+            // While it has entered no other thread sees what is carried out and not in the feed.
             self.replay.data.enter();
             let carried_out = self.carry_out_some(rest, prepared.len(), &mut units);
             if carried_out.as_ref().is_ok_and(|count| *count == rest.len())
@@ -118,7 +118,7 @@ impl Applier<'_> {
 
     /// How many of the commands, from the first on, several threads may carry out together.
     fn together(&self, commands: &[Prepared<'_>]) -> usize {
-        // Who listens to events, or monitors, sees them in the order of the stream.
+        // Clients that listen to events, or monitor, see them in the order of the stream.
         let audience = &self.replay.data.audience;
         if self.replay.is_in_transaction()
             || self.replay.data.is_something_reserved()
@@ -153,14 +153,14 @@ impl Units<'_> {
     }
 }
 
-/// Whether a command may take the gate. It is somebody else's for a moment then, and whoever has
-/// the gate must find in the feed all that was carried out.
+/// Whether a command may take the gate. It is another thread's for a moment then, and the thread
+/// that has the gate must find in the feed all that was carried out.
 fn may_take_gate(command: Option<&'static Registered>) -> bool {
     let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
     command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())
 }
 
-/// Has our own log say how far the stream is, behind what was carried out. Nobody else gets the
+/// Has our own log say how far the stream is, behind what was carried out. No other thread gets the
 /// gate meanwhile. `remarked`: the record behind which it said that last.
 fn remark_place(server: &Server, replay: &mut Replay, remarked: &mut u64) {
     if !Aof::of(server).is_on() || server.log.last() == *remarked {

@@ -1,5 +1,5 @@
 //! What a replica and its primary say to each other before there is a stream. No sockets and no
-//! clock are here: whoever drives it sends the words and hands it the answers.
+//! clock are here: the caller sends the words and hands it the answers.
 
 use crate::config::VALKEY_VERSION;
 

@@ -1,8 +1,8 @@
 //! A replica's connection to its primary: one thread that receives all keys, and then carries out
 //! the stream.
 //!
-//! The thread ends when the server gets another part. Whoever decides that holds the gate, so
-//! nothing of the old primary is carried out behind it.
+//! The thread ends when the server gets another part. The thread that decides that holds the gate,
+//! so nothing of the old primary is carried out behind it.
 
 mod apply;
 mod copy;

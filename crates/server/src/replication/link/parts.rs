@@ -35,7 +35,7 @@ const BYTES_MAX: usize = 128 * 1024;
 const COMMAND_BYTES_MAX: usize = bobbin_store::entry::INLINE_MAX;
 /// Threads that carry out a stream, with the link's own.
 const THREADS_MAX: usize = 8;
-/// Parts for each thread: so who is done earlier takes more of them.
+/// Parts for each thread: so one that is done earlier takes more of them.
 const PARTS_EACH: usize = 3;
 /// A part has about as many commands at least.
 const PART_COMMANDS_MIN: usize = 16;
@@ -167,7 +167,7 @@ impl Helpers {
         if !replay.data.hold_many(ones(&shards)) {
             return (0, Vec::new());
         }
-        // Who waits is served before anything else happens to the key.
+        // A client that waits is served before anything else happens to the key.
         let hashes = commands.iter().map(|prepared| prepared.first_hash);
         let len = replay.data.first_awaited(hashes).unwrap_or(commands.len());
         if len < COMMANDS_MIN {

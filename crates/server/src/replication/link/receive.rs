@@ -275,7 +275,7 @@ fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, load
     aof::replace_log(server, data);
 }
 
-/// Where a copy is loaded that nobody may see before it is whole.
+/// Where a copy is loaded that no client may see before it is whole.
 fn aside(server: &'static Server) -> &'static Keyspace {
     static ASIDE: OnceLock<&Keyspace> = OnceLock::new();
     ASIDE.get_or_init(|| {

@@ -56,7 +56,7 @@ impl Wire {
         }
     }
 
-    /// Another handle of the socket, by which somebody else may end the connection.
+    /// Another handle of the socket, by which another thread may end the connection.
     pub fn handle(&self) -> io::Result<TcpStream> {
         self.socket().try_clone()
     }

@@ -110,7 +110,7 @@ struct Play<'a> {
     is_over: bool,
     /// How many tokens no crash may take.
     promised: usize,
-    /// Who was told of the last of them, and how.
+    /// Which client was told of the last of them, and how.
     promise: String,
     lost: bool,
     counts: Counts,
@@ -309,7 +309,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Somebody within gives an order, which does not wait for a script.
+    /// An observer within gives an order, which does not wait for a script.
     fn order(&mut self, line: &str) {
         if !self.may_order() {
             return;
@@ -323,7 +323,7 @@ impl Play<'_> {
         !self.is_in_midst() && server.paused(now_ms).is_none_or(|pause| !pause.all)
     }
 
-    /// The log's thread writes, or whoever hangs in the disk goes on.
+    /// The log's thread writes, or a thread that hangs in the disk goes on.
     fn log_goes_on(&mut self) -> Result<(), String> {
         if self.hands.hangs() {
             if self.one_in(3) {
@@ -360,7 +360,7 @@ impl Play<'_> {
         self.counts.short += usize::from(is_short);
     }
 
-    /// What the main thread does: it ends the server, if somebody wants that.
+    /// What the main thread does: it ends the server, if that is wanted.
     fn see_to_end(&mut self) -> Result<(), String> {
         let server = self.stage.process.server;
         if !server.end.is_wanted() {

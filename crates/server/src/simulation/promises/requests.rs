@@ -67,7 +67,7 @@ impl Play<'_> {
         client.asked.extend(asked);
     }
 
-    /// Somebody reads a cell.
+    /// A client reads a cell.
     pub(super) fn read_cell(&mut self) -> (String, Vec<Asked>) {
         if self.cells.len() == 0 {
             return ("PING".into(), vec![Asked::Nothing]);
@@ -84,7 +84,7 @@ impl Play<'_> {
         }
     }
 
-    /// Somebody writes a cell of its own, which may go after a while.
+    /// A client writes a cell of its own, which may go after a while.
     pub(super) fn write_cell(&mut self, number: usize, token: &str) -> (String, Vec<Asked>) {
         let own = self.clients[number].cells.len();
         let cell = if own == 0 || self.cells.len() < CELLS && self.one_in(4) {

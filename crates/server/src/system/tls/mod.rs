@@ -2,7 +2,7 @@
 //! begin with, and one connection's part of the protocol.
 //!
 //! A connection keeps what it began with. So certificates can be replaced while it lasts, and only
-//! who comes later sees the new ones.
+//! later connections see the new ones.
 
 mod outgoing;
 mod reload;

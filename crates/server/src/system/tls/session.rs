@@ -101,7 +101,7 @@ impl TlsSession {
         if let Err(error) = outcome {
             self.partial = Vec::new();
             if matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType)) {
-                // Who does not speak TLS would take the alert for an answer.
+                // A client that does not speak TLS would take the alert for an answer.
                 self.wire = Vec::new();
             }
             self.stage = Stage::Failed;

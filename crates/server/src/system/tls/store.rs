@@ -1,9 +1,9 @@
 //! Sessions that clients may go on with: `tls-session-cache-size` of them, for
 //! `tls-session-cache-timeout`.
 //!
-//! What a session is kept by is a secret that only its client was told. Who comes with it is spared
-//! a signature, and is believed what its certificate said then; so a new configuration begins with
-//! an empty store.
+//! What a session is kept by is a secret that only its client was told. A client that comes with it
+//! is spared a signature, and is believed what its certificate said then; so a new configuration
+//! begins with an empty store.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -18,8 +18,8 @@ const BLOCK: usize = 16 * 1024;
 const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
-/// Most bytes that are: the kernel copies them while all other clients wait, and so does whoever
-/// shares the core (four times as many took .15 ms).
+/// Most bytes that are: the kernel copies them while all other clients wait, and so does a thread
+/// that shares the core (four times as many took .15 ms).
 pub const SEND_MAX: usize = 128 * 1024;
 
 /// The replies of a turn, of all connections, one behind the other.
@@ -390,7 +390,7 @@ impl OutputPiece {
         }
     }
 
-    /// A shared value counts in full: it may be that nobody else has it any more.
+    /// A shared value counts in full: it may be that nothing else has it any more.
     fn memory(&self) -> usize {
         size_of::<Self>()
             + match self {

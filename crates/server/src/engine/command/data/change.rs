@@ -13,7 +13,8 @@ use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
 use crate::engine::tracking::Notice;
 
 impl Data {
-    /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
+    /// The key's entry for changing in place; a use of it. A caller that changes it calls
+    /// `changed`.
     #[inline(always)]
     pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
         let place = self.live::<true>(key)?;
@@ -159,7 +160,7 @@ impl Data {
         self.changed(key);
     }
 
-    /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
+    /// To be called by code that changed the key's value: wakes its watchers, counts the change.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed(&mut self, key: Key<'_>) {
@@ -192,7 +193,7 @@ impl Data {
         }
     }
 
-    /// Has those served who wait for the key, though it did not change as WATCH sees it.
+    /// Has those clients served that wait for the key, though it did not change as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
         self.unit.ready.push_back((self.database, key.bytes.into()));
     }

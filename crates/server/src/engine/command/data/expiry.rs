@@ -1,5 +1,5 @@
-//! Keys and fields that nobody looks at and whose time has come: they are taken out a shard at a
-//! time.
+//! Keys and fields that no command looks at and whose time has come: they are taken out a shard at
+//! a time.
 
 use bobbin_store::OwnedEntry;
 use bobbin_store::shard::{FIELDS_MAX, Reaped};

@@ -240,13 +240,13 @@ impl Data {
         if self.holds_all() {
             return true;
         }
-        // Nobody needs to make way for nothing.
+        // No thread needs to make way for nothing.
         if self.is_refused_everything() {
             self.release();
             return false;
         }
         self.hold_gate_anyway();
-        // Only now: whoever was busy before may have reserved something at last.
+        // Only now: a thread that was busy before may have reserved something at last.
         if self.is_refused_everything() {
             self.release();
             return false;
@@ -265,7 +265,7 @@ impl Data {
         if !self.holds_all() {
             self.release();
             self.holding.member.leave();
-            // Even if nobody was in the way: others may have had it in between.
+            // Even if no thread was in the way: others may have had it in between.
             self.turn.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
@@ -411,7 +411,7 @@ impl Data {
     }
 
     /// Holds everything, with the gate, instead of some shards that were set aside and entered
-    /// again. `false`: somebody else has something reserved, and what was held still is.
+    /// again. `false`: others have something reserved, and what was held still is.
     pub fn widen(&mut self) -> bool {
         if self.holds_all() {
             return true;
@@ -424,7 +424,7 @@ impl Data {
             self.holding.member.leave();
             self.turn.waited = true;
             let mut gate = self.holding.gate.take();
-            // Only now: whoever was busy before may have reserved something at last.
+            // Only now: a thread that was busy before may have reserved something at last.
             if self.holding.gate.reservations() == 1 {
                 self.holding.keyspace.free_all(&mut gate);
                 self.holding.gate.reserve(false);
@@ -439,7 +439,7 @@ impl Data {
         false
     }
 
-    /// Whether somebody keeps shards in the midst of a change.
+    /// Whether any shards are kept in the midst of a change.
     pub fn is_something_reserved(&self) -> bool {
         self.holding.gate.is_reserved()
     }
@@ -499,7 +499,7 @@ impl Data {
         }
     }
 
-    /// Takes up what may have changed while somebody else held everything.
+    /// Takes up what may have changed while another thread held everything.
     #[inline]
     fn refresh(&mut self) {
         self.recorder.refresh();
@@ -622,5 +622,5 @@ impl Default for LookedAt {
     }
 }
 
-/// How long who may wait sleeps before it looks again.
+/// How long a thread that may wait sleeps before it looks again.
 const RESERVED_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);

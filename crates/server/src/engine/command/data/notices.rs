@@ -1,4 +1,5 @@
-//! Telling others what happened to keys: who listens to events, who keeps copies of keys.
+//! Telling others what happened to keys: the clients that listen to events, and those that keep
+//! copies of keys.
 
 use bobbin_store::{SHARDS, Shard};
 
@@ -8,10 +9,10 @@ use crate::engine::pubsub::Subscribers;
 use crate::engine::pubsub::notify::{self, Classes};
 use crate::engine::tracking::{AtWork, Notice, Tracker};
 
-/// Who hears of what a thread does to keys.
+/// The clients that hear of what a thread does to keys.
 #[derive(Default)]
 pub struct Audience {
-    /// Which events somebody listens to.
+    /// Which events clients listen to.
     pub event_classes: Classes,
     /// What this worker's clients listen to; `None`: there are no clients.
     pub subscribers: Option<Box<Subscribers>>,
@@ -101,7 +102,7 @@ impl Data {
         self.audience.tracker = Some(tracker);
     }
 
-    /// Tells at the end of a turn what changed in it those who want to be told of all changes.
+    /// Tells clients that want to be told of all changes, at the end of a turn, what changed in it.
     #[inline]
     pub fn broadcast(&mut self) {
         if let Some(tracker) = &mut self.audience.tracker {

@@ -13,7 +13,7 @@ use crate::engine::log::Effects;
 use crate::engine::server::Server;
 use crate::engine::tracking::Notice;
 
-/// What a thread holds, and what it did there that nobody else has seen yet.
+/// What a thread holds, and what it did there that no other thread has seen yet.
 ///
 /// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the
 /// log, the clients that they concern are told, and then the shards are unlocked. Nothing else
@@ -144,7 +144,7 @@ impl Data {
 
     /// Has others see what the unit did: numbers it, tells them, and serves those that wait for its
     /// keys. Returns its number in the log. What is held stays so, for the next unit or until
-    /// `release`; who is served may have had it unlocked.
+    /// `release`; serving a client may have had it unlocked.
     pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
         self.unit.leave_midst();
         let number = self.number_unit(true);

@@ -229,7 +229,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         if is_known {
             continue;
         }
-        // What is dead goes away now: its removal is no change to who watches only from here on.
+        // What is dead goes away now: its removal is no change to a client that watches only from
+        // here on.
         call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);

@@ -1,11 +1,11 @@
 //! EXEC at work: one queued command after the other, under the locks of all.
 //!
 //! Like a script, a transaction pauses: it becomes a job of its client, which goes on in slices,
-//! and between them its worker serves everybody else. Its shards are reserved meanwhile. It pauses
-//! after half a millisecond in the midst of a command that works in slices by itself, and after ten
-//! between two commands: some thousand short ones are done sooner, and to have others refused until
-//! then costs more than that. One that holds the gate pauses only in the midst of commands: some of
-//! them may need the gate for more than keys.
+//! and between them its worker serves all other clients. Its shards are reserved meanwhile. It
+//! pauses after half a millisecond in the midst of a command that works in slices by itself, and
+//! after ten between two commands: some thousand short ones are done sooner, and to have others
+//! refused until then costs more than that. One that holds the gate pauses only in the midst of
+//! commands: some of them may need the gate for more than keys.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Hash;
@@ -87,7 +87,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     call.reply.array(transaction.queue.len());
     let mut running =
         RunningTransaction { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
-    // A log is replayed as fast as it can be. Who wishes for the gate waits for all that pause.
+    // A log is replayed as fast as it can be. A wish for the gate waits for all that pause.
     let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
     let now = ticks();
     let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
@@ -198,7 +198,7 @@ fn run(
     pause_at: u64,
 ) -> Ran {
     if call.client.is_overflowed() && queued.command.has(Flags::READONLY) {
-        // Nobody will see what it would answer.
+        // No client will see what it would answer.
         return Ran { reply_bytes: 0, ended: 0, left: None };
     }
     let start = call.reply.output().len();
@@ -342,7 +342,7 @@ impl PausedTransaction {
             if long.is_script || !is_too_long || !long.command.has(Flags::READONLY) {
                 return Some(long);
             }
-            // It makes a reply that nobody will see, and does nothing else.
+            // It makes a reply that no client will see, and does nothing else.
             slice.client.set_overflowed(true);
             long.job.abandon(slice.server, slice.data);
             lazyfree::free_job(long.job);

@@ -4,8 +4,8 @@
 //! disk, or has that done beside what it goes on with ([`syncer`]). Mostly the log's own thread has
 //! it work; a worker that would have nothing to do before the disk answers may as well. Orders
 //! (another file from that record on, stop, tell when all is done) take effect at a record's
-//! number, so whoever gives one while holding the gate has given it for exactly that moment, and
-//! waits for no disk.
+//! number, so a thread that gives one while holding the gate has given it for exactly that moment,
+//! and waits for no disk.
 
 mod orders;
 
@@ -35,7 +35,7 @@ pub(super) struct AofWriter {
     stream: RecordStream,
     /// `None`: what is logged is passed over.
     file: Option<Arc<File>>,
-    /// Who does what `everysec` asks for.
+    /// The thread that does what `everysec` asks for.
     syncer: Option<Syncer>,
     orders: Vec<WriterOrder>,
     /// Merged and not written.

@@ -20,7 +20,7 @@ pub(in crate::persistence::aof) enum WriterOrder {
     Stop { after: u64 },
     /// Force everything up to a number to disk and say so. `ends`: nothing follows for now.
     Settle { number: u64, done: Sender<()>, ends: bool },
-    /// Call `then` with the offset behind a record. `begins`: somebody reads the feed from there
+    /// Call `then` with the offset behind a record. `begins`: a reader reads the feed from there
     /// on, and nothing before.
     Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
 }
@@ -59,8 +59,8 @@ impl AofWriter {
     pub(super) fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
         let after = first.after();
-        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or
-        // ends the server.
+        // A rewrite may wait for the disk, unless others wait behind it: a thread that turns the
+        // log off, or ends the server.
         let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
         let gives_up = self.failed && !may_wait;
         let is_fed = matches!(first, WriterOrder::Feed { .. }) && self.merged >= after;
@@ -81,7 +81,7 @@ impl AofWriter {
                 if let Err(error) = &rotated {
                     log::warn!("Can't open a new AOF incr file: {error}");
                 }
-                // Who rewrites waits for it.
+                // The thread that rewrites waits for it.
                 drop(done.send(rotated));
             }
             WriterOrder::Stop { after } => self.stop(after),
@@ -96,7 +96,7 @@ impl AofWriter {
                     self.remark_end();
                 }
                 self.sync_now();
-                // Who gave up waiting does not mind.
+                // A thread that gave up waiting does not mind.
                 done.send(()).ok();
             }
         }

@@ -1,8 +1,8 @@
 //! What a replica says to its primary, and what it makes of the answers.
 //!
-//! No socket, no clock and no key is here. Whoever drives the machine gives it the bytes that came
-//! and the time, does what the events say, and sends the output. So tests can cut the bytes
-//! anywhere, and lie.
+//! No socket, no clock and no key is here. The caller that drives the machine gives it the bytes
+//! that came and the time, does what the events say, and sends the output. So tests can cut the
+//! bytes anywhere, and lie.
 
 mod apart;
 mod channel;
