@@ -148,7 +148,7 @@ struct Load {
     repeat: usize,
     /// The server's options.
     options: &'static [&'static str],
-    /// Whether somebody reads the stream as a replica does.
+    /// Whether a client reads the stream as a replica does.
     has_replica: bool,
     /// Whether its limits hold only where the log is numbered by the clock.
     wants_clock: bool,

@@ -1,4 +1,4 @@
-//! The standard output. Whoever reads it may stop doing so, `head` say; the program then ends
+//! The standard output. The program that reads it may stop doing so, `head` say; this one then ends
 //! without a word.
 
 use std::{fmt, io::Write, process};

@@ -1,4 +1,4 @@
-//! Ctrl-C. It ends the program, unless somebody has work to finish first.
+//! Ctrl-C. It ends the program, unless some code has work to finish first.
 
 use std::sync::{
     Arc, OnceLock,
@@ -16,7 +16,7 @@ struct Interrupt {
 
 static INTERRUPT: OnceLock<Option<Interrupt>> = OnceLock::new();
 
-/// From now on Ctrl-C ends the program only while nobody [`hold`]s it.
+/// From now on Ctrl-C ends the program only while no code [`hold`]s it.
 fn install() -> Option<&'static Interrupt> {
     let install = || {
         let ends = Arc::new(AtomicBool::new(true));

@@ -64,7 +64,7 @@ impl<F: AsFd> Keyboard<F> {
 }
 
 impl<F: AsFd> Keyboard<F> {
-    /// The next key, and no byte of those behind it: somebody else reads them. `None` when the
+    /// The next key, and no byte of those behind it: other code reads them. `None` when the
     /// terminal has gone.
     pub fn key(&mut self) -> io::Result<Option<Key>> {
         loop {

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use signal_hook::{consts::SIGPIPE, low_level};
 
-/// Writes to the standard output at once, so that whoever reads it sees each reply as it comes.
+/// Writes to the standard output at once, so that its reader sees each reply as it comes.
 pub fn write(bytes: &[u8]) {
     let mut output = io::stdout().lock();
     if let Err(error) = output.write_all(bytes).and_then(|()| output.flush()) {

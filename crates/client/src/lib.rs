@@ -315,7 +315,7 @@ pub enum ClientError {
     Protocol(ReplyError),
     /// A reply longer than [`Client::limit_replies`] or [`REPLY_LEN_MAX`] allows.
     ReplyTooLong,
-    /// More than [`PUSHES_MAX`] pushes that nobody took.
+    /// More than [`PUSHES_MAX`] pushes that were not taken.
     TooManyPushes,
     /// A line given to [`Client::line`] has a quote without its pair.
     UnbalancedQuotes,
@@ -378,7 +378,7 @@ impl From<ReplyError> for ClientError {
 
 /// The longest reply that is read.
 pub const REPLY_LEN_MAX: usize = 8 << 30;
-/// Pushes kept for somebody to take them.
+/// Pushes kept for the caller to take.
 pub const PUSHES_MAX: usize = 1 << 20;
 
 const READ_LEN_MIN: usize = 16 * 1024;

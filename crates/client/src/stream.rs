@@ -120,7 +120,7 @@ impl Stream {
                 return Ok(());
             }
             // Whatever else comes this early is for the first reader, and there is nothing: it is
-            // the client who speaks first.
+            // the client that speaks first.
             match self.append(&mut Vec::new(), NETWORK_LEN) {
                 Ok(0) if lock(&tls.session).is_handshaking() => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -199,7 +199,7 @@ impl AsFd for Stream {
     }
 }
 
-/// Writes bytes to a connection that somebody else reads.
+/// Writes bytes to a connection that another thread reads.
 #[derive(Debug)]
 pub struct RawWriter {
     socket: Socket,
@@ -236,8 +236,8 @@ impl Socket {
 #[derive(Debug)]
 struct Tls {
     session: Mutex<TlsSession>,
-    /// Held while bytes of the session go out, so that they do so in its order. Nobody reads with
-    /// it held: who writes may wait for the server, which may wait for us to read.
+    /// Held while bytes of the session go out, so that they do so in its order. No thread reads
+    /// with it held: the one that writes may wait for the server, which may wait for us to read.
     sending: Mutex<()>,
 }
 

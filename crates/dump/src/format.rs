@@ -54,7 +54,7 @@ impl Format {
             (Self::Redis7, ValueKind::Stream3) => ValueKind::Stream2,
             (Self::Oldest | Self::Redis7, ValueKind::SetListpack) => ValueKind::Set,
             (Self::Redis8, ValueKind::HashExpiring) => ValueKind::HashMetadata,
-            // Who asks for it knows that there are none.
+            // A caller that asks for it knows that there are none.
             (Self::Oldest | Self::Redis7 | Self::Shared, ValueKind::HashExpiring) => {
                 ValueKind::Hash
             }

@@ -1,4 +1,4 @@
-//! Who holds which line, and where lines move.
+//! Which thread holds which line, and where lines move.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

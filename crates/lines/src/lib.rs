@@ -5,8 +5,8 @@
 //! MESI. A line *moves* when a thread uses it that does not have it, or has it no more because
 //! another one wrote it. A thread *claims* a line when it writes what it has, and others too: that
 //! costs no more than the move before, if the line was prefetched to be written, which QEMU does
-//! not tell of. The first use of a line by anybody is neither. So what is counted is communication,
-//! and it depends on how finely threads take turns, not on how many cores there are.
+//! not tell of. The first use of a line by any thread is neither. So what is counted is
+//! communication, and it depends on how finely threads take turns, not on how many cores there are.
 //!
 //! Arguments: `slice=N`, the instructions after which a thread yields; `out=FILE`, where the report
 //! goes when the program ends; `control=FILE`, a file whose first byte says whether to count: `1`

@@ -15,7 +15,7 @@ pub enum ProtocolError {
     MultibulkCountTooBig,
     /// `*<count>` is not a number, or is more than is allowed.
     InvalidMultibulkLength,
-    /// More arguments than somebody who has not authenticated may send.
+    /// More arguments than a client that has not authenticated may send.
     UnauthenticatedMultibulkLength,
     /// The line of `$<length>` is longer than any number.
     BulkCountTooBig,
@@ -23,7 +23,7 @@ pub enum ProtocolError {
     ExpectedDollar(u8),
     /// `$<length>` is not a number, is negative, or is more than `proto-max-bulk-len`.
     InvalidBulkLength,
-    /// A longer argument than somebody who has not authenticated may send.
+    /// A longer argument than a client that has not authenticated may send.
     UnauthenticatedBulkLength,
     /// A carriage return without its line feed, or an argument that does not end where it must.
     InvalidCrlf,

@@ -14,7 +14,7 @@ mod reply;
 mod slots;
 mod value;
 
-// Arguments are numbers often enough that who parses a request wants these with it.
+// Arguments are numbers often enough that a parser of requests wants these with it.
 pub use bobbin_number::{
     FloatText, append_f64, format_f64, format_f64_as_digits, parse_f64, parse_i64,
 };

@@ -497,9 +497,9 @@ fn spans_of(command: &[u8], arguments: &[&[u8]]) -> Vec<Span> {
 pub const MULTIBULK_LEN_MAX: usize = i32::MAX as usize;
 /// Bytes of an inline command, or of a count's line, before its end must have been seen.
 pub const INLINE_LEN_MAX: usize = 64 * 1024;
-/// Arguments of a command from somebody who has not authenticated.
+/// Arguments of a command from a client that has not authenticated.
 pub const UNAUTHENTICATED_MULTIBULK_LEN_MAX: usize = 10;
-/// Bytes of an argument from somebody who has not authenticated.
+/// Bytes of an argument from a client that has not authenticated.
 pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
 
 /// From this length on an argument is a large one: `Parser::large`.

@@ -1,4 +1,4 @@
-//! What a script needs of its surroundings: whoever runs it carries out what it calls.
+//! What a script needs of its surroundings: the host that runs it carries out what it calls.
 
 /// Carries out what a script asks for.
 pub trait Host {

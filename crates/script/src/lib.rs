@@ -1,9 +1,9 @@
 //! Lua 5.1 as Redis's scripts know it: the walls around it, the `redis` table, and the libraries
 //! beside it.
 //!
-//! A [`Vm`] is one Lua state. It knows no keys and no commands: who runs a script passes a
-//! [`Host`], which carries out what the script calls. Nothing that a script does may end the
-//! process: memory is bounded, time is watched by the host, and what is shared between scripts
+//! A [`Vm`] is one Lua state. It knows no keys and no commands: the caller that runs a script
+//! passes a [`Host`], which carries out what the script calls. Nothing that a script does may end
+//! the process: memory is bounded, time is watched by the host, and what is shared between scripts
 //! cannot be changed by them.
 
 mod api;

@@ -478,7 +478,8 @@ fn define_load(stack: Stack) {
     assert!(loaded, "{:?}", stack.bytes(-1));
 }
 
-/// `collectgarbage`; how often garbage is collected is nobody's business, as the state is shared.
+/// `collectgarbage`; how often garbage is collected is no script's business, as the state is
+/// shared.
 fn collect_garbage(stack: Stack) -> Returned {
     // SAFETY: the state is live. No finalizer runs in between: scripts can have none.
     let collect = |what| unsafe { lua::lua_gc(stack.state(), what, 0) };

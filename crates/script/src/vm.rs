@@ -136,7 +136,7 @@ impl Vm {
 
     /// How long the chains of the state's hash tables are.
     pub fn longest_chains(&self) -> Chains {
-        // SAFETY: the state is alive until `drop`. Nobody uses it: a script runs only while `self`
+        // SAFETY: the state is alive until `drop`. Nothing uses it: a script runs only while `self`
         // is borrowed exclusively. One that pauses does so between two steps of Lua, or before a
         // block is made or resized; Lua's tables are whole then.
         unsafe { hash::chains(self.stack().state()) }
@@ -166,7 +166,7 @@ impl Vm {
     /// will be in this protocol.
     ///
     /// # Safety
-    /// The host lives where it is, and nobody else uses it while the script runs, until the script
+    /// The host lives where it is, and nothing else uses it while the script runs, until the script
     /// is over; or until `set_host` named another, while it pauses.
     pub unsafe fn start(
         &mut self,
@@ -403,7 +403,7 @@ fn push_list(stack: Stack, values: &[&[u8]]) {
 
 lua_function!(handle_error, describe_error);
 
-/// Notes what an error that nobody caught is answered with, while the place where it happened is
+/// Notes what an error that was not caught is answered with, while the place where it happened is
 /// still to be seen.
 fn describe_error(stack: Stack) -> Returned {
     let core = stack.core();
@@ -433,7 +433,7 @@ fn describe_error(stack: Stack) -> Returned {
 }
 
 /// Where the error happened: the script's name and line. A function of ours is not the place, but
-/// who called it.
+/// its caller is.
 fn place(stack: Stack) -> Option<(String, c_int)> {
     let mut found = None;
     for level in 1..=2 {

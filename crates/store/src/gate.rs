@@ -18,7 +18,7 @@ const BUSY: u32 = 1;
 /// Busy, and the taker of the gate sleeps until it is not.
 const AWAITED: u32 = 2;
 
-/// Somebody has the gate, or waits for the last busy member.
+/// A thread has the gate, or waits for the last busy member.
 const CLOSED: u32 = 1 << 31;
 
 /// The gate and its members' flags.
@@ -84,8 +84,8 @@ impl Gate {
     }
 
     /// Asks others not to take the gate, as something is half done that belongs together; `false`
-    /// ends it. To be called by a busy member, or with the gate held: who takes the gate afterwards
-    /// sees it.
+    /// ends it. To be called by a busy member, or with the gate held: a thread that takes the gate
+    /// afterwards sees it.
     pub fn reserve(&self, reserve: bool) {
         match reserve {
             true => self.reserved.fetch_add(1, Ordering::AcqRel),
@@ -184,19 +184,19 @@ impl Member<'_> {
         }
     }
 
-    /// Waits while the gate is closed. Nobody closes it again before this thread is busy.
+    /// Waits while the gate is closed. No thread closes it again before this thread is busy.
     #[cold]
     fn wait_until_open(&self) {
         let door = &self.gate.door;
         loop {
             self.clear();
-            // It is counted only while the gate is closed. Whoever opens the gate leaves it open
-            // until the count is 0.
+            // It is counted only while the gate is closed. The thread that opens the gate leaves it
+            // open until the count is 0.
             let counted = |door| is_closed(door).then_some(door + 1);
             if door.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted).is_ok() {
                 wait_until(door, |door| !is_closed(door));
                 self.flag.state.word().store(BUSY, Ordering::Relaxed);
-                // Whoever closes the gate next has seen this, and so the flag.
+                // The thread that closes the gate next has seen this, and so the flag.
                 if door.word().fetch_sub(1, Ordering::AcqRel) == 1 {
                     door.wake(1);
                 }
@@ -228,7 +228,7 @@ impl Member<'_> {
         before
     }
 
-    /// Whether somebody wants the gate, so that long work can make way.
+    /// Whether a thread wants the gate, so that long work can make way.
     #[inline]
     pub fn gate_wanted(&self) -> bool {
         is_closed(self.gate.door.word().load(Ordering::Relaxed))

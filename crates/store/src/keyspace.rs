@@ -6,7 +6,7 @@
 //!   after it took the lock, and gives the lock back when the guard is gone.
 //! - With the gate held, by [`Keyspace::exclusive`]. Then no thread holds a lock, since a thread
 //!   holds shards only while it is a busy member of the gate. The threads keep to that themselves;
-//!   `exclusive` looks whether the lock is free, which finds a guard that somebody kept.
+//!   `exclusive` looks whether the lock is free, which finds a guard that a thread kept.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -52,7 +52,7 @@ struct Cell {
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
     /// Whether the shard has more than keys of database 0 that never expire, as most never do. Only
-    /// then `due_ms` of the keyspace may have a time for it. Written by who holds it.
+    /// then `due_ms` of the keyspace may have a time for it. Written by the thread that holds it.
     has_more: AtomicU32,
     /// Keys in database 0, for counting them without the lock.
     len: AtomicU32,
@@ -133,8 +133,8 @@ impl Keyspace {
         self.hasher.hash(key)
     }
 
-    /// Waits for a shard; `None`: it is reserved. Whoever holds another one may only lock higher
-    /// ones.
+    /// Waits for a shard; `None`: it is reserved. A thread that holds another one may only lock
+    /// higher ones.
     #[inline(always)]
     pub fn lock_unless_reserved(&self, index: usize) -> Option<ShardGuard<'_>> {
         CLASS.ranked(index as u32).wait_for();
@@ -228,7 +228,7 @@ impl Keyspace {
     /// members use this keyspace.
     ///
     /// # Panics
-    /// When somebody holds the shard nevertheless.
+    /// When a thread holds the shard nevertheless.
     #[inline]
     pub fn exclusive<'g>(&'g self, _gate: &'g mut GateGuard<'_>, index: usize) -> &'g mut Shard {
         let cell = &self.shards[index];
@@ -361,7 +361,7 @@ fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
 }
 
 /// A count that many threads change: each adds to a part of its own, whose line no other writes,
-/// and who asks sums over the parts.
+/// and the thread that asks sums over the parts.
 struct Tally([TallyPart; TALLY_PARTS]);
 
 #[derive(Default)]
@@ -375,8 +375,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Relaxed, as the sum is: whoever finds a key under its shard's lock, or hears of it, does so
-    /// after the unlock that came after this, and so counts it.
+    /// Relaxed, as the sum is: a thread that finds a key under its shard's lock, or hears of it,
+    /// does so after the unlock that came after this, and so counts it.
     #[inline(never)]
     fn add(&self, change: i64) {
         thread_local! {
@@ -404,7 +404,7 @@ impl ShardGuard<'_> {
         self.index as usize
     }
 
-    /// Gives the shard up but lets nobody hold it, visitors aside, until `Keyspace::take_back`.
+    /// Gives the shard up but lets no thread hold it, visitors aside, until `Keyspace::take_back`.
     pub fn reserve(self) {
         self.keyspace.publish(self.index(), &self);
         CLASS.ranked(self.index).release();

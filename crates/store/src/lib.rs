@@ -1,8 +1,8 @@
 //! The keyspace of Bobbin: shards, their locks, tables, entries and values.
 //!
-//! It knows no sockets, no commands and no clock: whoever calls passes the time and the seeds in.
-//! A key belongs to one [`Shard`](shard::Shard), chosen by its hash; who holds the shard's lock may
-//! do anything with the shard's keys, in every database.
+//! It knows no sockets, no commands and no clock: the caller passes the time and the seeds in. A
+//! key belongs to one [`Shard`](shard::Shard), chosen by its hash; the thread that holds the
+//! shard's lock may do anything with the shard's keys, in every database.
 
 pub mod cut;
 pub mod entry;

@@ -72,7 +72,7 @@ pub struct Table {
     len: u32,
 }
 
-// SAFETY: *owned* and *counted*: nobody else has a pointer to the buckets or the entries, so they
+// SAFETY: *owned* and *counted*: nothing else has a pointer to the buckets or the entries, so they
 // go with the table; an `OwnedEntry` is `Send`.
 unsafe impl Send for Table {}
 
@@ -163,7 +163,7 @@ impl Slot {
     #[inline(always)]
     unsafe fn entry_mut<'a>(self) -> Option<EntryMut<'a>> {
         // SAFETY: *owned*: the pointer is that of an entry, which lives while the table is
-        // borrowed. By the caller it is used by nobody else.
+        // borrowed. By the caller nothing else uses it.
         self.pointer().map(|pointer| unsafe { EntryMut::new(pointer) })
     }
 
@@ -174,7 +174,7 @@ impl Slot {
     #[inline(always)]
     unsafe fn into_entry(self) -> OwnedEntry {
         let pointer = self.pointer().expect("a slot with an entry");
-        // SAFETY: *owned*: this slot had the only pointer to the entry, and by the caller nobody
+        // SAFETY: *owned*: this slot had the only pointer to the entry, and by the caller nothing
         // finds it in the slot again.
         unsafe { OwnedEntry::from_pointer(pointer) }
     }

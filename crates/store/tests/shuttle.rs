@@ -42,7 +42,7 @@ fn a_lock_that_looks_before_it_takes_is_caught() {
     assert_caught("two at a time", || lock_storm::<Hasty>(3, 1));
 }
 
-/// Members that come and go, two takers: nobody is busy while somebody has the gate.
+/// Members that come and go, two takers: no member is busy while a taker has the gate.
 #[test]
 fn a_reserved_lock_refuses_all_but_visitors() {
     explore(reservation_storm);
@@ -353,8 +353,8 @@ struct Counted<L> {
     count: UnsafeCell<u32>,
 }
 
-// SAFETY: `count` is only touched with the lock held, and `inside` tells when that excludes nobody;
-// shuttle runs one thread at a time, so even then there is no data race.
+// SAFETY: `count` is only touched with the lock held, and `inside` tells when that excludes no
+// thread; shuttle runs one thread at a time, so even then there is no data race.
 unsafe impl<L: Lock> Sync for Counted<L> {}
 
 /// One thread makes a change in two steps and leaves the lock reserved between them; others lock or
@@ -459,7 +459,7 @@ fn gate_storm(members: u32, takers: u32, rounds: usize, enter: fn(&Member<'_>)) 
     });
 }
 
-/// What an eventfd does: a ring is remembered until somebody waits.
+/// What an eventfd does: a ring is remembered until a thread waits.
 #[derive(Default)]
 struct EventBell {
     rung: Mutex<bool>,
@@ -513,7 +513,7 @@ fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
 struct Things {
     locks: [RawLock; 2],
     versions: [AtomicU32; 2],
-    /// The highest number of a record whose change was acknowledged to anybody.
+    /// The highest number of a record whose change was acknowledged.
     acknowledged: AtomicU64,
 }
 
@@ -630,7 +630,8 @@ fn reading_storm(log: Log, number_is_asked_for_last: bool) {
 
 // The cut.
 
-/// A cut shows the keys as they were at one moment, in all shards, whoever changes them meanwhile.
+/// A cut shows the keys as they were at one moment, in all shards, whichever thread changes them
+/// meanwhile.
 #[test]
 fn a_cut_is_one_moment() {
     explore(|| cut_storm(true));

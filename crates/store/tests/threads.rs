@@ -27,7 +27,7 @@ impl Plain {
     }
 
     fn read(&self) -> u64 {
-        // SAFETY: nobody writes it meanwhile, by what the caller holds.
+        // SAFETY: no thread writes it meanwhile, by what the caller holds.
         unsafe { *self.0.get() }
     }
 }

@@ -14,7 +14,7 @@ const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 2048 };
 /// The parts of one piece of work at a time. There is one leader, and any number of helpers.
 pub struct Crew<P> {
     state: Mutex<State<P>>,
-    /// Whether there may be parts that nobody has taken.
+    /// Whether there may be parts that no thread has taken.
     has_parts: AtomicBool,
     /// Helpers sleep here until there is a part.
     handed_out: Condvar,
@@ -23,7 +23,7 @@ pub struct Crew<P> {
 }
 
 struct State<P> {
-    /// Parts that nobody has taken.
+    /// Parts that no thread has taken.
     waiting: Vec<P>,
     done: Vec<P>,
     /// Parts that are being worked on.
@@ -69,8 +69,8 @@ impl<P> Crew<P> {
         (0..wanted).for_each(|_| self.handed_out.notify_one());
     }
 
-    /// The leader lets everybody take these parts. Those of before have been gathered. The one that
-    /// is taken first is the last of them.
+    /// The leader lets every thread take these parts. Those of before have been gathered. The one
+    /// that is taken first is the last of them.
     pub fn hand_out(&self, parts: &mut Vec<P>) {
         let mut state = self.lock();
         debug_assert!(state.is_all_done(), "there is work left");
@@ -79,7 +79,7 @@ impl<P> Crew<P> {
         self.wake(state);
     }
 
-    /// A part that nobody has taken; it must be finished.
+    /// A part that no thread has taken; it must be finished.
     pub fn take(&self) -> Option<P> {
         let part = self.lock().take();
         if part.is_none() {

@@ -36,7 +36,7 @@ impl<P, B: Bell> Inbox<P, B> {
         self.post_and(post, || ())
     }
 
-    /// Leaves a post, and calls `tell` before anybody else can leave one.
+    /// Leaves a post, and calls `tell` before any other thread can leave one.
     pub fn post_and(&self, post: P, tell: impl FnOnce()) -> Result<(), P> {
         {
             let mut queue = self.lock();
@@ -52,7 +52,7 @@ impl<P, B: Bell> Inbox<P, B> {
 
     /// Leaves a post in each of several inboxes, so that no owner sees its own before all the
     /// others could see theirs. Inboxes are named by rising ranks. An owner that has ended gets
-    /// nothing. Nobody is woken: [`wake`](Self::wake) each afterwards.
+    /// nothing. No owner is woken: [`wake`](Self::wake) each afterwards.
     pub fn post_to_all<'a>(inboxes: impl Iterator<Item = &'a Self>, mut post: impl FnMut() -> P)
     where
         Self: 'a,

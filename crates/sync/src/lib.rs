@@ -34,7 +34,7 @@ pub struct OwnLine<T>(pub T);
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may sleep on it.
+/// Held, and a thread may sleep on it.
 const CONTENDED: u32 = 2;
 /// Kept for a thread that does not hold it at the moment.
 const RESERVED: u32 = 3;
@@ -119,7 +119,7 @@ impl RawLock {
     /// Holds a lock again that the caller reserved; waits for visitors.
     ///
     /// # Panics
-    /// When it is not reserved: somebody else may hold it then.
+    /// When it is not reserved: another thread may hold it then.
     #[cold]
     pub fn take_back(&self) {
         assert!(self.enter_reserved(HELD), "a lock is taken back that is not reserved");

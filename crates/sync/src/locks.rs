@@ -1,8 +1,8 @@
 //! The locks of the whole server: the standard library's, or shuttle's, which keep to one order
 //! (`order`).
 //!
-//! That somebody panicked with one held is nobody's problem here: release builds abort. So locking
-//! cannot fail.
+//! That a thread panicked with one held is no problem here: release builds abort. So locking cannot
+//! fail.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -71,7 +71,7 @@ impl<T> Mutex<T> {
         MutexGuard { guard, held: self.class.held() }
     }
 
-    /// `None`: somebody else holds it. This waits for nobody, so it may be called in any order.
+    /// `None`: another thread holds it. This does not wait, so it may be called in any order.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -120,7 +120,7 @@ impl Condvar {
         self.0.notify_all();
     }
 
-    /// Sleeps until somebody notifies; may return early.
+    /// Sleeps until a thread notifies; may return early.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -142,7 +142,7 @@ impl Condvar {
         MutexGuard { guard: guard.unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// Sleeps for the given time, unless somebody notifies; whether the time is over.
+    /// Sleeps for the given time, unless a thread notifies; whether the time is over.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_timeout<'a, T>(

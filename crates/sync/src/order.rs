@@ -1,5 +1,5 @@
-//! One order for all locks: in debug builds whoever waits for a lock against it panics there and
-//! then, not only where two threads happen to meet.
+//! One order for all locks: in debug builds a thread that waits for a lock against it panics there
+//! and then, not only where two threads happen to meet.
 //!
 //! Locks that are made in the same place and guard the same type are of one [`Class`]. Each thread
 //! knows what it holds, and all threads together know what was ever waited for with what held. A
@@ -23,7 +23,7 @@ pub struct Class {
     guards: fn() -> &'static str,
     #[cfg(debug_assertions)]
     rank: u32,
-    /// In the graph, from 1; 0: nobody has asked yet.
+    /// In the graph, from 1; 0: no thread has asked yet.
     #[cfg(debug_assertions)]
     number: AtomicU32,
 }

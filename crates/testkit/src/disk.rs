@@ -116,7 +116,7 @@ impl FragileDisk {
         text_of(self.path())
     }
 
-    /// From now on whoever writes to it hangs, until `thaw`.
+    /// From now on each process that writes to it hangs, until `thaw`.
     pub fn freeze(&self) -> bool {
         let frozen = run(Command::new("fsfreeze").arg("-f").arg(self.path()));
         self.frozen.store(frozen, Ordering::Relaxed);

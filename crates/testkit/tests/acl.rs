@@ -8,7 +8,7 @@ use bobbin_testkit::{Connection, Reply, Server};
 mod common;
 
 /// Every command in the registry, as users without rights: plainly, within MULTI, and from a
-/// script. All are refused but those that everybody needs to say who he is.
+/// script. All are refused but those that every user needs to say who he is.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_user_without_rights_may_run_nothing() {
@@ -71,8 +71,8 @@ fn a_user_without_rights_may_run_nothing() {
     });
 }
 
-/// What the configuration forbids to all is said before what the user may not; but not to who has
-/// said nothing yet.
+/// What the configuration forbids to all is said before what the user may not; but not to a client
+/// that has said nothing yet.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_off_is_told_before_rights() {
@@ -140,7 +140,7 @@ fn a_change_holds_on_all_workers_at_once() {
     assert_eq!(admin.say("GET counter").text(), "800");
 }
 
-/// Users that come and go while their clients work: nobody gets by, nothing falls over.
+/// Users that come and go while their clients work: no client gets by, nothing falls over.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn users_come_and_go_beside_traffic() {
@@ -175,7 +175,7 @@ fn users_come_and_go_beside_traffic() {
     assert_eq!(server.connect().say("EXISTS others:1").as_integer(), Some(0));
 }
 
-/// Whoever listens to what it may not any more is ended; others are not.
+/// A client that listens to what it may not any more is ended; others are not.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn listeners_that_lose_a_channel_are_ended() {
@@ -403,7 +403,7 @@ fn a_server_does_not_start_with_users_that_are_none() {
 
 /// Commands that Bobbin knows by name only, and does not list; and their arities.
 const ABSENT: [(&str, i64); 3] = [("sync", 1), ("psync", -3), ("replconf", -1)];
-/// Commands that are told who comes in, and so are for everybody.
+/// Commands that are told who comes in, and so are for all users.
 const FREE: [&str; 4] = ["auth", "hello", "quit", "reset"];
 const ROUNDS: usize = 100;
 /// All kinds of rules.

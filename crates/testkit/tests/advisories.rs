@@ -155,7 +155,7 @@ fn cve_2024_31227_and_51741_malformed_selectors_are_refused() {
     assert_sound(&server);
 }
 
-/// The socket has its permissions before anybody can connect, whatever the umask.
+/// The socket has its permissions before any client can connect, whatever the umask.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2023_45145_a_unix_socket_is_never_open_to_more() {
@@ -209,7 +209,7 @@ fn cve_2025_21605_unread_errors_of_strangers_are_bounded() {
     assert!(grown < 48 << 20, "{grown} bytes for what nobody reads");
 }
 
-/// Strangers whose connections break in every way keep nobody else from being served.
+/// Strangers whose connections break in every way keep no other client from being served.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_48367_protocol_errors_starve_nobody() {
@@ -296,8 +296,8 @@ fn cve_2026_27623_empty_requests_leave_no_trace() {
     assert_sound(&server);
 }
 
-/// Words that come back in an error do not end its line: nobody makes the server say what somebody
-/// else then reads as an answer.
+/// Words that come back in an error do not end its line: no client makes the server say what
+/// another one then reads as an answer.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_67733_errors_are_one_line() {

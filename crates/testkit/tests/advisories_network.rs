@@ -156,7 +156,7 @@ fn cve_2025_27151_the_checks_of_files_take_any_path() {
     }
 }
 
-/// The socket's file has its mode before anybody can connect.
+/// The socket's file has its mode before any client can connect.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2023_45145_the_mode_of_the_unix_socket() {
@@ -166,7 +166,7 @@ fn cve_2023_45145_the_mode_of_the_unix_socket() {
     let name = path.to_str().expect("UTF-8").to_owned();
     let watched = path.clone();
     let watcher = thread::spawn(move || {
-        // Whoever connects as soon as that is possible finds the mode.
+        // A client that connects as soon as that is possible finds the mode.
         let start = Instant::now();
         while std::os::unix::net::UnixStream::connect(&watched).is_err() {
             assert!(start.elapsed() < PATIENCE, "nobody listens");

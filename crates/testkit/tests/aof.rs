@@ -298,7 +298,7 @@ fn what_expires_by_itself_is_deleted_in_the_log() {
 }
 
 /// With `always` a reply is not there before the file holds what it tells of, however slow the
-/// disk; also a reply to somebody else who read it.
+/// disk; also a reply to another client that read it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_reply_comes_before_the_disk() {
@@ -319,7 +319,8 @@ fn no_reply_comes_before_the_disk() {
     }
 }
 
-/// What is acknowledged while the disk hangs would be lost with the server: nobody writes for long.
+/// What is acknowledged while the disk hangs would be lost with the server: no client writes for
+/// long.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nobody_writes_while_the_disk_hangs() {

@@ -124,7 +124,7 @@ fn random_commands_disturb_nobody() {
     });
 }
 
-/// Somebody says that half a gigabyte will come: nothing may be set aside for a promise.
+/// A client says that half a gigabyte will come: nothing may be set aside for a promise.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn declared_lengths_cost_nothing() {
@@ -401,7 +401,7 @@ fn a_value_that_is_named_again_is_not_copied_again() {
         let words: Vec<&str> = get.iter().copied().chain(iter::repeat_n("k", TIMES)).collect();
         let mut greedy = server.connect();
         greedy.send(&words).expect("is sent");
-        // The reply has begun, and nobody reads it.
+        // The reply has begun, and no client reads it.
         let mut first = [0; 1];
         greedy.stream().read_exact(&mut first).expect("the reply");
         let peak = server.peak_resident_bytes();

@@ -17,7 +17,7 @@ const CLIENTS: usize = 6;
 /// Keys that all clients write to and read.
 const KEYS: usize = 24;
 
-/// How many writes of each client somebody knows of.
+/// How many writes of each client one client knows of.
 type Known = [u64; CLIENTS];
 
 fn start(folder: &Folder, policy: &str, arguments: &[&str]) -> Server {

@@ -287,7 +287,7 @@ fn users_sign_in() {
         let foreign = format!("{field}Sec-Fetch-Site: cross-site\r\n");
         assert!(get(port, "/status.json", &foreign).0.starts_with("HTTP/1.1 403 "));
     }
-    // Whoever guesses is seen.
+    // A user who guesses is seen.
     let denied = client.say("ACL LOG").items().len();
     assert_eq!(denied, 5, "each user that was refused, with or without a right password");
     // Rights that are gone open nothing any more.

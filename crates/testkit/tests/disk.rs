@@ -203,9 +203,9 @@ fn a_full_disk_keeps_replies_back() {
     assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 2).to_string());
 }
 
-/// With `always`, too, who asks how things are is answered while the disk is full, and so is who
-/// reads keys that the disk has as they are; only what a reply would tell that is not on disk
-/// waits.
+/// With `always`, too, a client that asks how things are is answered while the disk is full, and so
+/// is one that reads keys that the disk has as they are; only what a reply would tell that is not
+/// on disk waits.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
@@ -344,8 +344,8 @@ fn mend(dir: &Path) {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// While a disk hangs, others read; who writes waits before the memory is full of what could not be
-/// written.
+/// While a disk hangs, others read; a client that writes waits before the memory is full of what
+/// could not be written.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_disk_that_hangs() {

@@ -121,7 +121,7 @@ fn a_script_that_has_written_goes_on() {
         }
         client.send(&run("second", "3000")).expect("is sent");
         if policy == "always" {
-            // Replies are kept back, so nobody can be told.
+            // Replies are kept back, so no client can be told.
             let value = "x".repeat(400_000);
             for number in 0..4 {
                 other.send(&["SET", &format!("filler:{number}"), &value]).expect("is sent");

@@ -21,7 +21,7 @@ fn conversations_go_as_they_are_shown() {
 }
 
 /// A command's replies are the lines behind it. `(another client)` behind a command: that is the
-/// other's, and nobody waits for it; `(the other client)`: what it hears follows.
+/// other's, and it is not waited for; `(the other client)`: what it hears follows.
 fn hold(page: &str, conversation: &str) {
     let server = Server::bobbin(&["--io-threads", "2"]);
     let (mut client, mut other) = (server.connect(), server.connect());

@@ -328,7 +328,8 @@ fn parts_change_between_units_alone() {
     same(&[&primary, &replica]);
 }
 
-/// A script that takes long keeps what it has: who changes parts is told, or waits for it.
+/// A script that takes long keeps what it has: a client that changes parts is told, or waits for
+/// it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_slow_script_is_not_cut_in_two() {

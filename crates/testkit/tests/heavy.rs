@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server};
 
-/// With one worker: nobody else could answer.
+/// With one worker: no other worker could answer.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn others_are_served_while_a_heavy_command_runs() {

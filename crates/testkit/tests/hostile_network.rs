@@ -66,7 +66,7 @@ fn a_long_pipeline_is_executed_in_turns() {
         until(|| stat(&mut control, "total_net_input_bytes") as usize > commands.len());
         let before = stat(&mut control, "eventloop_cycles");
         assert_eq!(control.say("LPUSH gate open").as_integer(), Some(1));
-        // Nobody asks for anything meanwhile, which would be turns of its own.
+        // No client asks for anything meanwhile, which would be turns of its own.
         assert_eq!(client.receive().expect("a reply").text(), "OK");
         let turns = stat(&mut control, "eventloop_cycles") - before;
         assert!(turns >= TURNS_MIN, "{turns} turns");

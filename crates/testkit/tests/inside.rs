@@ -212,7 +212,7 @@ fn metrics_wait_for_nobody() {
     let silent: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect_timeout(&address, SOON).expect("connected")).collect();
     for mut slow in silent.iter().step_by(2) {
-        // Who has made room by now may be told so.
+        // A connection that has made room by now may be told so.
         let _ = slow.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
     }
     let mut stuck = server.connect();

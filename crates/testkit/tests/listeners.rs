@@ -37,8 +37,8 @@ enum Way {
 const WAYS: [Way; 6] =
     [Way::Channel, Way::Pattern, Way::Shard, Way::Monitor, Way::Tracking, Way::Redirected];
 
-/// Whatever is said while the number of threads changes reaches all who listen, each writer's words
-/// in their order.
+/// Whatever is said while the number of threads changes reaches all clients that listen, each
+/// writer's words in their order.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn listeners_miss_nothing_while_the_number_of_threads_changes() {
@@ -209,8 +209,9 @@ fn come_and_go(name: &str, server: &Server) {
     }
 }
 
-/// A thread that is too many keeps those who listen and gives all others away. It is the next to
-/// serve again, is gone once nobody listens there, and does not keep the process from ending.
+/// A thread that is too many keeps the clients that listen and gives all others away. It is the
+/// next to serve again, is gone once no client listens there, and does not keep the process from
+/// ending.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_thread_that_is_too_many_lives_on_for_those_who_listen() {
@@ -222,7 +223,7 @@ fn a_thread_that_is_too_many_lives_on_for_those_who_listen() {
         for listener in &mut listeners {
             listener.say("SUBSCRIBE news");
         }
-        // Who looked whether the server is there is gone by then.
+        // The connection that looked whether the server is there is gone by then.
         let all = eventually(&mut control, |threads| threads.by_id.values().sum::<usize>() == 9);
         assert_eq!(all.by_id.len(), 4, "{driver}");
         let mut others: Vec<Connection> = (0..8).map(|_| server.connect()).collect();

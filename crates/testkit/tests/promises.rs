@@ -1,4 +1,4 @@
-//! What `appendfsync always` promises: nobody hears of a change that the disk does not have, and
+//! What `appendfsync always` promises: no client hears of a change that the disk does not have, and
 //! whatever was done is answered, also at the end of the server.
 
 use std::time::{Duration, Instant};
@@ -28,9 +28,9 @@ fn hears_nothing(client: &mut Connection) -> bool {
     client.receive_within(A_WHILE).expect("it lives") == Received::Nothing
 }
 
-/// A change that is not on disk shows nowhere: not to who made it, nor to others who read it, were
-/// served by it, were told of it, or could conclude it from a script's or a transaction's answer,
-/// with whatever worker they are.
+/// A change that is not on disk shows nowhere: not to the client that made it, nor to others that
+/// read it, were served by it, were told of it, or could conclude it from a script's or a
+/// transaction's answer, with whatever worker they are.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nobody_hears_of_what_the_disk_does_not_have() {
@@ -230,8 +230,8 @@ fn an_end_can_be_called_off() {
     });
 }
 
-/// Who cannot wait for the last snapshot says so by another SIGINT: nothing unfinished is left of
-/// it.
+/// A user who cannot wait for the last snapshot says so by another SIGINT: nothing unfinished is
+/// left of it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_can_be_insisted_on() {

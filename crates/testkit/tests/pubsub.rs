@@ -15,8 +15,8 @@ const CHANNELS: usize = 4;
 const PUBLISHERS: usize = 3;
 const MESSAGES: usize = 6000;
 
-/// What a message says: who published it to which channel, and the how-many-eth of the publisher's
-/// it is.
+/// What a message says: which client published it to which channel, and the how-many-eth of the
+/// publisher's it is.
 fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
     let items = reply.items();
     let by_pattern = match items.first()?.text().as_str() {
@@ -98,7 +98,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Publishes to all channels in turn, pipelined in lots; everybody must be counted.
+/// Publishes to all channels in turn, pipelined in lots; every listener must be counted.
 fn publish(server: &Server, publisher: usize) {
     let mut connection = server.connect();
     let mut number = 0;
@@ -150,7 +150,7 @@ fn listen(name: &str, index: usize, listener: &mut Connection) -> Vec<Vec<(usize
     order
 }
 
-/// Whoever gets an unsubscription confirmed got everything that was counted before, and gets
+/// A client that gets an unsubscription confirmed got everything that was counted before, and gets
 /// nothing after.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -216,7 +216,7 @@ fn slow_subscribers_are_closed() {
     });
 }
 
-/// Events on one key come in the order of its changes, whoever makes them.
+/// Events on one key come in the order of its changes, whichever client makes them.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn events_of_a_key_come_in_the_order_of_changes() {

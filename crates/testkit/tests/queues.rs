@@ -1,5 +1,5 @@
-//! Lists as queues between many clients: nothing is lost, nothing comes twice, who waited first is
-//! served first.
+//! Lists as queues between many clients: nothing is lost, nothing comes twice, the client that
+//! waited first is served first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -269,7 +269,7 @@ fn consume(server: &Server, consumer: usize, seed: u64, done: &AtomicBool) -> Ve
         let command = match random.below(6) {
             0 | 1 => format!("BLPOP {all} moved 0.02"),
             2 => format!("BLMPOP 0.02 {} {all} moved LEFT COUNT 2", QUEUES + 1),
-            // To be popped from there by somebody.
+            // To be popped from there by some client.
             3 => format!("BLMOVE {} moved LEFT RIGHT 0.005", queues[0]),
             4 => "BRPOPLPUSH moved moved 0.005".into(),
             _ => format!("BLPOP moved {all} 0.02"),
@@ -280,7 +280,7 @@ fn consume(server: &Server, consumer: usize, seed: u64, done: &AtomicBool) -> Ve
             break;
         }
     }
-    // Who moved something is still here to take it.
+    // The client that moved something is still here to take it.
     loop {
         let reply = client.say("BLPOP queue0 queue1 queue2 moved 0.5");
         if reply.is_null() {

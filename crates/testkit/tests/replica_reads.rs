@@ -17,7 +17,7 @@ const WRITERS: usize = 4;
 /// Keys of a writer: they lie in different shards.
 const KEYS: usize = 3;
 
-/// How many writes of each writer somebody knows of.
+/// How many writes of each writer a client knows of.
 type Known = [u64; WRITERS];
 
 fn key(writer: usize, at: usize) -> String {

@@ -119,7 +119,7 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     old.settle(&[&new, &third]);
     assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
     assert_eq!(new.info("role"), "master");
-    // What they go on from is kept, though nobody reads it for a while.
+    // What they go on from is kept, though no replica reads it for a while.
     std::thread::sleep(Duration::from_millis(300));
     follow(&old, &new);
     follow(&third, &new);
@@ -163,7 +163,7 @@ fn a_replica_reads_and_does_not_write() {
     let calls = |name: &str| replica.info(&format!("cmdstat_{name}"));
     assert!(calls("sadd").starts_with("calls=1,"), "{}", calls("sadd"));
     assert!(calls("srem").starts_with("calls=1,"), "{}", calls("srem"));
-    // It is there until the primary says otherwise, and nobody sees it.
+    // It is there until the primary says otherwise, and no client sees it.
     primary.connect().say("SET passing value PX 50");
     primary.settle(&[&replica]);
     std::thread::sleep(Duration::from_millis(60));

@@ -1,5 +1,5 @@
-//! What replication makes of restarts: who is exactly where the other one is goes on, who is not
-//! gets a copy.
+//! What replication makes of restarts: a server that is exactly where the other one is goes on, one
+//! that is not gets a copy.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,7 +245,7 @@ fn another_server_takes_over_with_the_file() {
     }
 }
 
-/// A primary that lost the end of its history does not let those go on who have it.
+/// A primary that lost the end of its history does not let those servers go on that have it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_that_is_ahead_gets_a_copy() {
@@ -307,7 +307,7 @@ fn what_died_in_between_dies_everywhere() {
     assert!(replica.path().join("dump.rdb").exists());
 }
 
-/// A killed server goes on where its log ends, if nobody has more.
+/// A killed server goes on where its log ends, if no other server has more.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_is_killed_goes_on_where_its_log_ends() {
@@ -345,7 +345,7 @@ fn who_is_killed_goes_on_where_its_log_ends() {
     same(&[&primary, &replica]);
 }
 
-/// Under load nobody knows who is where: but all have the same in the end.
+/// Under load it is not known which server is where: but all have the same in the end.
 fn kills_under_load(kind: Kind, rounds: u64) {
     let mut primary = Node::start(kind, &[]);
     let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];

@@ -7,7 +7,8 @@ use bobbin_testkit::disk::Folder;
 use bobbin_testkit::random::{Random, seed};
 use bobbin_testkit::{Connection, Reply, Server};
 
-/// Those whose files we read and who read ours. Redis 7.0 is Debian's, and not on every machine.
+/// The servers whose files we read and that read ours. Redis 7.0 is Debian's, and not on every
+/// machine.
 const PEERS: [&str; 3] = ["valkey-server", "redis-server", "redis-server-7.0"];
 
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];

@@ -98,7 +98,7 @@ fn check_busy(server: &mut Server) {
         assert!(ended.text().contains("killed by user with SCRIPT KILL"), "{}", ended.text());
         assert_eq!(until(|| other.say("PING"), |reply| !reply.is_error()).text(), "PONG");
     }
-    // Who wrote cannot be ended; what it did is there as a whole.
+    // A script that wrote cannot be ended; what it did is there as a whole.
     let code = "redis.call('set', KEYS[1], 1) local n = 0 for i = 1, 1e8 do n = n + 1 end redis.call('incr', KEYS[1]) \
                 return redis.call('get', KEYS[1])";
     slow.send(&["EVAL", code, "1", "k"]).expect("is sent");

@@ -170,7 +170,7 @@ fn all_who_asked_are_told_when_it_cannot_end() {
     assert!(primary.wait(LIMIT).is_some());
 }
 
-/// Whoever sees its connection end may start another server in the same folder.
+/// A client that sees its connection end may start another server in the same folder.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_connection_ends_when_all_is_done() {

@@ -1,6 +1,6 @@
 //! Replies of large values, which Bobbin makes in slices while it serves others: they are the same
-//! as replies that are made at once, they show one state of the value, and who leaves midway leaves
-//! nothing behind.
+//! as replies that are made at once, they show one state of the value, and a client that leaves
+//! midway leaves nothing behind.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ fn a_reply_in_slices_is_one_state_of_the_value() {
                     seen.push(version);
                 }
             }
-            // Several versions, else nobody wrote meanwhile.
+            // Several versions, else no client wrote meanwhile.
             seen.sort_unstable();
             seen.dedup();
             assert!(seen.len() > ROUNDS / 2, "{}: only versions {seen:?}", subject.reads[0]);
@@ -175,7 +175,7 @@ fn replies_come_in_the_order_of_the_commands() {
     assert_eq!(next().text(), "OK");
     assert_eq!(next().text(), "PONG");
 
-    // Messages to who asks: between replies, whole.
+    // Messages to the client that asks: between replies, whole.
     let mut publisher = server.connect();
     client.say("HELLO 3");
     client.say("SUBSCRIBE news");
@@ -369,8 +369,8 @@ fn consumers_that_come_too_late_wait() {
             assert_eq!(answers[CONSUMERS - 1], entries, "{driver}");
             entries += CONSUMERS - 1;
         }
-        // Who waits for a limited time is told when that is over, as is everybody who came too
-        // late.
+        // A client that waits for a limited time is told when that is over, as is each that came
+        // too late.
         control.say("XGROUP SETID x all 0");
         for (number, consumer) in consumers.iter_mut().enumerate() {
             let line = format!("XREADGROUP GROUP all c{number} BLOCK 300 NOACK STREAMS x >");

@@ -1,5 +1,5 @@
-//! Scripts that take long, or for ever: whatever they hold, others are told, and whoever may end
-//! them can.
+//! Scripts that take long, or for ever: whatever they hold, others are told, and a client that may
+//! end them can.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -578,7 +578,8 @@ fn a_long_script_that_strays_begins_anew() {
     }
 }
 
-/// A library has one state. Who waits for it keeps no other client of its worker from being served.
+/// A library has one state. A client that waits for it keeps no other client of its worker from
+/// being served.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_waits_for_a_library_holds_nobody_up() {

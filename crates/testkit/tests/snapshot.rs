@@ -313,8 +313,8 @@ fn a_save_waits_for_a_rewrite() {
     assert_eq!(field(&mut other, "persistence", "rdb_saves"), 1);
 }
 
-/// Where the system gives no thread nothing is begun, and whoever asked is told; all is well once
-/// it does.
+/// Where the system gives no thread nothing is begun, and the client that asked is told; all is
+/// well once it does.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn without_a_thread_no_cut_is_begun() {
@@ -351,8 +351,8 @@ fn without_a_thread_no_cut_is_begun() {
     until(|| field(&mut other, "persistence", "aof_rewrites") == 1);
 }
 
-/// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its
-/// worker serving others; and a snapshot that is far too slow is given up before the memory is
+/// A client that writes faster than the snapshot's thread fetches what was kept for it waits, with
+/// its worker serving others; and a snapshot that is far too slow is given up before the memory is
 /// full.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -360,7 +360,7 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
     const KEYS: usize = 40_000;
     const CLIENTS: usize = 8;
     for command in ["BGSAVE", "BGREWRITEAOF"] {
-        // One worker: whoever is served meanwhile shares it with those who wait.
+        // One worker: a client that is served meanwhile shares it with those that wait.
         let server = Server::bobbin(&["--io-threads", "1"]);
         let mut client = server.connect();
         let value = "x".repeat(3000);

@@ -147,8 +147,8 @@ fn limits_hold_for_commands_in_pieces() {
     }
 }
 
-/// Replies that nobody reads are bounded, however the commands came: each calls forth an error, and
-/// a stranger who reads none of them is closed before they take memory.
+/// Replies that are not read are bounded, however the commands came: each calls forth an error, and
+/// a stranger that reads none of them is closed before they take memory.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_to_strangers_are_bounded() {

@@ -1,5 +1,5 @@
-//! TLS on the server's side: what clients see of it, who gets in, and that certificates change
-//! under way. Through both drivers, with several workers.
+//! TLS on the server's side: what clients see of it, which clients get in, and that certificates
+//! change under way. Through both drivers, with several workers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -173,7 +173,7 @@ fn a_certificate_may_name_the_user() {
         key: Some(server.certificates.path(&format!("{name}.key")).into()),
         ..options(&server, None)
     };
-    // Twice: who goes on with a session is who it was.
+    // Twice: a client that goes on with a session is the user it was.
     let connector = TlsConnector::new(&shown("default")).unwrap();
     for _ in 0..2 {
         assert_eq!(text(&mut connect_by(&server, &connector).unwrap(), "PING"), "PONG");
@@ -341,7 +341,7 @@ fn what_is_no_tls_ends_the_connection_alone() {
             // Nothing, or an alert.
             assert!(answer.is_empty() || answer[0] == 0x15, "{junk:?}: {answer:?}");
         }
-        // Half of a record and then nothing: the one who waits is not the server.
+        // Half of a record and then nothing: the side that waits is not the server.
         let mut half = socket(server);
         half.write_all(&record[..300]).unwrap();
         half.shutdown(Shutdown::Write).unwrap();

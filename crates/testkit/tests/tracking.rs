@@ -1,6 +1,6 @@
 //! Client-side caching: after everything has come to rest no client holds a copy that differs from
-//! what the server holds, whatever way it tracks, whoever changed the keys and however, and while
-//! connections move between threads.
+//! what the server holds, whatever way it tracks, whichever client changed the keys and however,
+//! and while connections move between threads.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
-//! What a command, a transaction or a script does is one unit: nobody sees a part of it, hears of
-//! it before it has its place in the log, or has it carried out by what was checked before a long
-//! wait.
+//! What a command, a transaction or a script does is one unit: no client sees a part of it, hears
+//! of it before it has its place in the log, or has it carried out by what was checked before a
+//! long wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,8 +78,8 @@ fn what_a_transaction_orders_of_the_disk_begins_behind_it() {
     }
 }
 
-/// Who deletes a large value with `lazyfree-lazy-user-del no` waits for its memory, with nothing
-/// held: what others write then comes behind the deletion in the log, too.
+/// A client that deletes a large value with `lazyfree-lazy-user-del no` waits for its memory, with
+/// nothing held: what others write then comes behind the deletion in the log, too.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_deletion_is_logged_before_others_write_again() {
@@ -173,8 +173,7 @@ fn a_slow_script_is_alone() {
     let (mut client, mut other) = (server.connect(), server.connect());
     for round in 0..4 {
         client.say("SET mortal 1 PX 60");
-        // It reads the key at its beginning, and again and again until somebody ends it: it never
-        // goes.
+        // It reads the key at its beginning, and again and again until it is ended: it never goes.
         let script = "local first = redis.call('exists', KEYS[1]) \
                       while true do if redis.call('exists', KEYS[1]) ~= first then return 'it went' end end";
         client.send(&["EVAL", script, "1", "mortal"]).expect("it is connected");
@@ -215,7 +214,7 @@ fn half_a_script_is_never_saved() {
     }
 }
 
-/// Once a pause of writes was answered nothing changes, whoever waited for the same thing.
+/// Once a pause of writes was answered nothing changes, whichever client waited for the same thing.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_waited_beside_a_pause_waits_for_its_end() {
@@ -300,8 +299,8 @@ fn a_deadline_counts_from_when_its_command_runs() {
     assert!(left_ms > 3_500, "{left_ms} ms of 5,000 are left at once");
 }
 
-/// MIGRATE takes a key away as DEL does: whoever keeps a copy is told, and whoever listens to
-/// events.
+/// MIGRATE takes a key away as DEL does: a client that keeps a copy is told, and one that listens
+/// to events.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_key_that_is_migrated_is_gone_for_all() {

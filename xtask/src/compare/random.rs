@@ -91,7 +91,7 @@ fn play(pair: &mut Pair, batch: &[Vec<Vec<u8>>]) -> Result<Option<Difference>, S
             return Ok(Some(Difference { what, how, valkey, bobbin }));
         }
     }
-    // Valkey counts keys that were given a time long past until somebody looks at them.
+    // Valkey counts keys that were given a time long past until a command looks at them.
     pair.say(&format!("EXISTS {}", grammar::KEYS.join(" ")))?;
     let [valkey, bobbin] = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
     let (what, how) = ("random DIGEST".to_owned(), script(batch));

@@ -311,8 +311,8 @@ fn occupy_core(time: Duration) -> (Instant, Instant) {
 /// Sends a command and reads to the end of its reply, however long that is; returns when it was
 /// sent.
 ///
-/// Who waits for so much would be on another machine, or at least not take the cores from the
-/// clients that are measured: it has what they leave.
+/// A client that waits for so much would be on another machine, or at least not take the cores from
+/// the clients that are measured: it has what they leave.
 fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> {
     let aside = || {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();

@@ -175,7 +175,7 @@ impl Outcome {
     }
 }
 
-/// How a run is going, for whoever watches.
+/// How a run is going, for the caller's `watch`.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Since the connections stood.
@@ -236,7 +236,7 @@ pub fn run(
         for index in 0..threads {
             let (shared, sender) = (&shared, sender.clone());
             scope.spawn(move || {
-                // Only when the receiver has gone can this fail, and then nobody wants it.
+                // Only when the receiver has gone can this fail, and then the record is not wanted.
                 let _ = sender.send(thread::drive(job, index, threads, shared));
             });
         }
@@ -247,7 +247,7 @@ pub fn run(
             match receiver.recv_timeout(watcher.patience()) {
                 Ok(record) => records.push(record),
                 Err(mpsc::RecvTimeoutError::Timeout) => watcher.look(&mut watch),
-                // A thread that panicked ends the process, so nobody gets here.
+                // A thread that panicked ends the process, so this is not reached.
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
         }

@@ -13,7 +13,7 @@ use super::{EngineError, Latencies, Node, Topology, latencies, record};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) clock: Instant,
-    /// Everybody's connections stand.
+    /// The connections of all threads stand.
     pub(super) connected: Barrier,
     /// Requests handed out to threads.
     issued: AtomicU64,
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     failure: Mutex<Option<EngineError>>,
     cells: Vec<Cell>,
     started: Mutex<Option<Instant>>,
-    /// Grows when somebody wants the latencies since the last time.
+    /// Grows when the watcher wants the latencies since the last time.
     asked: AtomicU64,
     interval: Option<Mutex<Latencies>>,
     nodes: Mutex<Nodes>,
@@ -118,7 +118,7 @@ impl Shared {
         self.are_nodes_stale.store(true, Relaxed);
     }
 
-    /// Asks the cluster anew, if somebody doubts. While it does not answer the doubt stays.
+    /// Asks the cluster anew, if a thread doubts. While it does not answer the doubt stays.
     pub(super) fn refresh(&self, topology: &Topology) {
         if !self.are_nodes_stale.swap(false, Relaxed) {
             return;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::workload::Written;
 
-/// Drives every connection whose number is `index` modulo `threads`, until all is done or somebody
+/// Drives every connection whose number is `index` modulo `threads`, until all is done or a thread
 /// fails.
 pub(super) fn drive(job: &Job<'_>, index: usize, threads: usize, shared: &Shared) -> Record {
     let result = Thread::new(job, index, threads, shared);

@@ -275,8 +275,8 @@ const GROUPS: [(&str, &str); 9] = [
     ("geo", "geo"),
 ];
 
-/// Commands that end the server or the conversation, hold everybody up, need bytes that chance does
-/// not find, or reach other machines.
+/// Commands that end the server or the conversation, hold all clients up, need bytes that chance
+/// does not find, or reach other machines.
 const LEFT_OUT: [&str; 43] = [
     "ACL DELUSER",
     "ACL LOAD",

@@ -100,7 +100,7 @@ fn append_pairs(pairs: &[(Value, Value)], indent: &str, pretty: &mut Pretty, out
     }
 }
 
-/// `12) `. Whoever shows the aggregate has indented its first line.
+/// `12) `. The code that shows the aggregate has indented its first line.
 fn append_number(index: usize, width: usize, separator: char, indent: &str, output: &mut Vec<u8>) {
     let indent = if index == 0 { "" } else { indent };
     output.extend(format!("{indent}{:width$}{separator} ", index + 1).bytes());

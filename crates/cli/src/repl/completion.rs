@@ -295,7 +295,7 @@ const SUGGESTIONS_MAX: usize = 100;
 const SCANS_MAX: usize = 20;
 const SCAN_COUNT: &[u8] = b"1000";
 const REPLY_LEN_MAX: usize = 4 << 20;
-/// For how long Tab may hold up who types.
+/// For how long Tab may hold up a user who types.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAME: &str = "bobbin-cli-completion";
 const WIDTH: usize = 80;

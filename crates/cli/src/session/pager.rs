@@ -29,7 +29,7 @@ fn page(text: &[u8]) -> bool {
     let hold = interrupt::hold();
     let Ok(mut child) = command.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // Somebody that has seen enough leaves before the end.
+        // A user who has seen enough leaves before the end.
         let _ = input.write_all(text);
     }
     let status = child.wait();

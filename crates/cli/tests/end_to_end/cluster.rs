@@ -296,7 +296,7 @@ fn slots_are_mended() {
     settled(&cluster);
     assert_eq!(say(a, "GET foo"), "1");
 
-    // Nobody's: without keys, with keys on one node, with keys on two.
+    // No node's: without keys, with keys on one node, with keys on two.
     let drop_slots = |slots: &str| {
         for node in &cluster.nodes {
             say(node, &format!("CLUSTER DELSLOTS {slots}"));

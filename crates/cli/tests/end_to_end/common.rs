@@ -66,7 +66,7 @@ pub fn finish(mut command: Command, input: &[u8]) -> Ran {
     let mut child = command.spawn().expect("the program starts");
     let mut standard_input = child.stdin.take().expect("it is piped");
     let input = input.to_vec();
-    // The program may end without reading: then there is nobody to write to.
+    // The program may end without reading: then there is no reader to write to.
     let writer = std::thread::spawn(move || drop(standard_input.write_all(&input)));
     let output = child.wait_with_output().expect("the program ends");
     writer.join().expect("the writer does not panic");

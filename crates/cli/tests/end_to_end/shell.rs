@@ -97,7 +97,7 @@ impl Terminal {
     }
 
     /// What Ctrl-C does to the programs that the shell started. (They share no terminal that would
-    /// tell them, as it is nobody's controlling one.)
+    /// tell them, as it is no session's controlling one.)
     fn end_children(&self) {
         let id = self.child.0.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();

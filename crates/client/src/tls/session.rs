@@ -8,14 +8,14 @@ use std::{
 
 use rustls::ClientConnection;
 
-/// One connection's TLS. Whoever has the socket passes the bytes.
+/// One connection's TLS. The owner of the socket passes the bytes.
 pub struct TlsSession {
     connection: ClientConnection,
 }
 
 impl TlsSession {
     pub(super) fn new(mut connection: ClientConnection) -> Self {
-        // What waits here was bounded by whoever sends it.
+        // What waits here was bounded by the caller that sends it.
         connection.set_buffer_limit(None);
         Self { connection }
     }

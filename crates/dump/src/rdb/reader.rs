@@ -13,8 +13,8 @@ use crate::kind::ValueKind;
 use crate::options::{STRING_LEN_MAX, VersionCheck};
 use crate::value::string::read_string;
 
-/// Reads a file that comes in pieces. It keeps none of the bytes: whoever calls shows those that
-/// were not used again, with more behind them.
+/// Reads a file that comes in pieces. It keeps none of the bytes: the caller shows those that were
+/// not used again, with more behind them.
 pub struct Reader {
     version_check: VersionCheck,
     /// Whether the checksum is looked at.

@@ -29,7 +29,7 @@ pub struct Record<'a> {
 pub enum Value<'a> {
     String(Cow<'a, [u8]>),
     Collection(AnyCollection),
-    /// A collection without elements, which nobody could have.
+    /// A collection without elements, which no key could hold.
     Empty,
 }
 

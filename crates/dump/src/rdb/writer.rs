@@ -11,7 +11,7 @@ use crate::length::append_length;
 use crate::value::append_collection;
 use crate::value::string::{append_stored_string, append_string};
 
-/// Writes into a buffer of its own, which whoever calls empties now and then by `flush`.
+/// Writes into a buffer of its own, which the caller empties now and then by `flush`.
 pub struct Writer {
     buffer: Vec<u8>,
     format: Format,

@@ -95,7 +95,7 @@ fn expiry_at(expire_ms: i64) -> Option<Expiry> {
     (expire_ms >= 0).then_some(Expiry::At(expire_ms))
 }
 
-/// Adds a field, which must be new. Whether it has expired is for whoever looks at the hash.
+/// Adds a field, which must be new. Whether it has expired is for the readers of the hash.
 fn add(
     hash: &mut Hash,
     name: &[u8],

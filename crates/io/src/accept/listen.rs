@@ -165,7 +165,7 @@ impl Listener {
                 .map_err(|error| Failure::of("chown", error))?;
         }
         if permission != 0 {
-            // What the umask took away. Before anybody can connect.
+            // What the umask took away. Before any client can connect.
             rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(permission))
                 .map_err(|error| Failure::of("chmod", error))?;
         }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Ports that nobody listened on a moment ago. They can be lost to another process, hence the
+/// Ports that no process listened on a moment ago. They can be lost to another process, hence the
 /// attempts.
 fn listen_somewhere(bind: &[&str]) -> (Vec<Listener>, u16) {
     listen_with(bind, OPTIONS)
@@ -54,7 +54,7 @@ fn multipath_tcp_takes_plain_connections_too() {
     TcpStream::connect(("127.0.0.1", port)).unwrap();
 }
 
-/// Who may not set marks listens without one.
+/// A process that may not set marks listens without one.
 #[test]
 fn a_mark_is_put_on_what_listens() {
     let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -80,7 +80,7 @@ pub enum Event {
     Writable { token: Token },
     /// The answer to `detach`: the driver has forgotten the connection, and nothing of it was lost.
     Detached { token: Token },
-    /// Somebody called this worker's `Waker` since the last batch, once or more often.
+    /// A thread called this worker's `Waker` since the last batch, once or more often.
     Woken,
 }
 
@@ -197,8 +197,9 @@ pub trait Driver {
     /// Sends without blocking, now or at the start of the next `wait`. One send per connection and
     /// turn. The batch of the next `wait` holds its `Event::Sent`.
     ///
-    /// `wait` does not sleep over a short or failed send, but it does when all went out whole: who
-    /// must act on a whole send (close after the last reply) calls `wait` with a zero timeout.
+    /// `wait` does not sleep over a short or failed send, but it does when all went out whole: a
+    /// caller that must act on a whole send (close after the last reply) calls `wait` with a zero
+    /// timeout.
     ///
     /// # Safety
     /// From `bytes` on lie `len` initialised bytes. They stay in place, unchanged, until the next

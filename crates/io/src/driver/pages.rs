@@ -36,7 +36,7 @@ impl Pages {
     /// again.
     ///
     /// # Safety
-    /// Nobody uses these bytes at this moment: there is no slice of them.
+    /// Nothing uses these bytes at this moment: there is no slice of them.
     pub(super) unsafe fn release(&self, offset: usize, len: usize) {
         let start = self.at(offset, len);
         // SAFETY: *mapped*: the bytes were checked to be within it, and the caller rules out that
@@ -47,8 +47,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: *mapped*: all of it is ours. Whoever hands its pointers out asks that they are
-        // not used after the owner is gone (`Bytes::as_slice`, `Buffers::new`).
+        // SAFETY: *mapped*: all of it is ours. The code that hands its pointers out asks that they
+        // are not used after the owner is gone (`Bytes::as_slice`, `Buffers::new`).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -4,7 +4,7 @@
 //! where the process's allocator takes some fifty.
 //!
 //! What the unsafe code here rests on is called *free*: a block in a list was made with the layout
-//! of that list's sizes, belongs to nobody else, and begins with the pointer to the next one.
+//! of that list's sizes, has no other owner, and begins with the pointer to the next one.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -16,7 +16,7 @@ const STEP: usize = 16;
 /// How many blocks of a size are kept: 144 KiB in all. None where a fuzzer watches each block.
 const KEPT_MAX: u32 = if cfg!(fuzzing) { 0 } else { 256 };
 
-/// Blocks that nobody uses, by size.
+/// Blocks that are not in use, by size.
 #[derive(Default)]
 pub(crate) struct Blocks([List; SMALL_MAX / STEP]);
 
@@ -26,7 +26,7 @@ struct List {
     count: Cell<u32>,
 }
 
-/// A block that nobody uses: it holds where the next one is.
+/// A block that is not in use: it holds where the next one is.
 type Free = std::ptr::NonNull<Option<Next>>;
 
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ impl Blocks {
     /// Keeps a block for the next of its size, or frees it.
     ///
     /// # Safety
-    /// The block came from `allocate` or `resize`, last with this size, and nobody uses it any
+    /// The block came from `allocate` or `resize`, last with this size, and nothing uses it any
     /// more.
     #[inline]
     pub(crate) unsafe fn free(&self, block: *mut u8, size: usize) {
@@ -61,7 +61,7 @@ impl Blocks {
             && let Some(free) = Free::new(block.cast())
             && self.list(size).count.get() < KEPT_MAX
         {
-            // SAFETY: the caller's block has the size of this list, and is nobody else's.
+            // SAFETY: the caller's block has the size of this list, and has no other owner.
             unsafe { self.list(size).push(free) };
         } else {
             // SAFETY: the caller's block was made with the layout of this size.
@@ -75,7 +75,7 @@ impl List {
     #[inline]
     fn pop(&self) -> Option<Free> {
         let block = self.first.get()?;
-        // SAFETY: *free*: a block in the list is nobody else's, and `push` wrote there.
+        // SAFETY: *free*: a block in the list has no other owner, and `push` wrote there.
         let next = unsafe { block.read() };
         self.first.set(next.map(|next| next.0));
         self.count.set(self.count.get() - 1);

@@ -176,8 +176,8 @@ impl Frame {
     pub(crate) fn push_block<'a>(self, len: usize) -> &'a mut [MaybeUninit<u8>] {
         // SAFETY: an error, that there is no memory, jumps over what *owns nothing*.
         let start = unsafe { lua::lua_newuserdata(self.state(), len) };
-        // SAFETY: the block is new, so it is nobody else's, and `len` bytes long. It lives while
-        // the *rules* have the caller keep it on the stack.
+        // SAFETY: the block is new, so it has no other owner, and is `len` bytes long. It lives
+        // while the *rules* have the caller keep it on the stack.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), len) }
     }
 

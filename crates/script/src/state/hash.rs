@@ -45,7 +45,7 @@ pub(crate) fn ensure_key() {
 /// The longest chains of a state.
 ///
 /// # Safety
-/// The state is alive, and nobody uses it meanwhile.
+/// The state is alive, and nothing uses it meanwhile.
 pub(crate) unsafe fn chains(state: *mut lua_State) -> Chains {
     // SAFETY: the function only reads the state, which by the caller is alive and does not change.
     unsafe { bobbin_lua_chains(state) }

@@ -208,7 +208,7 @@ impl Core {
 
     /// The state that is no coroutine.
     pub(crate) fn main(&self) -> Stack {
-        // SAFETY: the state is one of our `Vm`, which closes it before the core goes. Whoever has
+        // SAFETY: the state is one of our `Vm`, which closes it before the core goes. The holder of
         // the core is that `Vm`, or a function that it called.
         unsafe { Stack::of(self.state.get()) }
     }

@@ -30,7 +30,7 @@ unsafe extern "C" {
 /// - *Rules*: callers keep to Lua's manual. An index names a value that is there, and that is a
 ///   table where a method works on tables. There is room for what is pushed: Lua gives a function
 ///   room for 20 values, and `reserve` makes more. Bytes of a string are used while it lies on the
-///   stack. Nobody else uses the state meanwhile.
+///   stack. Nothing else uses the state meanwhile.
 ///
 /// The methods are safe functions all the same, as all that is done with a state would be unsafe
 /// otherwise. Readers check each function of this crate that has a stack for the rules.
@@ -148,7 +148,7 @@ impl Stack {
 
     /// # Safety
     /// The state, or coroutine, is one of a `Vm` that outlives every use of the result and of its
-    /// copies; and nobody else uses it meanwhile.
+    /// copies; and nothing else uses it meanwhile.
     #[inline(always)]
     pub(crate) const unsafe fn of(state: *mut lua_State) -> Self {
         Self(state)
@@ -276,7 +276,7 @@ impl Stack {
         let anchor = self.top();
         let mut source = Source { rest: code, started: std::time::Instant::now() };
         // SAFETY: the state is *live*, and callers keep to the *rules*. The reader gets the source,
-        // which lives through the call and is used by nobody else, and the name ends in a zero
+        // which lives through the call and is used by nothing else, and the name ends in a zero
         // byte.
         let status =
             unsafe { lua::lua_load(self.0, next_piece, (&raw mut source).cast(), name.as_ptr()) };
@@ -362,7 +362,7 @@ unsafe extern "C-unwind" fn next_piece(
     // destructor when an error is raised.
     let frame = unsafe { Frame::of(state) };
     // SAFETY: Lua passes what `load` gave it, a source that lives through the call and is used by
-    // nobody else.
+    // nothing else.
     let source = unsafe { &mut *source.cast::<Source<'_>>() };
     let core = frame.core();
     if !core.look(*frame) {

@@ -3,9 +3,9 @@
 //! The cut begins with the whole process stopped, for as long as it takes to give each shard's part
 //! of each database a [`Part`]. From then on a walk goes through the tables in the order of
 //! positions, holding one shard at a time, and copies what it meets. What lies ahead of the walk is
-//! copied by whoever changes it, before its first change, and marked; the mark is also put on what
-//! is new there. The walk passes over what is marked and takes the mark away, so that no mark is
-//! left behind it:
+//! copied by the thread that changes it, before its first change, and marked; the mark is also put
+//! on what is new there. The walk passes over what is marked and takes the mark away, so that no
+//! mark is left behind it:
 //!
 //! | an entry | behind the walk | ahead of it |
 //! |---|---|---|
@@ -24,8 +24,8 @@ use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{CutHandle, CutState, Database, Part, Piece, Shard};
 
-/// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has
-/// it walks it to its end by `step`, aborted or not.
+/// All keys as they were at one moment. One at a time: a second one aborts the first. The thread
+/// that has it walks it to its end by `step`, aborted or not.
 pub struct Cut {
     shared: Arc<CutState>,
     databases: Vec<CutDatabase>,

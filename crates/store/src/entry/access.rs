@@ -2,13 +2,13 @@
 //!
 //! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28: like
 //! Redis's 24 bits of seconds they go round in 194 days. Seconds alone would tell nothing where a
-//! cache is filled anew every second. Who does not evict has no use for the fractions and leaves
-//! them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from which the
-//! counter decays, the 64th part of that minute (6 bits) and a logarithmic counter (8 bits). Redis
-//! has no parts, and 16 bits of minutes, which go round in 45 days and not in 11. The parts tell
-//! apart the many entries that are used equally often: on loads after Zipf's law half a percent
-//! more of all reads are hits. Either way the bits are written only when their value changes, so
-//! that most reads write nothing.
+//! cache is filled anew every second. A server that does not evict has no use for the fractions and
+//! leaves them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from
+//! which the counter decays, the 64th part of that minute (6 bits) and a logarithmic counter (8
+//! bits). Redis has no parts, and 16 bits of minutes, which go round in 45 days and not in 11. The
+//! parts tell apart the many entries that are used equally often: on loads after Zipf's law half a
+//! percent more of all reads are hits. Either way the bits are written only when their value
+//! changes, so that most reads write nothing.
 
 /// A new key's counter under LFU, so that it is not evicted before it had a chance.
 pub const LFU_START: u32 = 5;

@@ -24,8 +24,8 @@
 //!   to 8.
 //! - *Sized*: the block has the layout that [`layout`] gives for the end of its value. A value is
 //!   overwritten only by one whose end gives the same layout.
-//! - *Held*: while there is an [`EntryRef`] nobody changes the entry, and while there is an
-//!   [`EntryMut`] nobody else uses it. Their lifetimes say so: they are those of borrows of the
+//! - *Held*: while there is an [`EntryRef`] nothing changes the entry, and while there is an
+//!   [`EntryMut`] nothing else uses it. Their lifetimes say so: they are those of borrows of the
 //!   table or of the owned entry.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -165,7 +165,7 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: nobody else has a pointer to the block, and what it owns may be sent: `Shared` and
+// SAFETY: nothing else has a pointer to the block, and what it owns may be sent: `Shared` and
 // `Chunked` by the assertion below, collections by the one beside their list.
 unsafe impl Send for OwnedEntry {}
 
@@ -372,7 +372,7 @@ impl OwnedEntry {
     }
 
     /// # Safety
-    /// The pointer came from `into_pointer`, and no table and nobody else has it any more.
+    /// The pointer came from `into_pointer`, and no table and nothing else has it any more.
     #[inline(always)]
     pub(crate) const unsafe fn from_pointer(pointer: NonNull<u8>) -> Self {
         Self { pointer }
@@ -431,7 +431,7 @@ impl Drop for OwnedEntry {
     fn drop(&mut self) {
         let emptied = Emptied(self.pointer);
         if !self.as_ref().header().form().is_inline() {
-            // SAFETY: this is the one time; nobody uses the entry after its drop.
+            // SAFETY: this is the one time; nothing uses the entry after its drop.
             drop(unsafe { emptied.value() });
         }
     }
@@ -473,7 +473,7 @@ impl Drop for Emptied {
     #[inline(always)]
     fn drop(&mut self) {
         let layout = layout(self.as_ref().end());
-        // SAFETY: *sized*: this is the block's layout. Nobody else has the block: it was an owned
+        // SAFETY: *sized*: this is the block's layout. Nothing else has the block: it was an owned
         // entry's.
         unsafe { dealloc(self.0.as_ptr(), layout) };
     }
@@ -481,7 +481,7 @@ impl Drop for Emptied {
 
 impl<'a> EntryRef<'a> {
     /// # Safety
-    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives and nobody changes
+    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives and nothing changes
     /// it.
     #[inline(always)]
     pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
@@ -729,7 +729,7 @@ impl<'a> EntryRef<'a> {
 
 impl<'a> EntryMut<'a> {
     /// # Safety
-    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives, and nobody else
+    /// The pointer came from `OwnedEntry::into_pointer`. For 'a the entry lives, and nothing else
     /// uses it.
     #[inline(always)]
     pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
@@ -757,7 +757,7 @@ impl<'a> EntryMut<'a> {
     /// What lies at an offset, for changing it.
     ///
     /// # Safety
-    /// By its header the entry has a T there, and nobody else uses it for 'm.
+    /// By its header the entry has a T there, and nothing else uses it for 'm.
     #[inline(always)]
     unsafe fn at_mut<'m, T>(&mut self, offset: usize) -> &'m mut T {
         // SAFETY: *whole*: the block has an initialised T there, which is aligned. By the caller

@@ -25,7 +25,8 @@ const ROUNDS: usize = 10;
 /// As few as have every bit of a block change every bit of the state, and no probable difference.
 const MIXING_ROUNDS: usize = 4;
 
-/// The secrets of the function. Whoever has one has shown that the processor has the instructions.
+/// The secrets of the function. A caller that has one has shown that the processor has the
+/// instructions.
 #[derive(Clone)]
 pub(super) struct Keys {
     cipher: Cipher,

@@ -12,7 +12,7 @@ pub struct Merger {
     /// What it knows of each lane. A place is empty where a lane has ended, until another one gets
     /// it.
     pub(super) sources: Vec<Option<Source>>,
-    /// Who has the records behind `done` that were collected, by number.
+    /// Which lanes have the records behind `done` that were collected, by number.
     owners: Vec<Owner>,
     /// How many of the owners have no more to do with it, from the first on.
     passed: usize,

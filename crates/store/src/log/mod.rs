@@ -128,7 +128,7 @@ impl Log {
         Lane { shared: Arc::clone(&self.shared), buffer }
     }
 
-    /// Turns it on or off. The gate is held: nobody is in the midst of a change.
+    /// Turns it on or off. The gate is held: no thread is in the midst of a change.
     pub fn switch(&self, on: bool) {
         self.shared.modes.0.is_on.store(on, Ordering::SeqCst);
     }
@@ -199,8 +199,8 @@ impl Log {
             reader.wait_for(ASLEEP, timeout);
         }
         reader.word().store(AWAKE, Ordering::Relaxed);
-        // Pairs with the fence of `wake`: either who rings sees that it has to, or we see what was
-        // left.
+        // Pairs with the fence of `wake`: either the thread that rings sees that it has to, or we
+        // see what was left.
         fence(Ordering::SeqCst);
     }
 
@@ -231,7 +231,7 @@ impl Shared {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         let reader = &self.reader.0;
-        // Most find that somebody has rung before, and change nothing that they share.
+        // Most threads find that one has rung before, and change nothing that they share.
         if reader.word().load(Ordering::Relaxed) != RUNG
             && reader.word().swap(RUNG, Ordering::Relaxed) == ASLEEP
         {
@@ -241,7 +241,7 @@ impl Shared {
 }
 
 impl Lane {
-    /// Whether somebody reads the log. Changes only while the gate is held.
+    /// Whether the log is read. Changes only while the gate is held.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.shared.modes.0.is_on.load(Ordering::Relaxed)
@@ -305,7 +305,7 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// Where nobody reads the log, nobody else would take the lane from the list.
+    /// Where the log is not read, no other code would take the lane from the list.
     fn drop(&mut self) {
         let mut lanes = self.shared.lanes.0.lock();
         lanes.changes += 1;

@@ -31,7 +31,7 @@ pub(crate) struct Gauge {
     pub(crate) kept_bytes: AtomicUsize,
 }
 
-/// What the walk of a cut and those who change its keys share.
+/// What the walk of a cut and the threads that change its keys share.
 pub(crate) struct CutState {
     /// Copies that the walk has not fetched yet.
     pub(crate) kept: [Mutex<Vec<Piece>>; STRIPES],
@@ -68,7 +68,7 @@ impl CutHandle {
         self.0.gauge.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// Nobody wants the cut any more. Its walk goes on, quickly, to take the marks away.
+    /// The cut is not wanted any more. Its walk goes on, quickly, to take the marks away.
     pub fn abort(&self) {
         self.0.aborted.store(true, Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ impl Part {
         self.cut.kept[self.stripe as usize].lock().push(piece);
     }
 
-    /// A copy of an entry; `None` if nobody wants it any more.
+    /// A copy of an entry; `None` if it is not wanted any more.
     pub(crate) fn piece(&self, entry: EntryRef<'_>) -> Option<Piece> {
         if self.cut.aborted.load(Ordering::Relaxed) {
             return None;

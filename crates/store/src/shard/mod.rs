@@ -247,8 +247,8 @@ impl Shard {
         concerned
     }
 
-    /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there`
-    /// tells which clients are still around.
+    /// A client, by number, keeps a copy of what a key holds; whether no client did before.
+    /// `is_there` tells which clients are still around.
     pub fn track(
         &mut self,
         key: &[u8],
@@ -316,7 +316,7 @@ impl Shard {
         if let Some(watched) = &mut self.watched {
             leave(watched);
             if watched.is_empty() {
-                // The clock may start over: no version is remembered by anybody.
+                // The clock may start over: no client remembers a version.
                 self.watched = None;
             }
         }

@@ -19,7 +19,7 @@ use crate::hash::Hash;
 pub struct WatchedKeys {
     /// By database, as few as there are.
     databases: Vec<(u32, Keys)>,
-    /// Grows with each change of any watched key, so that a key watched anew after everybody left
+    /// Grows with each change of any watched key, so that a key watched anew after all clients left
     /// does not repeat a version.
     clock: u64,
     /// Those that are gone are forgotten with the next change.
@@ -145,13 +145,13 @@ impl WatchedKeys {
         self.leave(database, key, |watched| watched.waiters -= 1);
     }
 
-    /// The key's version now; none when nobody has an eye on it.
+    /// The key's version now; none when no client has an eye on it.
     pub fn version(&self, database: u32, key: &[u8]) -> Option<u64> {
         let (_, keys) = self.databases.iter().find(|(of, _)| *of == database)?;
         keys.get(key).map(|watched| watched.version)
     }
 
-    /// The key changed; who has to be told of it.
+    /// The key changed; which clients have to be told of it.
     pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         if !self.observers.is_empty() {
             self.tell(|observer| observer.note(database, hash));

@@ -27,7 +27,7 @@ pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
 
 /// Changes a block from what `old_len` bytes take to what `len` bytes take. The pointer to it is
 /// written only if the block moves: it lies in an entry, whose cache line stays with the threads
-/// that read it as long as nobody writes there.
+/// that read it as long as no thread writes there.
 ///
 /// # Safety
 /// The block is the caller's own, was last given `old_len` bytes, and is used through `block` alone

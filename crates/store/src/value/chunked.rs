@@ -188,8 +188,8 @@ impl Parts {
         }
     }
 
-    /// A chunk for changing. It is copied if anybody else reads it. It may be that it ends with the
-    /// buffer, else it is `CHUNK_LEN` long.
+    /// A chunk for changing. It is copied if another owner reads it. It may be that it ends with
+    /// the buffer, else it is `CHUNK_LEN` long.
     fn chunk_mut(&mut self, index: usize) -> &mut [u8] {
         let start = index * CHUNK_LEN;
         let in_base = start.min(self.base.len())..(start + CHUNK_LEN).min(self.base.len());
@@ -212,7 +212,7 @@ impl Parts {
         Arc::make_mut(chunk.as_mut().expect("it was made above")).as_mut_slice()
     }
 
-    /// The buffer, which nobody else has.
+    /// The buffer, which no other owner has.
     fn base_mut(&mut self) -> &mut [u8] {
         Arc::get_mut(&mut self.base).expect("nobody else has it")
     }

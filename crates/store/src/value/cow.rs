@@ -3,8 +3,8 @@
 //! What the unsafe code here rests on, by name:
 //! - *Counted*: `owners` is the number of [`Cow`]s with this pointer, which came from a box. The
 //!   last of them frees it.
-//! - *Sole*: the value is changed only by the one owner, borrowed exclusively. Nobody can become
-//!   another owner meanwhile, as that takes a borrow of this one.
+//! - *Sole*: the value is changed only by the one owner, borrowed exclusively. No new owner can
+//!   appear meanwhile, as that takes a borrow of this one.
 
 use std::ops::Deref;
 use std::ptr::NonNull;

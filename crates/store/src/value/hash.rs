@@ -10,8 +10,8 @@ use crate::value::{Defragmenter, Encoding, Shared};
 
 /// A hash in one of its two forms. A table never becomes packed again, as in Redis.
 ///
-/// Expired fields stay until they are removed, and count in `len`; whoever asks for fields says
-/// what time it is and sees none of them.
+/// Expired fields stay until they are removed, and count in `len`; a caller that asks for fields
+/// says what time it is and sees none of them.
 #[derive(Clone)]
 pub enum Hash {
     /// Field, value, field, value ...

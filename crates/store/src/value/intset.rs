@@ -20,8 +20,8 @@ pub struct Intset {
     block: NonNull<u8>,
 }
 
-// SAFETY: *whole*: nobody else has the block, so it goes with its owner; plain bytes belong to no
-// thread.
+// SAFETY: *whole*: no other owner has the block, so it goes with its owner; plain bytes belong to
+// no thread.
 unsafe impl Send for Intset {}
 // SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
 unsafe impl Sync for Intset {}
@@ -228,7 +228,7 @@ impl Clone for Intset {
 
 impl Drop for Intset {
     fn drop(&mut self) {
-        // SAFETY: *whole*: nobody else has the block, and it was given its length.
+        // SAFETY: *whole*: no other owner has the block, and it was given its length.
         unsafe { block::free(self.block, self.byte_len()) };
     }
 }

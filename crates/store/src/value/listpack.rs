@@ -54,8 +54,8 @@ pub struct Listpack {
     block: NonNull<u8>,
 }
 
-// SAFETY: *whole*: nobody else has the block, so it goes with its owner; plain bytes belong to no
-// thread.
+// SAFETY: *whole*: no other owner has the block, so it goes with its owner; plain bytes belong to
+// no thread.
 unsafe impl Send for Listpack {}
 // SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
 unsafe impl Sync for Listpack {}
@@ -584,8 +584,8 @@ impl Clone for Listpack {
 
 impl Drop for Listpack {
     fn drop(&mut self) {
-        // SAFETY: *whole*: nobody else has the block, which was given as many bytes as its header
-        // says.
+        // SAFETY: *whole*: no other owner has the block, which was given as many bytes as its
+        // header says.
         unsafe { block::free(self.block, self.header().given()) };
     }
 }

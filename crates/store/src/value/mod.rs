@@ -51,7 +51,7 @@ macro_rules! collections {
             /// Takes a collection out of its place.
             ///
             /// # Safety
-            /// `at` holds a collection of this kind, which nobody uses afterwards.
+            /// `at` holds a collection of this kind, which nothing uses afterwards.
             pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there, and leaves it to

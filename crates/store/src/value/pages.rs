@@ -11,7 +11,7 @@
 //! changed meanwhile, and no key is seen twice.
 //!
 //! Root, nodes and pages are shared between clones until one changes: cloning costs one counter,
-//! and whoever changes a clone copies a page, its node and the root at most.
+//! and a change of a clone copies a page, its node and the root at most.
 
 mod directory;
 mod page;

@@ -13,7 +13,7 @@
 //! - *Counted*: `owners` is the number of [`SharedBlock`]s with this pointer. The block is freed by
 //!   the last of them.
 //! - *Sole*: header and bytes are changed only by a block that is the one owner and is borrowed
-//!   exclusively. Nobody can become another owner meanwhile: that takes a borrow of this one.
+//!   exclusively. No new owner can appear meanwhile: that takes a borrow of this one.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
@@ -288,8 +288,8 @@ impl Deref for SharedBlock {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: nobody changes them
-        // while this owner is borrowed.
+        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: nothing changes
+        // them while this owner is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(
                 self.base().add(header.start as usize),

@@ -1,5 +1,5 @@
 //! Threads that hold many shards, and one that keeps some, or all, while it is away: a slow script.
-//! Beside them who takes the gate, who visits, and who only tries, as eviction does.
+//! Beside them threads that take the gate, that visit, and that only try, as eviction does.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use shuttle::thread;
 
 use super::{assert_caught, explore, spawn_and_join};
 
-/// Shards that are held in ascending order, whatever the sets are, and beside them who tries the
-/// other way around.
+/// Shards that are held in ascending order, whatever the sets are, and beside them a thread that
+/// tries the other way around.
 #[test]
 fn many_shards_are_held_by_one_at_a_time() {
     explore(|| {
@@ -32,7 +32,7 @@ fn many_shards_are_held_by_one_at_a_time() {
     });
 }
 
-/// The canary: who locks in another order than others.
+/// The canary: a thread that locks in another order than others.
 #[test]
 fn locks_in_any_order_are_caught() {
     assert_caught("deadlock", || {
@@ -92,7 +92,7 @@ fn a_script_that_gets_everything_beside_another_is_caught() {
     assert_caught("taken back that is not reserved", || widening_storm(false));
 }
 
-/// The canaries: what a script, or who takes the gate beside it, may do wrong.
+/// The canaries: what a script, or a thread that takes the gate beside it, may do wrong.
 #[test]
 fn a_script_that_lets_go_of_its_shards_is_caught() {
     assert_caught("half a change", || script_storm(Way::LettingGo, Look::BeforeAndAfter));
@@ -140,19 +140,19 @@ enum Way {
     GateOpen,
 }
 
-/// When who takes the gate looks whether something is half done.
+/// When a thread that takes the gate looks whether something is half done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Before,
     BeforeAndAfter,
 }
 
-/// A number for each shard. They add up to nothing, unless somebody is in the midst of a change.
+/// A number for each shard. They add up to nothing, unless a thread is in the midst of a change.
 struct Ledger {
     keyspace: Keyspace,
     gate: Gate,
     numbers: [AtomicU32; SHARDS],
-    /// Whether somebody is at a number.
+    /// Whether a thread is at a number.
     inside: [AtomicU32; SHARDS],
 }
 
@@ -261,7 +261,7 @@ impl Ledger {
     }
 }
 
-/// A script that is away twice, beside who wants what it holds.
+/// A script that is away twice, beside threads that want what it holds.
 fn script_storm(way: Way, look: Look) {
     let ledger = Arc::new(Ledger::new(5));
     let shared = Arc::clone(&ledger);

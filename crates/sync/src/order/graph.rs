@@ -78,7 +78,7 @@ pub(super) fn hold(taken: Taken) {
 pub(super) fn release(taken: Taken) {
     with_held(|held| {
         let is_it = |held: &Taken| (held.class, held.rank) == (taken.class, taken.rank);
-        // Mostly it is the last one; who has all shards gives up the first first.
+        // Mostly it is the last one; a thread that has all shards gives up the first first.
         if held.last().is_some_and(is_it) {
             held.pop();
         } else if let Some(at) = held.iter().position(is_it) {

@@ -1,8 +1,8 @@
 //! Operations that concern very many keys at once, or all.
 //!
 //! There are two blocks of keys whose values are only written together, so all keys of a block have
-//! the same value at every moment, and for the checker a block is one key. Whoever reads two values
-//! in one block has seen half a write.
+//! the same value at every moment, and for the checker a block is one key. A client that reads two
+//! values in one block has seen half a write.
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ impl Client<'_> {
         match self.draw.random.below(12) {
             0 => self.everything(Operation::Flush, &["FLUSHALL"]),
             1 | 2 => self.everything(Operation::Swap, &["SWAPDB", "0", "1"]),
-            // One client alone: whoever ends a pause ends all.
+            // One client alone: a client that ends a pause ends all.
             3..6 if self.number == 0 => self.look_in_a_pause(group),
             6 if self.number == 0 => {
                 self.connection.send(&["CLIENT", "PAUSE", "2", "ALL"])?;
@@ -60,7 +60,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Reads keys one by one while nobody may write: all at one moment.
+    /// Reads keys one by one while no client may write: all at one moment.
     fn look_in_a_pause(&mut self, group: usize) -> io::Result<()> {
         self.connection.send(&["CLIENT", "PAUSE", "100000", "WRITE"])?;
         self.expect("OK")?;

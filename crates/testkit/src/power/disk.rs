@@ -27,8 +27,8 @@ pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 #[derive(Debug, Default, Clone)]
 pub struct Before {
     pub tree: Tree,
-    /// Of files that somebody had written to who did not force that to disk: how many bytes are
-    /// safe. Of others all.
+    /// Of files that were written to and not forced to disk: how many bytes are safe. Of others
+    /// all.
     pub safe: BTreeMap<PathBuf, usize>,
 }
 

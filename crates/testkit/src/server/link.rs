@@ -140,7 +140,7 @@ impl Shared {
             if self.is_over.load(Ordering::SeqCst) {
                 return;
             }
-            // Nobody is there: the connection ends at once.
+            // No server is there: the connection ends at once.
             let Ok(server) = TcpStream::connect(self.target) else { continue };
             for socket in [&client, &server] {
                 socket.set_nodelay(true).expect("a socket has the option");

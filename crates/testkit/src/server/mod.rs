@@ -60,7 +60,7 @@ impl Server {
     /// Starts a server by a command that lacks only the server's arguments.
     pub fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
         let mut last = String::new();
-        // Somebody else may take the port between our look and the server's bind.
+        // Another process may take the port between our look and the server's bind.
         for _ in 0..START_ATTEMPTS {
             match Self::start_once(begin(), arguments) {
                 Ok(server) => return Ok(server),
@@ -310,9 +310,9 @@ fn read_log(folder: &Path) -> String {
 /// The user `nobody`, on all systems that there are.
 const NOBODY: u32 = 65_534;
 
-/// A port of the loopback interface that nobody listens at. The tests of one user share a counter
-/// of ports, in a file: none of them gets a port that another one got a moment ago. The ports lie
-/// below those that the kernel gives to connections.
+/// A port of the loopback interface that no process listens at. The tests of one user share a
+/// counter of ports, in a file: none of them gets a port that another one got a moment ago. The
+/// ports lie below those that the kernel gives to connections.
 pub fn free_port() -> std::io::Result<u16> {
     let folder = peers::cache_folder();
     std::fs::create_dir_all(&folder)?;

@@ -21,10 +21,10 @@
 //! | `@client b` | the following lines are client b's (a section starts with client a) |
 //! | `@close` | the current client closes its connection |
 //!
-//! For a whole section, before its first command: `@server valkey|redis|bobbin` (who is asked when
-//! recording; with `bobbin` the replies are written by hand), `@resp3` (clients start with
-//! HELLO 3), `@needs LPUSH` (skipped on a server without that command), `@config name value` (set
-//! before, restored after).
+//! For a whole section, before its first command: `@server valkey|redis|bobbin` (which server is
+//! asked when recording; with `bobbin` the replies are written by hand), `@resp3` (clients start
+//! with HELLO 3), `@needs LPUSH` (skipped on a server without that command), `@config name value`
+//! (set before, restored after).
 //!
 //! For the next command: `@unordered` (arrays of scalars, sets and maps are sorted before they are
 //! compared), `@bobbin reason` and `@peer reason` (only Bobbin, or only the peer, runs it).

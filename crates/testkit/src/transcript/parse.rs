@@ -42,7 +42,7 @@ pub struct Step {
     pub line: usize,
     pub client: String,
     pub action: Action,
-    /// Whose step it is, when not everybody's.
+    /// Whose step it is, when not every server's.
     pub only: Option<Runner>,
     pub unordered: bool,
     /// The lines that hold the reply.

@@ -32,7 +32,7 @@ pub struct Outcome {
 pub struct Player {
     address: SocketAddr,
     control: Connection,
-    /// Whose sections are played; Bobbin plays everybody's.
+    /// Whose sections are played; Bobbin plays every server's.
     runs: Oracle,
     mode: Mode,
 }

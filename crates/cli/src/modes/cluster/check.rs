@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// Looks whether the nodes agree, for slots on their way and for slots that nobody has.
+/// Looks whether the nodes agree, for slots on their way and for slots that no node has.
 pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict {
     let mut verdict = Verdict { is_sound: true, problems: 0 };
     say::step(&format!("Performing Cluster Check (using node {})", cluster.node(0).address()));

@@ -1,4 +1,4 @@
-//! Mending slots: those that stopped half way between two nodes, those that nobody has, and those
+//! Mending slots: those that stopped half way between two nodes, those that no node has, and those
 //! that several have. What to do with an open slot is decided by [`Remedy::of`], from facts alone.
 
 use bobbin_client::SLOTS;
@@ -39,7 +39,7 @@ impl Fixer<'_> {
         self.mend(slot, facts)
     }
 
-    /// Gives slots that nobody has to primaries: where their keys are, if there are any.
+    /// Gives slots that no node has to primaries: where their keys are, if there are any.
     pub fn cover(&mut self, uncovered: &Slots) -> Outcome {
         self.refuse_if_unreachable()?;
         say::step("Fixing slots coverage...");
@@ -205,7 +205,7 @@ impl Fixer<'_> {
         self.close(slot, &[from])
     }
 
-    /// Nobody moves the slot any more, as far as these nodes know.
+    /// No node moves the slot any more, as far as these nodes know.
     fn close(&mut self, slot: u16, nodes: &[usize]) -> Outcome {
         for node in nodes {
             let member = &mut self.cluster.members[*node];
@@ -221,7 +221,7 @@ impl Fixer<'_> {
         member.take_slot(slot, close)
     }
 
-    /// A slot that nobody has, with keys on several nodes.
+    /// A slot that no node has, with keys on several nodes.
     fn gather(&mut self, slot: u16, holders: &[(usize, u64)]) -> Outcome {
         let richest = holders.iter().rev().max_by_key(|(_, count)| *count);
         let (target, _) = *richest.ok_or_else(|| say::fail("Nobody has keys."))?;
@@ -287,8 +287,8 @@ enum Remedy {
 }
 
 impl Remedy {
-    /// A move can be finished where the owner gives the slot away, somebody takes it, and nobody
-    /// else has keys of it.
+    /// A move can be finished where the owner gives the slot away, another takes it, and no third
+    /// one has keys of it.
     fn of(owner: usize, facts: &Facts) -> Self {
         let target = facts.target.filter(|target| facts.importing.contains(target));
         let only = match facts.importing.as_slice() {

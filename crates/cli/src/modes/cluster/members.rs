@@ -85,7 +85,7 @@ impl Cluster {
         self.node(index).describe(self.replicas_of(index), indent)
     }
 
-    /// Whether all nodes say the same of who owns which slots.
+    /// Whether all nodes say the same of which node owns which slots.
     pub fn agrees(&mut self) -> bool {
         let mut signatures =
             self.members.iter_mut().map(|member| Some(model::signature(&member.nodes().ok()?)));
@@ -253,7 +253,7 @@ impl Member {
         &mut self.client
     }
 
-    /// Gives the node a slot that nobody has. `close` is to end its moving, too.
+    /// Gives the node a slot that no node has. `close` is to end its moving, too.
     pub fn take_slot(&mut self, slot: u16, close: bool) -> Outcome {
         let mut lines = vec![
             "MULTI".to_owned(),
@@ -377,7 +377,7 @@ fn reach(options: &Options, known: &Node) -> Option<Member> {
     Member::over(client, &known.address(), &known.host).ok()
 }
 
-/// A node before it has said who it is.
+/// A node before it has told its id.
 fn unknown(host: &str, port: u16) -> Node {
     Node {
         id: String::new(),

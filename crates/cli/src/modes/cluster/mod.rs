@@ -1,7 +1,7 @@
 //! `--cluster`: making, checking, mending and changing clusters, as `valkey-cli --cluster` does.
 //! Node lines, slot lists and figures are in its form, since scripts read them.
 //!
-//! `model` is what a cluster is made of, `plan` works out changes; neither talks to anybody.
+//! `model` is what a cluster is made of, `plan` works out changes; neither talks to any node.
 //! `members` has the connections, `moving` moves slots, `check` and `fix` look and mend, and the
 //! others are a sub-command or two each.
 

@@ -107,7 +107,7 @@ impl Node {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// What it is to others: all flags but that it is the one who answered.
+    /// What it is to others: all flags but that it is the one that answered.
     pub fn role(&self) -> String {
         let flags: Vec<&str> =
             self.flags.iter().map(String::as_str).filter(|flag| *flag != "myself").collect();

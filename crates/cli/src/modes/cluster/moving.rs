@@ -21,7 +21,7 @@ pub struct Mover<'a> {
     pub options: &'a Options,
     /// What the nodes say of their slots stays as it is: only keys move.
     pub cold: bool,
-    /// A slot that nobody serves is given to the receiver.
+    /// A slot that no node serves is given to the receiver.
     pub fixes: bool,
     pub shown: Shown,
 }

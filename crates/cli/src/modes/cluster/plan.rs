@@ -7,7 +7,7 @@ use bobbin_client::SLOTS;
 
 use super::model::Slots;
 
-/// A new cluster: who gets which slots, and who is whose replica.
+/// A new cluster: which node gets which slots, and which is a replica of which.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     pub primaries: Vec<(usize, RangeInclusive<u16>)>,
@@ -167,7 +167,7 @@ pub fn rebalance(nodes: &[Share], threshold_percent: f32) -> Option<Balance> {
     Some(Balance { surplus, transfers })
 }
 
-/// Shares are rounded down, so some slots are nobody's: whoever has none too many takes one more.
+/// Shares are rounded down, so some slots are no node's: one that has none too many takes one more.
 fn give_out_rest(surplus: &mut [(usize, i32)]) {
     let mut rest: i32 = surplus.iter().map(|(_, surplus)| surplus).sum();
     while rest > 0 {

@@ -88,7 +88,7 @@ struct Top {
 }
 
 impl Top {
-    /// Takes a key that belongs there, and gives it back in quotes. A key that nobody used does
+    /// Takes a key that belongs there, and gives it back in quotes. A key that no client used does
     /// not.
     fn offer(&mut self, key: &[u8], frequency: i64) -> Option<&str> {
         let place = self.keys.partition_point(|(other, _)| *other >= frequency);

@@ -45,7 +45,7 @@ pub fn run(client: &mut Client, wanted: usize, interval: Option<Duration>) -> Op
     Some(ExitCode::SUCCESS)
 }
 
-/// Who has asked the server to watch.
+/// Which client has asked the server to watch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Own,
@@ -54,7 +54,7 @@ enum Watch {
 
 fn begin(client: &mut Client, count: usize, length: Duration) -> Result<Watch, String> {
     let count = count.to_string();
-    // It ends by itself if nobody is left to end it.
+    // It ends by itself if no client is left to end it.
     let duration = (length.as_secs() + 2).to_string();
     let tail = ["COUNT", &count, "DURATION", &duration];
     // Sizes are Bobbin's own.

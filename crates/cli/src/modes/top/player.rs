@@ -83,7 +83,7 @@ impl Recording {
     }
 }
 
-/// Nobody listens any more.
+/// No thread listens any more.
 struct Gone;
 
 /// Lets time pass, but none while what is shown is frozen.

@@ -79,7 +79,7 @@ fn record(session: &Session, command: &[Vec<u8>]) -> Result<String, String> {
         }
         let line = match sampler.news.recv_timeout(MOMENT) {
             Ok(News::Sample(sample)) => sample_line(&sample),
-            // Nobody was there from the beginning on: that is a mistake of the user.
+            // No server was there from the beginning on: that is a mistake of the user.
             Ok(News::Lost(reason)) if recorder.looks == 0 => {
                 let _ = std::fs::remove_file(path);
                 return Err(reason);

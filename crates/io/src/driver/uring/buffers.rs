@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_load() {
-        // Where io_uring is forbidden, nobody uses this.
+        // Where io_uring is forbidden, nothing uses this.
         let Ok(ring) = IoUring::new(8) else { return };
         // SAFETY: dropped in the reverse order of declaration below.
         let Ok(mut buffers) = (unsafe { Buffers::new(&ring) }) else { return };

@@ -227,7 +227,7 @@ impl Connections {
         flags: u32,
         events: &mut Vec<Event>,
     ) {
-        // The buffer is taken even if nobody wants it, so that it is recycled.
+        // The buffer is taken even if it is not wanted, so that it is recycled.
         let len = result.unwrap_or(0);
         let bytes = cqueue::buffer_select(flags).map(|buffer| self.buffers.take(buffer, len));
         let Some(entry) = self.slots.find(token) else { return };
@@ -235,7 +235,7 @@ impl Connections {
         if let Some(bytes) = bytes.filter(|_| len > 0) {
             if state.mode == Mode::Paused {
                 // SAFETY: the kernel has just filled the buffer and is done with it. It is copied
-                // here, within this `wait`, and nobody else was told of it.
+                // here, within this `wait`, and no other code was told of it.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
             } else {
@@ -273,7 +273,7 @@ impl Connections {
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
-            // Nothing follows `Closed`; nobody is left to answer to.
+            // Nothing follows `Closed`; no peer is left to answer to.
             self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {

@@ -71,7 +71,7 @@ fn a_queue_moves_little() {
     }
 }
 
-/// Nobody sees bytes that were never written: Miri would tell.
+/// No reader sees bytes that were never written: Miri would tell.
 #[test]
 fn values_that_change_while_they_are_appended_leave_no_garbage() {
     #[derive(Clone)]

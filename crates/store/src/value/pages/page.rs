@@ -24,7 +24,7 @@
 //! - *Counted*: `owners` is the number of [`Page`]s with this pointer; the last of them frees the
 //!   block.
 //! - *Sole*: but for the count, the block is changed only by the one owner, borrowed exclusively.
-//!   Nobody can become another owner meanwhile: that takes a borrow of this one.
+//!   No new owner can appear meanwhile: that takes a borrow of this one.
 
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -116,7 +116,7 @@ impl Page {
         self.header().owners.load(Ordering::Acquire) == 1
     }
 
-    /// Makes it nobody else's. Whatever changes a page begins with this.
+    /// Makes this the block's only owner. Whatever changes a page begins with this.
     #[inline(always)]
     pub(super) fn make_unique(&mut self) {
         if !self.is_unique() {

@@ -86,11 +86,11 @@ impl<'a> Text<'a> {
 impl<'a> Outside<'a> {
     pub fn bytes(self) -> &'a [u8] {
         // SAFETY: *owned*: the string lives as long as the page has the record, which is borrowed
-        // for 'a. Nobody changes a string that is shared.
+        // for 'a. No owner changes a string that is shared.
         unsafe { &*self.pointer }
     }
 
-    /// An owner of its own for whoever needs the string longer than the page.
+    /// An owner of its own for a caller that needs the string longer than the page.
     pub fn to_shared(self) -> Shared {
         // SAFETY: *owned*: the pointer is that of an `Arc`, whose count is at least the page's one.
         // It is one more now, which the result owns.

@@ -17,7 +17,7 @@ pub struct Group {
     pending: IdMap<Pending>,
     /// By their numbers.
     consumers: Vec<Option<Consumer>>,
-    /// Numbers that nobody has.
+    /// Numbers that no consumer has.
     free: Vec<ConsumerNumber>,
     names: BTreeMap<Arc<[u8]>, ConsumerNumber>,
 }

@@ -5,7 +5,7 @@ pub type Key = u16;
 /// An element's number; [`member_name`] is its name on the server.
 pub type Member = u8;
 
-/// One command. Keys hold values of one type at most: who draws commands sees to that.
+/// One command. Keys hold values of one type at most: the code that draws commands sees to that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     Del(Vec<Key>),

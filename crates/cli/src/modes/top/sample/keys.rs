@@ -17,7 +17,7 @@ pub struct Database {
 /// The keys that take most, of those that were used while the server watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hot {
-    /// Whether somebody asked the server to watch, now or before.
+    /// Whether a client asked the server to watch, now or before.
     pub is_known: bool,
     pub is_watching: bool,
     /// In the order in which keys are first named.
