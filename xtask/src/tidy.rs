@@ -224,6 +224,7 @@ const BANNED: &[(&str, &str)] = &[
     (" is to be ", PLAIN),
     (" are to be ", PLAIN),
     (" and its like", PLAIN),
+    ("hoever ", "name the thread, client or command"),
 ];
 const PLAIN: &str = "say it as technical documentation does";
 

@@ -30,7 +30,7 @@ pub struct History {
     /// What was heard, and the last record at that time.
     pub heard: Vec<(u64, String)>,
     pub seed: u64,
-    /// What happened, for whoever reads of a fault.
+    /// What happened, for the report of a fault.
     pub story: String,
 }
 

@@ -57,7 +57,7 @@ struct Play<'a> {
     is_on: bool,
     last: u64,
     evicts: bool,
-    /// What happened, for whoever reads of a fault.
+    /// What happened, for the report of a fault.
     story: Vec<String>,
 }
 

@@ -423,7 +423,7 @@ impl Claim {
     ) -> ClaimOutcome {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
-            // Whoever does the same finds it deleted as well.
+            // A replica that does the same finds it deleted as well.
             logged.add(group, id);
             return if group.acknowledge(id) { ClaimOutcome::Deleted } else { ClaimOutcome::No };
         };

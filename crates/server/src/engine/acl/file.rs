@@ -147,7 +147,7 @@ impl AclFileReader<'_> {
             let rule = rule.trim_ascii();
             let Err(error) = user.apply(rule, self.grammar) else { continue };
             if error == RuleError::Unknown {
-                // Commands are no secrets, and whoever has several wrong wants to know all.
+                // Commands are no secrets, and a user with several wrong ones wants to know all.
                 let (rule, why) = (shown(rule), error.text());
                 let error = format!("{at}: Error in applying operation '{rule}': {why}. ");
                 self.errors.push_str(&error);

@@ -26,8 +26,8 @@ impl Settings {
             return Err("tls-replication needs tls-ca-cert-file or tls-ca-cert-dir".to_owned());
         }
         let roots = bobbin_tls::authorities(file, folder)?;
-        // Whoever names authorities knows for which servers they sign; no name is checked, as in
-        // Redis.
+        // An administrator who names authorities knows for which servers they sign; no name is
+        // checked, as in Redis.
         let verifier = trust_authorities(roots, &provider, false)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions)
