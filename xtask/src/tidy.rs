@@ -224,8 +224,10 @@ const BANNED: &[(&str, &str)] = &[
     (" is to be ", PLAIN),
     (" are to be ", PLAIN),
     (" and its like", PLAIN),
-    ("hoever ", "name the thread, client or command"),
+    ("whoever ", ACTOR),
+    ("Whoever ", ACTOR),
 ];
+const ACTOR: &str = "name the thread, client or command";
 const PLAIN: &str = "say it as technical documentation does";
 
 /// Which crate may use which: the one way down that ARCHITECTURE.md draws. A row uses only rows
