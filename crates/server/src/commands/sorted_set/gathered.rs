@@ -1,5 +1,7 @@
 //! Elements that are gathered in any order, and then come in that of a sorted set.
 
+use std::cmp::Ordering;
+
 use bobbin_store::Hasher;
 use bobbin_store::value::pages::{Given, Table};
 use bobbin_store::value::{SortedSet, SortedSetLimits};
@@ -68,14 +70,9 @@ impl Gathered {
         let end = self.len().min(self.sorted.saturating_add(count));
         let members = &self.members;
         // It makes use of what is in order already, which is most where sorted sets are combined.
-        self.elements[self.sorted..end].sort_by(|one, other| {
-            let scores = one.score.partial_cmp(&other.score);
-            scores
-                .unwrap_or(std::cmp::Ordering::Equal)
-                .then_with(|| one.member(members).cmp(other.member(members)))
-        });
+        self.elements[self.sorted..end].sort_by(|one, other| one.compare(other, members));
         self.runs.push(self.sorted..end, |one, other| {
-            is_before(&self.elements[one], &self.elements[other], members)
+            self.elements[one].compare(&self.elements[other], members).is_lt()
         });
         self.sorted = end;
         end < self.len()
@@ -83,9 +80,14 @@ impl Gathered {
 
     /// Takes the first of those that are left, once all are sorted.
     pub(super) fn next(&mut self) -> Option<(&[u8], f64)> {
-        let Self { elements, members, runs, .. } = self;
-        let next = runs.next(|one, other| is_before(&elements[one], &elements[other], members))?;
-        Some((elements[next].member(members), elements[next].score))
+        let index = self.next_index()?;
+        let element = &self.elements[index];
+        Some((element.member(&self.members), element.score))
+    }
+
+    fn next_index(&mut self) -> Option<usize> {
+        let (elements, members) = (&self.elements, &self.members);
+        self.runs.next(|one, other| elements[one].compare(&elements[other], members).is_lt())
     }
 
     /// Takes up to `count` of them and puts them behind all in a set, which these make up. Returns
@@ -97,17 +99,15 @@ impl Gathered {
         limits: SortedSetLimits,
         hasher: &Hasher,
     ) -> bool {
-        let Self { elements, members, runs, longest, .. } = self;
-        let is_before =
-            |one: usize, other: usize| is_before(&elements[one], &elements[other], members);
-        let mut taken = Vec::with_capacity(count.min(elements.len()));
+        let mut taken = Vec::with_capacity(count.min(self.len()));
         while taken.len() < count
-            && let Some(next) = runs.next(is_before)
+            && let Some(index) = self.next_index()
         {
-            taken.push((elements[next].member(members), elements[next].score));
+            taken.push(index);
         }
-        let limits = limits.for_many(elements.len(), *longest);
-        set.append(taken.iter().copied(), limits, hasher);
+        let elements = taken.iter().map(|&index| &self.elements[index]);
+        let elements = elements.map(|element| (element.member(&self.members), element.score));
+        set.append(elements, limits.for_many(self.len(), self.longest), hasher);
         taken.len() == count
     }
 }
@@ -116,10 +116,10 @@ impl Element {
     fn member<'a>(&self, members: &'a [u8]) -> &'a [u8] {
         &members[self.start..self.start + self.len]
     }
-}
 
-/// The order of a sorted set: by score, then by the members' bytes.
-fn is_before(one: &Element, other: &Element, members: &[u8]) -> bool {
-    one.score < other.score
-        || one.score == other.score && one.member(members) < other.member(members)
+    /// The order of a sorted set: by score, then by the members' bytes. No score is NaN.
+    fn compare(&self, other: &Self, members: &[u8]) -> Ordering {
+        let scores = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
+        scores.then_with(|| self.member(members).cmp(other.member(members)))
+    }
 }

@@ -113,7 +113,7 @@ impl<'a> Encoded<'a> {
 
 /// The bytes that tell a length backwards, and how many they are.
 #[inline]
-pub(in crate::value) fn back_bytes(len: usize) -> ([u8; 5], usize) {
+fn back_bytes(len: usize) -> ([u8; 5], usize) {
     let mut bytes = [0; 5];
     let count = back_len(len);
     // Seven bits a byte, the highest first; all but the first are marked.
@@ -135,12 +135,11 @@ pub(super) enum Form<'a> {
 
 /// Appends a listpack of these entries to `output`, as Redis keeps it.
 pub fn write(entries: &[u8], count: usize, output: &mut Vec<u8>) {
-    let len = entries.len() + OVERHEAD;
-    output.reserve(len);
-    output.extend_from_slice(&(len as u32).to_le_bytes());
-    output.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
-    output.extend_from_slice(entries);
-    output.push(END);
+    output.reserve(entries.len() + OVERHEAD);
+    let mut writer = Writer::begin(output);
+    writer.output.extend_from_slice(entries);
+    writer.count = count;
+    writer.end();
 }
 
 /// A listpack on its way into a buffer, whose entries are counted as they come.

@@ -36,8 +36,8 @@ pub struct SortedSetLimits {
 }
 
 impl SortedSetLimits {
-    /// The limits under which a set grows to this many elements, with members of up to so many
-    /// bytes, without taking another form on the way.
+    /// Limits for a set that is appended to in steps: it has the same form at each step. In the end
+    /// it has `elements` elements, and the longest member has `longest` bytes.
     pub const fn for_many(self, elements: usize, longest: usize) -> Self {
         if elements > self.packed_entries || longest > self.packed_value_len {
             return Self { packed_entries: 0, packed_value_len: 0 };

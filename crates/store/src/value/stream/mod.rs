@@ -19,8 +19,7 @@ pub use id::StreamId;
 pub use id_map::{IdMap, Keyed, Records, RecordsBack};
 use node::Cursor;
 pub use node::{
-    Entries, Entry, Items, NODE_BYTES_MAX, Node, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS,
-    Pairs,
+    Entries, Entry, NODE_BYTES_MAX, Node, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS, Pairs,
 };
 pub use range::{Range, RangeBack};
 

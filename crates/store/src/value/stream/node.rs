@@ -306,10 +306,6 @@ impl Node {
         self.live as usize
     }
 
-    pub fn deleted(&self) -> usize {
-        self.deleted as usize
-    }
-
     pub fn is_empty(&self) -> bool {
         self.live == 0 && self.deleted == 0
     }
@@ -321,11 +317,6 @@ impl Node {
 
     pub fn memory(&self) -> usize {
         self.block.memory() + self.rest.as_ref().map_or(0, SharedBlock::memory)
-    }
-
-    /// The fields that it was made with.
-    pub fn fields(&self) -> Items<'_> {
-        Items { bytes: &self.block[..self.entries_at as usize], count: self.field_count }
     }
 
     /// All entries, deleted ones too.
@@ -441,11 +432,6 @@ impl<'a> Entry<'a> {
         self.count == 0
     }
 
-    /// Whether its fields are those of its node.
-    pub fn has_same_fields(&self) -> bool {
-        self.has_same_fields
-    }
-
     /// Each field with its value.
     #[inline]
     pub fn iter(&self) -> Pairs<'a> {
@@ -494,26 +480,6 @@ impl<'a> Iterator for Pairs<'a> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.left as usize, Some(self.left as usize))
-    }
-}
-
-/// Fields.
-#[derive(Clone, Debug)]
-pub struct Items<'a> {
-    bytes: &'a [u8],
-    count: u32,
-}
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Item<'a>;
-
-    fn next(&mut self) -> Option<Item<'a>> {
-        self.count = self.count.checked_sub(1)?;
-        Some(take(&mut self.bytes))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count as usize, Some(self.count as usize))
     }
 }
 
