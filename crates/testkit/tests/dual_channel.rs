@@ -133,7 +133,7 @@ impl Shared {
             && count > 0
         {
             let bytes = &bytes[..count];
-            if from == 0 && bytes.windows(11).any(|part| part == b"rdb-channel") {
+            if from == 0 && bytes.windows(8).any(|part| part == b"rdb-only") {
                 hop.is_copy.store(true, Ordering::SeqCst);
             }
             let is_copy = from == 1 && hop.is_copy.load(Ordering::SeqCst);
@@ -277,6 +277,90 @@ fn valkey_takes_a_copy_by_a_connection_of_its_own() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_of_valkey_comes_by_a_connection_of_its_own() {
     copies_undisturbed(Server::valkey, &start(Server::bobbin));
+}
+
+/// Has a replica follow by two connections, where one of the two servers is Redis.
+fn copies_with_redis(primary: &Server, replica: &Server, has_begun: impl Fn() -> bool) {
+    fill(primary);
+    let way = Way::to(primary);
+    replica.follow(way.port);
+    until(|| way.copies() == 1);
+    write(primary, "first");
+    until(&has_begun);
+    write(primary, "second");
+    way.let_go();
+    for name in ["third", "fourth"] {
+        primary.settle(&[replica]);
+        assert_eq!(primary.digest(), replica.digest());
+        write(primary, name);
+    }
+    primary.settle(&[replica]);
+    assert_eq!((primary.info("sync_full"), way.copies()), ("1".to_owned(), 1));
+    // A broken connection is mended without a copy.
+    way.cut(false);
+    write(primary, "fifth");
+    primary.settle(&[replica]);
+    assert_eq!(primary.digest(), replica.digest());
+    assert_eq!((primary.info("sync_full"), way.copies()), ("1".to_owned(), 1));
+}
+
+fn redis() -> Server {
+    let [_, _, _, _, _, _, rest @ ..] = &ARGUMENTS;
+    Server::redis(&[&ARGUMENTS[..4], &["--repl-rdb-channel", "yes"], rest].concat())
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn redis_takes_a_copy_by_a_connection_of_its_own() {
+    let (primary, replica) = (start(Server::bobbin), redis());
+    let gathers = || replica.info("replica_full_sync_buffer_size") != "0";
+    // The main connection was the first to become a replica's.
+    let copying = "main-channel bg_transfer, rdb-channel wait_bgsave";
+    copies_with_redis(&primary, &replica, || channels(&primary) == copying && gathers());
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_copy_of_redis_comes_by_a_connection_of_its_own() {
+    let (primary, replica) = (redis(), start(Server::bobbin));
+    copies_with_redis(&primary, &replica, || replica.info("replicas_repl_buffer_size") != "0");
+    assert_ne!(replica.info("replicas_repl_buffer_peak"), "0");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_copy_names_its_main_connection_as_with_redis() {
+    for primary in [start(Server::bobbin), redis()] {
+        let (mut main, mut copy) = (primary.connect(), primary.connect());
+        let unknown = Reply::error("ERR Unrecognized RDB client id: 1000000");
+        assert_eq!(copy.say("REPLCONF main-ch-client-id 1000000"), unknown);
+        assert!(copy.say("REPLCONF main-ch-client-id x").is_error());
+        let capable = "REPLCONF capa eof capa psync2 capa rdb-channel-repl";
+        assert_eq!(main.say(capable), Reply::simple("OK"));
+        let answer = main.say("PSYNC ? -1").text();
+        let id = answer.strip_prefix("RDBCHANNELSYNC ").unwrap_or_else(|| panic!("{answer}"));
+        let introduction =
+            format!("REPLCONF capa eof rdb-only 1 rdb-channel 1 main-ch-client-id {id}");
+        assert_eq!(copy.say(&introduction), Reply::simple("OK"));
+        let answer = copy.say("PSYNC ? -1").text();
+        assert!(answer.starts_with("FULLRESYNC "), "{answer}");
+        primary.connect().say("SET key value");
+        assert_eq!(main.receive().expect("it comes").items()[0].text(), "SELECT");
+        assert_eq!(main.receive().expect("it comes").items()[1].text(), "key");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_connection_of_a_copy_is_awaited_for_a_while() {
+    let primary = start(Server::bobbin);
+    primary.connect().say("CONFIG SET repl-timeout 1");
+    let mut main = primary.connect();
+    main.say("REPLCONF capa eof capa psync2 capa rdb-channel-repl");
+    assert!(main.say("PSYNC ? -1").text().starts_with("RDBCHANNELSYNC "));
+    assert_eq!(channels(&primary), "main-channel wait_bgsave");
+    assert!(main.receive().is_err(), "the primary gives it up");
+    assert_eq!(channels(&primary), "");
 }
 
 #[test]

@@ -130,9 +130,14 @@ impl Pair {
 
     /// What each answers.
     fn call(&mut self, words: &[Vec<u8>]) -> Result<[Reply; 2], String> {
-        let failed = |error| format!("{}: {error}", shown(words));
-        self.valkey.client.send(words).map_err(failed)?;
-        self.bobbin.client.send(words).map_err(failed)?;
+        self.call_each([words, words])
+    }
+
+    /// What Valkey answers to the first command, and Bobbin to the second.
+    fn call_each(&mut self, [first, second]: [&[Vec<u8>]; 2]) -> Result<[Reply; 2], String> {
+        let failed = |error| format!("{}: {error}", shown(first));
+        self.valkey.client.send(first).map_err(failed)?;
+        self.bobbin.client.send(second).map_err(failed)?;
         let valkey = self.valkey.client.receive().map_err(failed)?;
         let bobbin = self.bobbin.client.receive().map_err(failed)?;
         Ok([valkey, bobbin])
@@ -143,14 +148,14 @@ impl Pair {
     }
 
     /// Has both carry out commands that must succeed, at once.
-    fn fill(&mut self, lines: &[&str]) -> Result<(), String> {
+    fn fill(&mut self, lines: &[impl AsRef<str>]) -> Result<(), String> {
         let mut bytes = Vec::new();
-        lines.iter().for_each(|line| encode_command(&words(line), &mut bytes));
+        lines.iter().for_each(|line| encode_command(&words(line.as_ref()), &mut bytes));
         for side in [&mut self.valkey, &mut self.bobbin] {
             side.client.send_raw(&bytes).map_err(|error| error.to_string())?;
         }
         for side in [&mut self.valkey, &mut self.bobbin] {
-            for line in lines {
+            for line in lines.iter().map(AsRef::as_ref) {
                 let reply = side.client.receive().map_err(|error| format!("{line}: {error}"))?;
                 if reply.is_error() {
                     return Err(format!("{line}: {}", text(&reply)));

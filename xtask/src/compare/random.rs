@@ -1,5 +1,8 @@
 //! Random commands on the same few keys of both servers: replies must be the same, and the keys
 //! after some of them.
+//!
+//! Batches differ in how they are carried out: with RESP2 or RESP3, one by one, in a transaction or
+//! from a script, on small values or on such as are past every limit of the compact encodings.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +30,8 @@ pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference
     let mut seen: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut sent = 0;
     while sent < wanted.commands && !rows.is_empty() {
-        let count = 1 + random.below(BATCH_MAX);
-        let batch: Vec<_> =
-            (0..count).map(|_| command(&rows[random.below(rows.len())], &mut random)).collect();
-        sent += count;
+        let batch = Batch::new(&rows, &mut random);
+        sent += batch.commands.len();
         let Some(mut difference) = play(pair, &batch)? else { continue };
         // What time had a hand in does not come again.
         match play(pair, &batch)? {
@@ -59,47 +60,172 @@ fn command(row: &Row, random: &mut Random) -> Vec<Vec<u8>> {
         if row.name == "XADD" && word == b"*" {
             *word = b"5-*".to_vec();
         }
+        // Indexes of which Valkey takes the low half.
+        if row.name == "LSET" && word.len() >= "4294967296".len() {
+            *word = b"-100000".to_vec();
+        }
         // The user that both connections are.
         if row.name.starts_with("ACL ") && word == b"default" {
             *word = b"x".to_vec();
         }
     }
+    // A time that is over before the next command.
+    if row.name.contains("PEX") || row.name.starts_with("PSET") || words.contains(&b"PX".to_vec()) {
+        let is_short = |word: &&mut Vec<u8>| word.len() < 3 && word.first() != Some(&b'-');
+        let times = words.iter_mut().skip(2).filter(is_short);
+        times.filter(|word| word.iter().all(u8::is_ascii_digit)).for_each(|word| {
+            *word = b"100000".to_vec();
+        });
+    }
+    // Words of the same weight come in the order of the table, or in any.
+    if row.name.starts_with("SORT") && words.contains(&b"BY".to_vec()) {
+        words.retain(|word| word != b"ALPHA");
+    }
+    // A cursor of its own making finds what the table's layout decides.
+    let cursor = if row.name == "SCAN" { 1 } else { 2 };
+    if row.name.ends_with("SCAN") && words.len() > cursor && words[cursor].len() > 1 {
+        words[cursor] = b"0".to_vec();
+    }
+    // Valkey takes a key of this name for the word.
+    if row.name.starts_with('H') && words.len() > 1 && words[1] == b"FIELDS" {
+        words[1] = b"hash".to_vec();
+    }
     words
 }
 
+/// A few commands, and how they are carried out.
+struct Batch {
+    commands: Vec<Vec<Vec<u8>>>,
+    manner: Manner,
+    /// 2 or 3, of RESP.
+    protocol: usize,
+    /// No value is in a compact encoding.
+    is_spread: bool,
+    /// Each server takes over the values of the other in the end, by DUMP and RESTORE.
+    exchanges: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Manner {
+    OneByOne,
+    Transaction,
+    Script,
+}
+
+impl Batch {
+    fn new(rows: &[Row], random: &mut Random) -> Self {
+        let count = 1 + random.below(BATCH_MAX);
+        let mut command = || command(&rows[random.below(rows.len())], random);
+        let commands = (0..count).map(|_| command()).collect();
+        let manner = match random.below(4) {
+            0 => Manner::Script,
+            1 => Manner::Transaction,
+            _ => Manner::OneByOne,
+        };
+        let protocol = 2 + random.below(2);
+        let is_spread = random.below(2) == 0;
+        Self { commands, manner, protocol, is_spread, exchanges: random.below(4) == 0 }
+    }
+
+    /// What comes before its first command.
+    fn preparation(&self) -> Vec<String> {
+        let protocol = format!("HELLO {}", self.protocol);
+        let limits = if self.is_spread { SPREAD } else { COMPACT };
+        let lines = ["RESET", &protocol, limits].into_iter().chain(FILL);
+        lines.map(str::to_owned).collect()
+    }
+
+    /// What shows a difference at a command.
+    fn script(&self, at: usize) -> String {
+        let manner = match self.manner {
+            Manner::OneByOne => "one by one",
+            Manner::Transaction => "in MULTI",
+            Manner::Script => "by EVAL",
+        };
+        let values = if self.is_spread { "spread" } else { "compact" };
+        let head = format!("RESP{}, {values}, {manner}:", self.protocol);
+        let commands = self.commands[..=at].iter().map(|command| shown(command));
+        std::iter::once(head).chain(commands).collect::<Vec<_>>().join("\n  ")
+    }
+}
+
 /// Plays the commands on the same keys; the first difference.
-fn play(pair: &mut Pair, batch: &[Vec<Vec<u8>>]) -> Result<Option<Difference>, String> {
-    pair.fill(&FILL)?;
-    for (at, command) in batch.iter().enumerate() {
+fn play(pair: &mut Pair, batch: &Batch) -> Result<Option<Difference>, String> {
+    pair.fill(&batch.preparation())?;
+    for (at, command) in batch.commands.iter().enumerate() {
         let name = String::from_utf8_lossy(&command[0]).into_owned();
-        let is_blocking = BLOCKING.contains(&name.as_str());
-        if is_blocking {
-            pair.say("MULTI")?;
-        }
-        let mut replies = pair.call(command)?;
-        if is_blocking {
-            let before = replies;
-            replies = pair.say("EXEC")?;
-            if before.iter().any(Reply::is_error) {
-                replies = before;
-            }
+        let replies = match batch.manner {
+            _ if BLOCKING.contains(&name.as_str()) => in_transaction(pair, command)?,
+            Manner::OneByOne => pair.call(command)?,
+            Manner::Transaction => in_transaction(pair, command)?,
+            Manner::Script => pair.call(&by_script(command, batch.protocol))?,
+        };
+        // How much a step of a scan finds is the server's choice.
+        let is_part = |reply: &Reply| {
+            name.ends_with("SCAN") && reply.items().first().is_some_and(|next| next.text() != "0")
+        };
+        if replies.iter().any(is_part) {
+            continue;
         }
         let [valkey, bobbin] = replies.map(|reply| comparable(&name, reply));
         if valkey != bobbin {
             let what = format!("random {}", shown(&command[..named(command)]));
-            let how = script(&batch[..=at]);
-            return Ok(Some(Difference { what, how, valkey, bobbin }));
+            return Ok(Some(Difference { what, how: batch.script(at), valkey, bobbin }));
         }
     }
     // Valkey counts keys that were given a time long past until a command looks at them.
     pair.say(&format!("EXISTS {}", grammar::KEYS.join(" ")))?;
-    let [valkey, bobbin] = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
-    let (what, how) = ("random DIGEST".to_owned(), script(batch));
+    let mut digests = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
+    if batch.exchanges && digests[0] == digests[1] {
+        exchange(pair)?;
+        let exchanged = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
+        if exchanged.iter().any(|digest| *digest != digests[0]) {
+            digests = exchanged.map(|digest| format!("{digest}, before {}", digests[0]));
+            digests[0].push_str(" with values of the other");
+        }
+    }
+    let [valkey, bobbin] = digests;
+    let what = "random DIGEST".to_owned();
+    let how = batch.script(batch.commands.len() - 1);
     Ok((valkey != bobbin).then_some(Difference { what, how, valkey, bobbin }))
 }
 
-fn script(commands: &[Vec<Vec<u8>>]) -> String {
-    commands.iter().map(|command| shown(command)).collect::<Vec<_>>().join("\n  ")
+/// What a command answers in a transaction of its own.
+fn in_transaction(pair: &mut Pair, command: &[Vec<u8>]) -> Result<[Reply; 2], String> {
+    pair.say("MULTI")?;
+    let queued = pair.call(command)?;
+    let replies = pair.say("EXEC")?;
+    Ok(if queued.iter().any(Reply::is_error) { queued } else { replies })
+}
+
+/// The command as one that a script calls.
+fn by_script(command: &[Vec<u8>], protocol: usize) -> Vec<Vec<u8>> {
+    let text = format!("redis.setresp({protocol}) return redis.call(unpack(ARGV))");
+    let head = [b"EVAL".to_vec(), text.into_bytes(), b"0".to_vec()];
+    head.into_iter().chain(command.iter().cloned()).collect()
+}
+
+/// Gives each server the values of the other.
+fn exchange(pair: &mut Pair) -> Result<(), String> {
+    for key in grammar::KEYS {
+        let [expires, _] = pair.say(&format!("PTTL {key}"))?;
+        let time_ms: &[u8] = match expires.as_integer() {
+            Some(1..) => b"100000000",
+            _ => b"0",
+        };
+        let payloads = pair.say(&format!("DUMP {key}"))?;
+        let [Some(valkey), Some(bobbin)] = [0, 1].map(|side| payloads[side].bytes()) else {
+            continue;
+        };
+        let restore = |payload: &[u8]| {
+            [b"RESTORE", key.as_bytes(), time_ms, payload, b"REPLACE"].map(<[u8]>::to_vec)
+        };
+        let replies = pair.call_each([&restore(bobbin), &restore(valkey)])?;
+        if let Some(refused) = replies.iter().find(|reply| reply.is_error()) {
+            return Err(format!("RESTORE of {key} with the other's payload: {}", text(refused)));
+        }
+    }
+    Ok(())
 }
 
 /// How many words name a command.
@@ -128,8 +254,7 @@ fn is_excluded(name: &str) -> bool {
 }
 
 const BATCH_MAX: usize = 6;
-const FILL: [&str; 24] = [
-    "RESET",
+const FILL: [&str; 23] = [
     "ACL DELUSER x v 7 a f -1 1.5 string nosuch",
     "CONFIG RESETSTAT",
     "FLUSHALL",
@@ -154,6 +279,12 @@ const FILL: [&str; 24] = [
     "SET other x EX 100000",
     "SCRIPT FLUSH",
 ];
+const COMPACT: &str = "CONFIG SET hash-max-listpack-entries 512 set-max-listpack-entries 128 \
+    set-max-intset-entries 512 zset-max-listpack-entries 128 list-max-listpack-size -2 \
+    stream-node-max-entries 100 hll-sparse-max-bytes 3000";
+const SPREAD: &str = "CONFIG SET hash-max-listpack-entries 0 set-max-listpack-entries 0 \
+    set-max-intset-entries 0 zset-max-listpack-entries 0 list-max-listpack-size 1 \
+    stream-node-max-entries 1 hll-sparse-max-bytes 1";
 const BLOCKING: [&str; 14] = [
     "BLPOP",
     "BRPOP",
@@ -191,9 +322,9 @@ const CONTAINERS: [&str; 18] = [
     "SENTINEL",
 ];
 /// Their order is the server's choice.
-const UNORDERED: [&str; 16] = [
+const UNORDERED: [&str; 17] = [
     "SMEMBERS", "SINTER", "SUNION", "SDIFF", "HGETALL", "HKEYS", "HVALS", "KEYS", "SCAN", "SSCAN",
-    "HSCAN", "ACL", "COMMAND", "CONFIG", "PUBSUB", "SORT",
+    "HSCAN", "ZSCAN", "ACL", "COMMAND", "CONFIG", "PUBSUB", "SORT",
 ];
 /// Chance, the clock or memory decides.
 const ANY_ANSWER: [&str; 30] = [

@@ -1,9 +1,11 @@
 //! The stream behind a copy that goes over a connection of its own, kept until the replica's main
-//! connection asks for it.
+//! connection takes it.
 //!
-//! A replica learns from the connection of its copy where the stream goes on, and asks for it by
-//! its main connection, which names the other one. Until then nothing reads the stream, and it is
-//! kept here. The copy may be over before that: then the main connection has a while to come.
+//! A replica of Valkey's kind learns from the connection of its copy where the stream goes on, and
+//! asks for it by its main connection, which names the other one. A replica of Redis 8's kind
+//! names its main connection by that of the copy, and then gets the stream unasked. Until then
+//! nothing reads the stream, and it is kept here. The copy may be over before that: then the main
+//! connection has a while to come.
 
 use bobbin_sync::Mutex;
 
@@ -21,6 +23,8 @@ struct Awaited {
 struct AwaitedStream {
     /// The client that the copy goes to.
     copy_client: u64,
+    /// The client that the stream is for, if it was named.
+    main_client: Option<u64>,
     stream: FeedReader,
     /// When that client went (Unix ms).
     gone_ms: Option<i64>,
@@ -47,9 +51,20 @@ impl Default for AwaitedStreams {
 }
 
 impl AwaitedStreams {
-    /// Keeps the stream for the replica that gets its copy by this client.
-    pub fn keep(&self, copy_client: u64, stream: FeedReader) {
-        self.0.lock().streams.push(AwaitedStream { copy_client, stream, gone_ms: None });
+    /// Keeps the stream for the replica that gets its copy by this client, and has that one beside
+    /// it, if it named one.
+    pub fn keep(&self, copy_client: u64, main_client: Option<u64>, stream: FeedReader) {
+        let awaited = AwaitedStream { copy_client, main_client, stream, gone_ms: None };
+        self.0.lock().streams.push(awaited);
+    }
+
+    /// The stream that is for this client, and the client that the copy before it goes to.
+    pub fn take(&self, main_client: u64) -> Option<(u64, FeedReader)> {
+        let mut awaited = self.0.lock();
+        let is_its = |awaited: &AwaitedStream| awaited.main_client == Some(main_client);
+        let at = awaited.streams.iter().position(is_its)?;
+        let AwaitedStream { copy_client, stream, .. } = awaited.streams.remove(at);
+        Some((copy_client, stream))
     }
 
     /// Whether a stream is kept for the replica that gets its copy by this client.
@@ -140,7 +155,7 @@ mod tests {
     #[test]
     fn a_main_connection_has_a_while_to_come_once_the_copy_is_over() {
         let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
-        awaited.keep(7, stream(&feed, 100));
+        awaited.keep(7, None, stream(&feed, 100));
         assert!(awaited.has(7) && !awaited.has(8) && awaited.count() == 1);
         assert_eq!(awaited.waiting_bytes(7, 100), 100);
         assert!(awaited.look(1_000_000, 100, 0).is_empty(), "its copy goes on");
@@ -151,13 +166,23 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_was_named_takes_its_stream_once() {
+        let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
+        awaited.keep(7, Some(5), stream(&feed, 100));
+        assert!(awaited.take(7).is_none());
+        let (copy_client, stream) = awaited.take(5).expect("it is kept");
+        assert_eq!((copy_client, stream.offset()), (7, 0));
+        assert!(awaited.take(5).is_none() && awaited.count() == 0);
+    }
+
+    #[test]
     fn what_waits_has_a_limit() {
         let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
-        awaited.keep(7, stream(&feed, 100));
+        awaited.keep(7, None, stream(&feed, 100));
         awaited.copy_client_went(7, 0);
         assert_eq!(awaited.look(1, 100, 99), [(7, Dropped::TooMuch)]);
         for client in 0..100 {
-            awaited.keep(client, feed.reader(100, None).expect("it is there"));
+            awaited.keep(client, None, feed.reader(100, None).expect("it is there"));
             awaited.copy_client_went(client, 1);
         }
         assert_eq!(awaited.count(), GONE_MAX);

@@ -105,12 +105,22 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
         log_refusal(server, &host, call.args[1], first_byte, level);
     }
+    let is_channel = feeder.replica.is_copy_channel();
     if feeder.replica.has(Capability::DUAL_CHANNEL) {
         log::info!(
             "Dual channel replication: Replica {host} is capable of dual channel synchronization, and \
              partial sync isn't possible. Full sync will continue with dedicated RDB channel."
         );
         call.reply.simple("DUALCHANNELSYNC");
+        return Ok(());
+    }
+    if feeder.replica.has(Capability::REDIS_CHANNEL) && !is_channel && offers_dual_channel(server) {
+        log::info!(
+            "Replica {host} is capable of rdb channel synchronization, and partial sync isn't \
+             possible. Full sync will continue with dedicated rdb channel."
+        );
+        feeder.wait_for_channel(now_ms);
+        call.reply.simple(&format!("RDBCHANNELSYNC {}", call.client.info.id));
         return Ok(());
     }
     full_sync(call, false)
@@ -265,6 +275,17 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 if !is_replica {
                     replica.is_copy_channel.store(is_channel, Ordering::Relaxed);
                 }
+            }
+            b"main-ch-client-id" => {
+                let id = number()?;
+                let client = u64::try_from(id).unwrap_or(0);
+                if !Replication::of(server).opens_channel(client) {
+                    let text = format!("ERR Unrecognized RDB client id: {id}");
+                    return Err(Failure::format(text));
+                }
+                replica.main_client.store(client, Ordering::Relaxed);
+                // Only Redis says this.
+                replica.capabilities.fetch_or(Capability::REDIS_CHANNEL, Ordering::Relaxed);
             }
             b"set-rdb-client-id" => {
                 let id = number()?;

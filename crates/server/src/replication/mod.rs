@@ -449,9 +449,32 @@ impl Replication {
         }
     }
 
+    /// The replica that this client is.
+    fn replica_of(&self, client: u64) -> Option<Arc<Replica>> {
+        self.replicas.lock().iter().find(|replica| replica.client.id == client).cloned()
+    }
+
     /// Whether this client is a replica that is sent something.
     fn is_fed(&self, client: u64) -> bool {
-        self.replicas.lock().iter().any(|replica| replica.client.id == client)
+        self.replica_of(client).is_some()
+    }
+
+    /// Whether this client is a replica that opens a connection for its copy.
+    fn opens_channel(&self, client: u64) -> bool {
+        self.replica_of(client).is_some_and(|replica| replica.state() == ReplicaState::OpensChannel)
+    }
+
+    /// Whether there is a connection for the copy of the replica that this client is.
+    fn has_channel_of(&self, main_client: u64) -> bool {
+        let is_its = |replica: &Arc<Replica>| replica.main_client() == Some(main_client);
+        self.replicas.lock().iter().any(is_its)
+    }
+
+    /// Has this client, if it is a replica, look whether there is something to send.
+    fn wake(&self, server: &Server, client: u64) {
+        if let Some(replica) = self.replica_of(client) {
+            feeder::wake(server, &replica.client);
+        }
     }
 
     /// Main connections that do not come are not awaited for ever.

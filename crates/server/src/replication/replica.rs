@@ -38,6 +38,9 @@ pub struct Replica {
     /// This is the main connection of the replica that gets its copy by that client; 0: it has no
     /// other.
     pub copy_client: AtomicU64,
+    /// This connection is for the copy of the replica that has that client as its main one; 0: it
+    /// will tell by the main one.
+    pub main_client: AtomicU64,
     /// The offset up to which it has the stream.
     acked: AtomicU64,
     /// How often it said so.
@@ -60,6 +63,8 @@ pub struct Replica {
 pub enum ReplicaState {
     /// It has said things about itself.
     Greets,
+    /// It opens another connection for its copy, and waits until that begins.
+    OpensChannel,
     /// It waits for a copy of all keys to begin.
     Waiting,
     /// It gets the copy as it is made, or waits until it is made.
@@ -78,7 +83,7 @@ impl ReplicaState {
     /// As Valkey names it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Greets | Self::Waiting | Self::Receives => "wait_bgsave",
+            Self::Greets | Self::OpensChannel | Self::Waiting | Self::Receives => "wait_bgsave",
             Self::ReceivesFile => "send_bulk",
             Self::Gathers => "bg_transfer",
             Self::Loads | Self::Online => "online",
@@ -93,10 +98,9 @@ impl Capability {
     pub const EOF: u32 = 1 << 0;
     /// +CONTINUE with a new name of the history.
     pub const PSYNC2: u32 = 1 << 1;
-    /// The channel for copies that Redis has since version 8. It is not used, but tells what the
-    /// replica is.
+    /// A copy by a connection of its own, while the stream comes by the main one: as Redis does it
+    /// since version 8, and as Valkey does.
     pub const REDIS_CHANNEL: u32 = 1 << 2;
-    /// A copy by a connection of its own, while the stream comes by the main one.
     pub const DUAL_CHANNEL: u32 = 1 << 3;
 }
 
@@ -157,6 +161,7 @@ impl Replica {
             copy_only: AtomicBool::new(false),
             is_copy_channel: AtomicBool::new(false),
             copy_client: AtomicU64::new(0),
+            main_client: AtomicU64::new(0),
             acked: AtomicU64::new(0),
             acks: AtomicU64::new(0),
             acked_on_disk: AtomicU64::new(0),
@@ -170,11 +175,12 @@ impl Replica {
     pub fn state(&self) -> ReplicaState {
         match self.state.load(Ordering::SeqCst) {
             0 => ReplicaState::Greets,
-            1 => ReplicaState::Waiting,
-            2 => ReplicaState::Receives,
-            3 => ReplicaState::ReceivesFile,
-            4 => ReplicaState::Gathers,
-            5 => ReplicaState::Loads,
+            1 => ReplicaState::OpensChannel,
+            2 => ReplicaState::Waiting,
+            3 => ReplicaState::Receives,
+            4 => ReplicaState::ReceivesFile,
+            5 => ReplicaState::Gathers,
+            6 => ReplicaState::Loads,
             _ => ReplicaState::Online,
         }
     }
@@ -239,7 +245,7 @@ impl Replica {
     pub fn channel_name(&self) -> &'static str {
         if self.is_copy_channel() {
             "rdb-channel"
-        } else if self.state() == ReplicaState::Gathers {
+        } else if matches!(self.state(), ReplicaState::OpensChannel | ReplicaState::Gathers) {
             "main-channel"
         } else {
             "replica"
@@ -249,6 +255,11 @@ impl Replica {
     /// Whether this connection is for the copy alone.
     pub fn is_copy_channel(&self) -> bool {
         self.is_copy_channel.load(Ordering::Relaxed)
+    }
+
+    /// The client that this connection's replica has as its main one, if it has named one.
+    pub(super) fn main_client(&self) -> Option<u64> {
+        Some(self.main_client.load(Ordering::Relaxed)).filter(|client| *client != 0)
     }
 
     /// Whether it says that it understands something.
@@ -306,6 +317,12 @@ impl ReplicaFeeder {
         self.become_replica(now_ms, ReplicaState::Waiting);
     }
 
+    /// The client becomes a replica that opens another connection for its copy, and gets the stream
+    /// unasked.
+    pub fn wait_for_channel(&mut self, now_ms: i64) {
+        self.become_replica(now_ms, ReplicaState::OpensChannel);
+    }
+
     /// The client becomes a replica that goes on where it was, or where the copy ends that it gets
     /// by another connection.
     pub fn go_on(&mut self, stream: FeedReader, now_ms: i64) {
@@ -342,6 +359,16 @@ impl ReplicaFeeder {
         }
     }
 
+    /// Takes up the stream behind the copy that goes over another connection, if that has begun.
+    fn begin_to_gather(&mut self) {
+        let (replica, replication) = (&self.replica, self.replication());
+        if let Some((copy_client, stream)) = replication.awaited.take(replica.client.id) {
+            replica.copy_client.store(copy_client, Ordering::Relaxed);
+            replica.set_state(ReplicaState::Gathers);
+            self.source = Source::Stream(stream);
+        }
+    }
+
     /// Takes up the copy that it was given, if that has begun.
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
         let refusal = *self.replica.refusal.lock();
@@ -363,25 +390,38 @@ impl ReplicaFeeder {
         let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
             return Feeding::GoesOn;
         };
-        let (id, client) = (self.server.feed.id(), self.replica.client.id);
+        let client = self.replica.client.id;
         let mut stream = Some(stream);
         if self.replica.is_copy_channel() {
-            log::info!(
-                "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
-                 {client}",
-                self.replica.host()
-            );
-            // As in Valkey -1 says that the stream itself will tell.
-            let database = transfer.database().map_or(-1, i64::from);
-            output.push(format!("$ENDOFF:{offset} {id} {database} {client}\r\n").as_bytes());
-            stream.take().into_iter().for_each(|it| self.replication().awaited.keep(client, it));
+            let main_client = self.replica.main_client();
+            let kept = stream.take().into_iter();
+            kept.for_each(|it| self.replication().awaited.keep(client, main_client, it));
+            match main_client {
+                Some(main_client) => self.replication().wake(self.server, main_client),
+                None => self.tell_end_offset(offset, transfer.database(), output),
+            }
         }
         if !self.is_plain {
+            let id = self.server.feed.id();
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         stream.take_if(|_| self.replica.copy_only.load(Ordering::Relaxed));
         self.source = Source::Copy { transfer, has_header: false, sent: 0, stream };
         Feeding::GoesOn
+    }
+
+    /// Says where the stream goes on behind the copy, and by which name the main connection asks
+    /// for it.
+    fn tell_end_offset(&self, offset: u64, database: Option<u32>, output: &mut ConnectionOutput) {
+        let (id, client) = (self.server.feed.id(), self.replica.client.id);
+        log::info!(
+            "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
+             {client}",
+            self.replica.host()
+        );
+        // As in Valkey -1 says that the stream itself will tell.
+        let database = database.map_or(-1, i64::from);
+        output.push(format!("$ENDOFF:{offset} {id} {database} {client}\r\n").as_bytes());
     }
 
     /// Sends the line before the copy, once it is known; whether it was sent.
@@ -445,7 +485,9 @@ impl ReplicaFeeder {
         bytes_max: usize,
         output: &mut ConnectionOutput,
     ) -> Feeding {
-        if matches!(self.source, Source::Nothing)
+        if self.replica.state() == ReplicaState::OpensChannel {
+            self.begin_to_gather();
+        } else if matches!(self.source, Source::Nothing)
             && self.begin_copy(now_ms, output) == Feeding::Ends
         {
             return Feeding::Ends;
@@ -511,6 +553,12 @@ impl ReplicaFeeder {
             Source::Loads { .. } => {
                 self.note_heard(now_ms, false);
                 (self.replica.acked_ms(), "streaming sync")
+            }
+            Source::Nothing if self.replica.state() == ReplicaState::OpensChannel => {
+                if self.replication().has_channel_of(self.replica.client.id) {
+                    self.replica.since_ms.store(now_ms, Ordering::Relaxed);
+                }
+                (self.replica.since_ms(), "full sync")
             }
             Source::Nothing | Source::Copy { .. } | Source::End => (self.moved_ms, "full sync"),
         };

@@ -49,8 +49,9 @@ pub enum NextStep {
     GoOn { id: Option<String> },
     /// The primary does not know PSYNC: ask for everything by SYNC.
     Sync,
-    /// The primary wants all keys fetched by a connection of their own.
-    FetchApart,
+    /// The primary wants all keys fetched by a connection of their own. With Redis 8 that one says
+    /// what the primary calls this one.
+    FetchApart { main_client: Option<u64> },
     /// Nothing comes of this connection.
     GiveUp(String),
 }
@@ -94,8 +95,8 @@ impl Handshake {
     }
 
     /// What comes behind it by the connection of a copy, and what is said there first.
-    pub fn fetch_apart(&self) -> (CopyHandshake, Vec<Vec<u8>>) {
-        CopyHandshake::begin(self.introduction.clone())
+    pub fn fetch_apart(&self, main_client: Option<u64>) -> (CopyHandshake, Vec<Vec<u8>>) {
+        CopyHandshake::begin(self.introduction.clone(), main_client)
     }
 
     fn advance(&mut self) {
@@ -120,7 +121,7 @@ impl Handshake {
             Stage::Capabilities => {
                 let mut said = words(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
                 if self.introduction.takes_dual_channel {
-                    said.extend(words(&[b"capa", b"dual-channel"]));
+                    said.extend(words(&[b"capa", b"dual-channel", b"capa", b"rdb-channel-repl"]));
                 }
                 said
             }
@@ -139,9 +140,11 @@ impl Handshake {
 
     fn answer_to_psync(&self, line: &[u8], text: String) -> NextStep {
         if line.starts_with(b"+FULLRESYNC") {
-            return full_resync(&text).unwrap_or_else(|| {
-                NextStep::GiveUp(format!("Primary replied with wrong +FULLRESYNC syntax: {text}"))
-            });
+            let wrong = || format!("Primary replied with wrong +FULLRESYNC syntax: {text}");
+            return match full_resync(&text) {
+                Some((id, offset)) => NextStep::ReceiveAll { id, offset },
+                None => NextStep::GiveUp(wrong()),
+            };
         }
         if let Some(rest) = line.strip_prefix(b"+CONTINUE")
             && self.introduction.position.is_some()
@@ -150,7 +153,13 @@ impl Handshake {
             return NextStep::GoOn { id: is_id(&id).then_some(id) };
         }
         if line.starts_with(b"+DUALCHANNELSYNC") && self.introduction.takes_dual_channel {
-            return NextStep::FetchApart;
+            return NextStep::FetchApart { main_client: None };
+        }
+        if let Some(id) = text.strip_prefix("+RDBCHANNELSYNC ")
+            && self.introduction.takes_dual_channel
+            && let Ok(id) = id.trim_end().parse()
+        {
+            return NextStep::FetchApart { main_client: Some(id) };
         }
         if [&b"-NOMASTERLINK"[..], b"-LOADING"].iter().any(|prefix| line.starts_with(prefix)) {
             let text = format!("Primary is currently unable to PSYNC: {text}");
@@ -167,6 +176,8 @@ impl Handshake {
 /// The replica's side of the connection of a copy, beside the main one.
 pub struct CopyHandshake {
     introduction: Introduction,
+    /// What the primary calls the main connection, if the primary is of Redis's kind.
+    main_client: Option<u64>,
     stage: CopyStage,
 }
 
@@ -196,17 +207,17 @@ pub struct Cut {
     pub offset: u64,
     /// What the stream is about behind it; `None`: it tells itself.
     pub database: Option<u32>,
-    /// What the primary calls this connection.
-    pub client: u64,
+    /// What the primary calls this connection, if the main one has to name it.
+    pub client: Option<u64>,
 }
 
 impl CopyHandshake {
-    fn begin(introduction: Introduction) -> (Self, Vec<Vec<u8>>) {
+    fn begin(introduction: Introduction, main_client: Option<u64>) -> (Self, Vec<Vec<u8>>) {
         let stage = match introduction.credentials.is_empty() {
             true => CopyStage::Introduction,
             false => CopyStage::Auth,
         };
-        let handshake = Self { introduction, stage };
+        let handshake = Self { introduction, main_client, stage };
         let first = handshake.question();
         (handshake, first)
     }
@@ -228,8 +239,17 @@ impl CopyHandshake {
             }
             CopyStage::Introduction => CopyStage::Sync,
             CopyStage::Sync => {
-                let wrong = || CopyStep::GiveUp(format!("unexpected $ENDOFF response: {text}"));
-                return end_offset(&text).map_or_else(wrong, CopyStep::Receive);
+                let cut = match self.main_client {
+                    Some(_) => full_resync(&text).map(|(id, offset)| Cut {
+                        id,
+                        offset,
+                        database: None,
+                        client: None,
+                    }),
+                    None => end_offset(&text),
+                };
+                let wrong = || CopyStep::GiveUp(format!("unexpected answer to the sync: {text}"));
+                return cut.map_or_else(wrong, CopyStep::Receive);
             }
         };
         CopyStep::Say(self.question())
@@ -246,9 +266,16 @@ impl CopyHandshake {
                 if !address.is_empty() {
                     said.extend(words(&[b"ip-address", address]));
                 }
-                said.extend(words(&[b"version", VERSION]));
+                match self.main_client {
+                    Some(client) => {
+                        let client = client.to_string();
+                        said.extend(words(&[b"main-ch-client-id", client.as_bytes()]));
+                    }
+                    None => said.extend(words(&[b"version", VERSION])),
+                }
                 said
             }
+            CopyStage::Sync if self.main_client.is_some() => words(&[b"PSYNC", b"?", b"-1"]),
             CopyStage::Sync => words(&[b"SYNC"]),
         }
     }
@@ -261,7 +288,8 @@ fn end_offset(text: &str) -> Option<Cut> {
     let (database, client) = (number(parts.next()?)?, number(parts.next()?)?);
     let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
     let client = u64::try_from(client).ok()?;
-    let cut = Cut { id: id.to_owned(), offset, database: u32::try_from(database).ok(), client };
+    let database = u32::try_from(database).ok();
+    let cut = Cut { id: id.to_owned(), offset, database, client: Some(client) };
     (is_id(id) && parts.next().is_none()).then_some(cut)
 }
 
@@ -270,11 +298,11 @@ fn number(text: &str) -> Option<i64> {
 }
 
 /// What `+FULLRESYNC id offset` says.
-fn full_resync(text: &str) -> Option<NextStep> {
+fn full_resync(text: &str) -> Option<(String, u64)> {
     let (id, offset) = text.strip_prefix("+FULLRESYNC ")?.split_once(' ')?;
     let offset = bobbin_resp::parse_i64(offset.trim_end().as_bytes())?;
     let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
-    is_id(id).then(|| NextStep::ReceiveAll { id: id.to_owned(), offset })
+    is_id(id).then(|| (id.to_owned(), offset))
 }
 
 fn is_id(text: &str) -> bool {
@@ -365,6 +393,7 @@ mod tests {
             &format!("+FULLRESYNC {id} 9223372036854775807"),
             "+CONTINUE",
             "+DUALCHANNELSYNC",
+            "+RDBCHANNELSYNC 5",
             "-NOMASTERLINK wait",
             "-LOADING wait",
             "-NOPERM no",
@@ -386,9 +415,15 @@ mod tests {
         };
         let (mut handshake, _) = Handshake::begin(introduction);
         let said: Vec<_> = (0..6).map(|_| text(&handshake.answer(b"+OK"))).collect();
-        assert_eq!(said[3], "REPLCONF capa eof capa psync2 capa dual-channel");
-        assert_eq!(handshake.answer(b"+DUALCHANNELSYNC"), NextStep::FetchApart);
-        let (mut copy, first) = handshake.fetch_apart();
+        assert_eq!(
+            said[3],
+            "REPLCONF capa eof capa psync2 capa dual-channel capa rdb-channel-repl"
+        );
+        assert_eq!(
+            handshake.answer(b"+DUALCHANNELSYNC"),
+            NextStep::FetchApart { main_client: None }
+        );
+        let (mut copy, first) = handshake.fetch_apart(None);
         assert_eq!(first, words(&[b"AUTH", b"secret"]));
         let introduced = "REPLCONF capa eof rdb-only 1 rdb-channel 1 listening-port 7000 \
                           ip-address 10.0.0.1 version 9.1.2";
@@ -411,10 +446,10 @@ mod tests {
         }
         for (database, known) in [("-1", None), ("3", Some(3))] {
             let line = format!("$ENDOFF:12 {id} {database} 7");
-            let cut = Cut { id: id.clone(), offset: 12, database: known, client: 7 };
+            let cut = Cut { id: id.clone(), offset: 12, database: known, client: Some(7) };
             assert_eq!(copy.answer(line.as_bytes()), CopyStep::Receive(cut));
         }
-        let (mut copy, _) = handshake.fetch_apart();
+        let (mut copy, _) = handshake.fetch_apart(None);
         assert!(matches!(copy.answer(b"-WRONGPASS"), CopyStep::GiveUp(_)));
         copy.answer(b"+OK");
         assert!(matches!(copy.answer(b"-ERR unknown option"), CopyStep::GiveUp(_)));

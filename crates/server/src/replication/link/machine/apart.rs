@@ -2,7 +2,8 @@
 //!
 //! The copy's connection tells where the copy is cut. Then the replica asks for the stream from
 //! there on by the main connection, which names the other one, and gathers it until the copy is in
-//! its place.
+//! its place. Redis 8 does it the other way round: the copy's connection names the main one, by
+//! which the stream comes unasked.
 
 use super::super::handshake::{CopyHandshake, CopyStep, Cut};
 use super::GiveUp;
@@ -39,10 +40,17 @@ enum Joining {
 }
 
 impl Apart {
-    pub(super) fn new(handshake: CopyHandshake, first: &[Vec<u8>], now_ms: i64) -> Self {
+    /// `comes_unasked`: the stream does.
+    pub(super) fn new(
+        handshake: CopyHandshake,
+        first: &[Vec<u8>],
+        comes_unasked: bool,
+        now_ms: i64,
+    ) -> Self {
         let mut channel = Channel::new(now_ms);
         channel.say(first);
-        Self { channel, talk: Talk::Handshake(handshake), joining: Joining::Waits, cut: None }
+        let joining = if comes_unasked { Joining::Gathers } else { Joining::Waits };
+        Self { channel, talk: Talk::Handshake(handshake), joining, cut: None }
     }
 
     /// Whether the stream comes, and is kept.
@@ -69,11 +77,13 @@ impl Apart {
                 CopyStep::Say(words) => self.channel.say(&words),
                 CopyStep::GiveUp(why) => return Err(GiveUp::because(why)),
                 CopyStep::Receive(cut) => {
-                    let names = [&b"REPLCONF"[..], b"set-rdb-client-id", &digits(cut.client)];
-                    main.say(&names.map(<[u8]>::to_vec));
-                    // It was silent for as long as the copy was awaited.
-                    main.heard_ms = self.channel.heard_ms;
-                    self.joining = Joining::Names;
+                    if let Some(client) = cut.client {
+                        let names = [&b"REPLCONF"[..], b"set-rdb-client-id", &digits(client)];
+                        main.say(&names.map(<[u8]>::to_vec));
+                        // It was silent for as long as the copy was awaited.
+                        main.heard_ms = self.channel.heard_ms;
+                        self.joining = Joining::Names;
+                    }
                     self.cut = Some(cut);
                     self.talk = Talk::Copy(Receipt::Awaited);
                 }
@@ -150,9 +160,15 @@ mod tests {
 
     /// A machine whose primary has asked it to fetch its copy by a connection of its own.
     fn machine() -> LinkMachine {
+        machine_of("+DUALCHANNELSYNC")
+    }
+
+    /// A machine whose primary has answered this to PSYNC.
+    fn machine_of(answer: &str) -> LinkMachine {
         let introduction = Introduction { takes_dual_channel: true, ..Introduction::default() };
         let mut machine = LinkMachine::new(introduction, LIMITS, 0);
-        tell(&mut machine, b"+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+DUALCHANNELSYNC\r\n");
+        let answers = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n{answer}\r\n");
+        tell(&mut machine, answers.as_bytes());
         assert_eq!(machine.next_event(), Ok(LinkEvent::WantsChannel));
         assert_eq!(machine.next_event(), Ok(LinkEvent::Nothing));
         machine.output().clear();
@@ -268,6 +284,40 @@ mod tests {
         let channel = machine.copy_channel().expect("it was opened");
         assert_eq!(said(channel.output()), "*1 $4 SYNC ");
         assert!(machine.output().is_empty(), "the main one has nothing to say yet");
+    }
+
+    #[test]
+    fn redis_sends_the_stream_unasked() {
+        for at in 0..=STREAM.len() {
+            let (mut machine, mut seen) = (machine_of("+RDBCHANNELSYNC 5"), Seen::default());
+            let channel = machine.copy_channel().expect("it was opened");
+            assert!(said(channel.output()).contains("main-ch-client-id $1 5 "));
+            tell(&mut machine, &STREAM[..at]);
+            tell_copy(&mut machine, b"\n+OK\r\n");
+            look(&mut machine, &mut seen).unwrap();
+            let channel = machine.copy_channel().expect("it was opened");
+            assert_eq!(said(channel.output()), "*3 $5 PSYNC $1 ? $2 -1 ");
+            tell_copy(&mut machine, format!("\n+FULLRESYNC {ID} 12\r\n$4\r\nkeys").as_bytes());
+            look(&mut machine, &mut seen).unwrap();
+            assert!(seen.is_whole && seen.copy == b"keys" && seen.database.is_none());
+            assert!(seen.stream.is_empty() && machine.gathered_bytes() == at);
+            tell(&mut machine, &STREAM[at..]);
+            machine.loaded(0);
+            look(&mut machine, &mut seen).unwrap();
+            assert!(seen.stream == STREAM && machine.wants_ack(0));
+            assert!(machine.output().is_empty(), "the main one has nothing to say before");
+        }
+        for line in ["+RDBCHANNELSYNC", "+RDBCHANNELSYNC x", "+RDBCHANNELSYNC -1"] {
+            let introduction = Introduction { takes_dual_channel: true, ..Introduction::default() };
+            let mut machine = LinkMachine::new(introduction, LIMITS, 0);
+            tell(&mut machine, format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n{line}\r\n").as_bytes());
+            assert!(machine.next_event().is_err(), "{line}");
+        }
+        for answer in ["$ENDOFF:12 x 0 7", "-ERR no", "+FULLRESYNC"] {
+            let mut machine = machine_of("+RDBCHANNELSYNC 5");
+            tell_copy(&mut machine, format!("+OK\r\n{answer}\r\n").as_bytes());
+            assert!(machine.next_event().is_err(), "{answer}");
+        }
     }
 
     #[test]

@@ -53,7 +53,10 @@ enum Stage {
     /// that it does not tell.
     Copy(Receipt, Option<(String, u64)>),
     /// The primary wants to send the copy by a connection of its own.
-    WantsChannel(Handshake),
+    WantsChannel {
+        handshake: Handshake,
+        main_client: Option<u64>,
+    },
     Apart(Box<Apart>),
     /// All of the copy is here. The stream waits until it is loaded.
     Loads {
@@ -150,9 +153,10 @@ impl LinkMachine {
 
     /// The connection to the primary that the copy comes by is there.
     pub fn channel_opened(&mut self, now_ms: i64) {
-        if let Stage::WantsChannel(handshake) = &self.stage {
-            let (copy, first) = handshake.fetch_apart();
-            self.stage = Stage::Apart(Box::new(Apart::new(copy, &first, now_ms)));
+        if let Stage::WantsChannel { handshake, main_client } = &self.stage {
+            let (copy, first) = handshake.fetch_apart(*main_client);
+            let apart = Apart::new(copy, &first, main_client.is_some(), now_ms);
+            self.stage = Stage::Apart(Box::new(apart));
         }
     }
 
@@ -181,7 +185,9 @@ impl LinkMachine {
             Stage::Copy(receipt, _) => receipt.next(&mut self.main.input, copy_len_max)?,
             Stage::Apart(apart) => apart.next(&mut self.main, copy_len_max)?,
             Stage::Stream => return self.commands(),
-            Stage::Handshake(_) | Stage::WantsChannel(_) | Stage::Loads { .. } => Received::Nothing,
+            Stage::Handshake(_) | Stage::WantsChannel { .. } | Stage::Loads { .. } => {
+                Received::Nothing
+            }
         };
         Ok(match received {
             Received::Nothing => LinkEvent::Nothing,
@@ -223,10 +229,10 @@ impl LinkMachine {
                 self.stage = Stage::Copy(Receipt::Awaited, None);
                 return Ok(Some(LinkEvent::WillCopy));
             }
-            NextStep::FetchApart => {
+            NextStep::FetchApart { main_client } => {
                 let stage = std::mem::replace(&mut self.stage, Stage::Stream);
                 if let Stage::Handshake(handshake) = stage {
-                    self.stage = Stage::WantsChannel(handshake);
+                    self.stage = Stage::WantsChannel { handshake, main_client };
                 }
                 return Ok(Some(LinkEvent::WantsChannel));
             }
@@ -392,7 +398,7 @@ impl LinkMachine {
         let is_silent = self.main.heard_ms < since_ms;
         let why = match &self.stage {
             Stage::Apart(apart) => apart.overdue(&self.main, since_ms),
-            Stage::Loads { .. } | Stage::WantsChannel(_) => None,
+            Stage::Loads { .. } | Stage::WantsChannel { .. } => None,
             Stage::Handshake(_) => is_silent.then_some(HANDSHAKE_TIMEOUT),
             Stage::Copy(..) => is_silent.then_some(COPY_TIMEOUT),
             Stage::Stream => is_silent.then_some("PRIMARY timeout: no data nor PING received..."),
