@@ -9,6 +9,8 @@ mod options;
 mod random;
 mod walk;
 
+use std::collections::BTreeSet;
+
 use bobbin_testkit::transcript::render;
 use bobbin_testkit::{Connection, Reply, Server, encode_command, peers};
 
@@ -116,13 +118,20 @@ struct Pair {
 struct Side {
     server: Server,
     client: Connection,
+    /// It is told of what happens to keys.
+    listener: Connection,
 }
 
 impl Pair {
     fn start() -> Self {
         let sides = [Server::valkey(FLAGS), Server::bobbin(FLAGS)].map(|server| {
-            let client = server.connect();
-            Side { server, client }
+            let (client, mut listener) = (server.connect(), server.connect());
+            for line in
+                ["HELLO 3", "CLIENT TRACKING ON BCAST", "PSUBSCRIBE __key*", "SUBSCRIBE mark"]
+            {
+                listener.say(line);
+            }
+            Side { server, client, listener }
         });
         let [valkey, bobbin] = sides;
         Self { valkey, bobbin }
@@ -163,6 +172,31 @@ impl Pair {
             }
         }
         Ok(())
+    }
+
+    /// What happened to keys since this was asked last: events in their order, and then the names
+    /// of keys that clients would have to forget.
+    fn events(&mut self) -> Result<[Vec<String>; 2], String> {
+        self.say("PUBLISH mark .")?;
+        let mut both = [Vec::new(), Vec::new()];
+        for (side, events) in [&mut self.valkey, &mut self.bobbin].into_iter().zip(&mut both) {
+            let mut forgotten = BTreeSet::new();
+            loop {
+                let message = side.listener.receive().map_err(|error| error.to_string())?;
+                match message.items() {
+                    [kind, keys] if kind.text() == "invalidate" => {
+                        forgotten.extend(keys.items().iter().map(Reply::text));
+                    }
+                    [_, channel, _] if channel.text() == "mark" => break,
+                    [_, _, channel, event] => {
+                        events.push(format!("{} {}", channel.text(), event.text()));
+                    }
+                    _ => return Err(format!("no message: {}", text(&message))),
+                }
+            }
+            events.extend(forgotten);
+        }
+        Ok(both)
     }
 
     /// Opens new connections.
