@@ -21,5 +21,5 @@ pub use self::host::{Called, Host, Level, Verdict};
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
 pub use self::state::hash::{Chains, HashKey, choose_hash_key};
 pub use self::state::pool::MemoryPool;
-pub use self::state::{Chunk, Profile, Registration};
+pub use self::state::{Api, Chunk, Profile, Registration};
 pub use self::vm::{Ended, Progress, Vm};

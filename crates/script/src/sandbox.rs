@@ -18,7 +18,7 @@ use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_CFunction, lua_State, lua_function,
 };
-use crate::state::{Base, Core, Profile, is_text};
+use crate::state::{Api, Base, Core, Profile, is_text};
 use crate::walls::{
     KEPT, REAL, VIEW, check_change, is_protected, protect, push_marked, set_marked,
 };
@@ -55,6 +55,7 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         sort: original(table, "sort"),
         setn: original(table, "setn"),
         resume: original(coroutine, "resume"),
+        setfenv: original(LUA_GLOBALSINDEX, "setfenv"),
     }));
     stack.push_function(table_setn);
     stack.set_field(table, b"setn");
@@ -63,7 +64,7 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         stack.push_function(function);
         stack.set_field(coroutine, name.as_bytes());
     }
-    replace_globals(stack);
+    replace_globals(stack, core.api);
     global(b"os");
     let os = stack.top();
     stack.push_table(0, 1);
@@ -99,10 +100,15 @@ pub(crate) fn open(stack: Stack, core: &Core) {
 }
 
 /// Takes away the functions that scripts must not have, and puts ours in the place of others.
-fn replace_globals(stack: Stack) {
-    for name in REMOVED {
+fn replace_globals(stack: Stack, api: Api) {
+    let insecure = INSECURE.into_iter().filter(|_| api == Api::Safe);
+    for name in REMOVED.into_iter().chain(insecure) {
         stack.push_nil();
         stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    if api == Api::Insecure {
+        stack.push_function(base_setfenv);
+        stack.set_field(LUA_GLOBALSINDEX, b"setfenv");
     }
     for (name, function) in [
         ("getmetatable", base_getmetatable as lua_CFunction),
@@ -224,6 +230,7 @@ lua_function!(base_pairs, begin_pairs);
 lua_function!(base_collectgarbage, collect_garbage);
 lua_function!(math_random, random);
 lua_function!(math_randomseed, seed);
+raising_function!(base_setfenv, set_environment);
 raising_function!(resume, resume_coroutine);
 raising_function!(wrap, wrap_coroutine);
 raising_function!(resume_wrapped, resume_upvalue);
@@ -254,6 +261,17 @@ changing! {
     base_setmetatable = setmetatable;
     base_rawset = rawset;
     table_setn = setn;
+}
+
+/// `setfenv`, but not of what scripts are compiled in, which is that of other scripts as well.
+fn set_environment(frame: Frame) -> c_int {
+    frame.within(|stack| {
+        if stack.is_number(1) && stack.number(1) == 0.0 {
+            return Err(stack.fail("'setfenv' cannot change the environment that scripts share"));
+        }
+        Ok(())
+    });
+    frame.original(|base| base.setfenv)
 }
 
 /// `coroutine.resume`. The coroutine's hook comes as often as that of what runs, and what resumes
@@ -476,6 +494,11 @@ fn define_load(stack: Stack) {
         end";
     let loaded = stack.load(CODE, c"=load") && stack.protected_call(0, 0, 0) == lua::LUA_OK;
     assert!(loaded, "{:?}", stack.bytes(-1));
+    // It has all that it needs. `getfenv` must not find the real globals by it.
+    stack.push_field(LUA_GLOBALSINDEX, b"load");
+    stack.push_table(0, 0);
+    stack.set_environment(-2);
+    stack.pop(1);
 }
 
 /// `collectgarbage`; how often garbage is collected is no script's business, as the state is
@@ -545,6 +568,6 @@ const RANDOM_SEED_LOW: u64 = 0x330e;
 const RANDOM_MAX: i32 = i32::MAX;
 
 /// Not for scripts.
-const REMOVED: [&str; 9] = [
-    "dofile", "loadfile", "print", "require", "module", "newproxy", "getfenv", "setfenv", "package",
-];
+const REMOVED: [&str; 6] = ["dofile", "loadfile", "print", "require", "module", "package"];
+/// For scripts only where somebody has said so.
+const INSECURE: [&str; 3] = ["newproxy", "getfenv", "setfenv"];

@@ -22,7 +22,7 @@ use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_Debug, lua_function,
 };
-use crate::state::{Chunk, Core, Failure, Kept, Profile, Registration, allocate, is_text};
+use crate::state::{Api, Chunk, Core, Failure, Kept, Profile, Registration, allocate, is_text};
 
 /// A Lua state.
 pub struct Vm {
@@ -69,8 +69,8 @@ const STACK_BYTES: usize = 8 << 20;
 impl Vm {
     /// A state for scripts or for a library, with memory of this pool. `seed` decides what
     /// `math.random` gives.
-    pub fn new(profile: Profile, seed: u64, pool: Arc<MemoryPool>) -> Self {
-        let core = Box::new(Core::new(profile, seed, pool));
+    pub fn new(profile: Profile, api: Api, seed: u64, pool: Arc<MemoryPool>) -> Self {
+        let core = Box::new(Core::new(profile, api, seed, pool));
         let core = NonNull::from(Box::leak(core));
         hash::ensure_key();
         // SAFETY: `allocate` does what Lua asks of an allocator. The core that it is given is
@@ -183,6 +183,11 @@ impl Vm {
         core.hosted.set(1);
         stack.push_kept(kept.handler);
         stack.push_kept(chunk.0);
+        if core.api == Api::Insecure {
+            // Another run may have given it an environment of its own.
+            stack.copy(LUA_GLOBALSINDEX);
+            stack.set_environment(-2);
+        }
         let mut count = 0;
         if core.profile == Profile::Scripts {
             stack.push_kept(kept.globals);
@@ -489,7 +494,7 @@ mod tests {
     /// would end.
     #[test]
     fn a_script_that_is_to_end_runs_no_commands() {
-        let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));
+        let vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(64 << 20)));
         let mut host = Counting(0);
         vm.begin(NonNull::from(&mut host));
         let (stack, core) = (vm.stack(), vm.core());
@@ -521,7 +526,7 @@ mod tests {
             local function resumes()
                 return coroutine.resume(coroutine_refused, 0, unpack(arguments))
             end";
-        let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));
+        let vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(64 << 20)));
         let (stack, core) = (vm.stack(), vm.core());
         for catches in [
             "return pcall(resumes)",

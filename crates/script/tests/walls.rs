@@ -6,9 +6,9 @@ mod common;
 use std::ptr::NonNull;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Ended, Progress, Verdict};
+use bobbin_script::{Api, Ended, Progress, Verdict};
 
-use common::{Echo, SLOW_CALLS, failure, failure_for, new_vm, run};
+use common::{Echo, SLOW_CALLS, failure, failure_for, new_vm, new_vm_with, run};
 
 #[test]
 fn what_never_ends_is_ended_whatever_it_catches() {
@@ -274,6 +274,57 @@ fn nothing_that_is_shared_can_be_changed() {
     let seen = "local n = 0 for k, v in pairs(_G) do n = n + 1 end return {n > 20 and 1, type(redis.call), \
                 #redis, rawget(_G, 'string') == string and 1, next(redis) and 1}";
     assert_eq!(run(&mut vm, seen).1, "*5\r\n:1\r\n$8\r\nfunction\r\n:0\r\n:1\r\n:1\r\n");
+}
+
+/// With what `lua-enable-insecure-api` allows, the walls stand nevertheless.
+#[test]
+fn environments_can_be_changed_but_not_what_others_find() {
+    let mut vm = new_vm_with(Api::Insecure, 64 << 20);
+    for (code, result) in [
+        ("setfenv(1, {x = 1}) return x", ":1\r\n"),
+        ("return getfenv(1) == _G and getfenv() == _G and 1", ":1\r\n"),
+        ("return getfenv(redis.call) == _G and getfenv(0) == _G and 1", ":1\r\n"),
+        ("return next(getfenv(load)) == nil and 1", ":1\r\n"),
+        ("setfenv(load, {}) return load(function() return nil end) and 1", ":1\r\n"),
+        ("local f = function() return y end setfenv(f, {y = 5}) return f()", ":5\r\n"),
+        (
+            "local p = newproxy(true) getmetatable(p).__len = function() return 7 end return #p",
+            ":7\r\n",
+        ),
+        ("return type(newproxy()) == 'userdata' and 1", ":1\r\n"),
+        (
+            "for _ = 1, 100 do getmetatable(newproxy(true)).__gc = function() error('no') end end \
+             collectgarbage() return 1",
+            ":1\r\n",
+        ),
+    ] {
+        assert_eq!(run(&mut vm, code), (Ended::Replied, result.to_owned()), "{code}");
+    }
+    for code in [
+        "getfenv(1).x = 1",
+        "getfenv(load).x = 1 return x",
+        "setfenv(0, {})",
+        "setfenv('0', {})",
+        "setfenv(redis.call, {})",
+        "setfenv(coroutine.running, {})",
+        "coroutine.wrap(function() setfenv(0, {}) end)()",
+    ] {
+        failure(&mut vm, code);
+    }
+    // What one run does to a script is undone before the next.
+    let code = "local before = getfenv(1) == _G setfenv(1, {}) return before and 1 or 0";
+    let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
+    for _ in 0..3 {
+        let (mut host, mut out) =
+            (Echo { looks: 200, verdict: Verdict::GoOn, left: 0 }, Vec::new());
+        // SAFETY: the host lives until the script is over, which never pauses.
+        let progress =
+            unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
+        assert_eq!(progress, Progress::Over);
+        vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
+        assert_eq!(out, b":1\r\n");
+    }
+    vm.forget(chunk);
 }
 
 #[test]

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Called, Chunk, Ended, Host, Level, MemoryPool, Profile, Verdict, Vm};
+use bobbin_script::{Api, Called, Chunk, Ended, Host, Level, MemoryPool, Profile, Verdict, Vm};
 
 /// `ARGV[1]` is `data`, `ARGV[2]` its first bytes, as many as `split`.
 pub fn run(code: &'static str, bytes: &[u8], split: usize) {
     STATE.with_borrow_mut(|state| {
         let (vm, chunk) = state.get_or_insert_with(|| {
-            let mut vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(256 << 20)));
+            let mut vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(256 << 20)));
             let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
             (vm, chunk)
         });
@@ -34,7 +34,7 @@ pub fn run(code: &'static str, bytes: &[u8], split: usize) {
 /// Runs one script with any bytes as its argument. However it ends, memory was enough, no look was
 /// missing for long, and the next script finds all as it was.
 pub fn survive(code: &'static str, bytes: &[u8]) {
-    let mut vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(MEMORY)));
+    let mut vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(MEMORY)));
     let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
     let next = vm.compile(b"return 1", c"@next").expect("the script is right");
     let (mut host, mut out) = (Patient::default(), Vec::new());

@@ -82,9 +82,18 @@ fn command(row: &Row, random: &mut Random) -> Vec<Vec<u8>> {
     if row.name.ends_with("SCAN") && words.len() > cursor && words[cursor].len() > 1 {
         words[cursor] = b"0".to_vec();
     }
-    // Valkey takes a key of this name for the word.
-    if row.name.starts_with('H') && words.len() > 1 && words[1] == b"FIELDS" {
+    // Valkey takes a key of such a name for the word.
+    let is_word =
+        |word: &Vec<u8>| [&b"FIELDS"[..], b"FNX", b"FXX", b"NX", b"XX"].contains(&&**word);
+    if row.name.starts_with('H') && words.get(1).is_some_and(is_word) {
         words[1] = b"hash".to_vec();
+    }
+    // A key that is not there and will not be has changed for Valkey.
+    if row.name == "MSETEX" {
+        let is_past = |word: &&mut Vec<u8>| matches!(&word[..], b"1" | b"1900000000");
+        words.iter_mut().skip(4).filter(is_past).for_each(|word| {
+            *word = b"1900000000000".to_vec();
+        });
     }
     words
 }

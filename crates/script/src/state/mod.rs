@@ -38,6 +38,15 @@ pub enum Profile {
     Library,
 }
 
+/// Which of Lua's functions scripts have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Api {
+    /// Those by which a script cannot change what others find.
+    Safe,
+    /// `getfenv`, `setfenv` and `newproxy` as well.
+    Insecure,
+}
+
 /// A compiled script, or a function of a library. It is one state's; `Vm::forget` frees it.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub struct Chunk(pub(crate) c_int);
@@ -67,6 +76,7 @@ pub(crate) struct Base {
     pub(crate) sort: lua_CFunction,
     pub(crate) setn: lua_CFunction,
     pub(crate) resume: lua_CFunction,
+    pub(crate) setfenv: lua_CFunction,
 }
 
 /// What belongs to a state and is reached from the functions that Lua calls.
@@ -103,6 +113,7 @@ pub(crate) struct Core {
     /// State of `math.random`.
     pub(crate) random: Cell<u64>,
     pub(crate) profile: Profile,
+    pub(crate) api: Api,
     /// Functions of the library that is being loaded.
     pub(crate) registered: RefCell<Option<Vec<Registration>>>,
     pub(crate) kept: Cell<Kept>,
@@ -144,7 +155,7 @@ const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
 impl Core {
     /// Of a state that is about to be made: functions of ours work on it first.
-    pub(crate) fn new(profile: Profile, seed: u64, pool: Arc<MemoryPool>) -> Self {
+    pub(crate) fn new(profile: Profile, api: Api, seed: u64, pool: Arc<MemoryPool>) -> Self {
         Self {
             state: Cell::new(std::ptr::null_mut()),
             used: Cell::new(0),
@@ -164,6 +175,7 @@ impl Core {
             buffers: Cell::default(),
             random: Cell::new(seed),
             profile,
+            api,
             registered: RefCell::new(None),
             kept: Cell::default(),
             json: RefCell::default(),

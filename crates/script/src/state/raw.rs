@@ -263,6 +263,12 @@ impl Stack {
         unsafe { _ = lua::lua_setmetatable(self.0, at) }
     }
 
+    /// Takes the table on top for the environment of the function at an index.
+    pub(crate) fn set_environment(self, at: c_int) {
+        // SAFETY: the state is *live*, and callers keep to the *rules*: a table is on top.
+        unsafe { _ = lua::lua_setfenv(self.0, at) }
+    }
+
     /// Compiles; pushes the function or the error's text. While it compiles, the script's host is
     /// asked from time to time.
     pub(crate) fn load(self, code: &[u8], name: &CStr) -> bool {

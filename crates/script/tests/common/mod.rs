@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
+use bobbin_script::{Api, Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
 
 /// Answers each command with its own words, `slow` only after some more calls. Lets scripts go on
 /// until it has been asked `looks` times, then returns `verdict`.
@@ -60,7 +60,11 @@ pub const SLOW_CALLS: u32 = 3;
 
 /// A state that may take `memory` bytes.
 pub fn new_vm(memory: usize) -> Vm {
-    Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(memory)))
+    new_vm_with(Api::Safe, memory)
+}
+
+pub fn new_vm_with(api: Api, memory: usize) -> Vm {
+    Vm::new(Profile::Scripts, api, 1, Arc::new(MemoryPool::new(memory)))
 }
 
 pub fn run(vm: &mut Vm, code: &str) -> (Ended, String) {

@@ -23,7 +23,6 @@ const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
 const CLUSTER: &str = "the cluster";
-const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
 const RDMA: &str = "RDMA";
 
@@ -352,9 +351,10 @@ options! {
         /// Milliseconds after which a script may be interrupted and others are told that the server
         /// is busy.
         busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
-        /// Let scripts use calls that could leave their sandbox.
-        lua_enable_insecure_api = yes_no(false) => NotYet(INSECURE_API),
-            aliases "lua-enable-deprecated-api", flags PROTECTED HIDDEN;
+        /// Let scripts change the environments of functions (`getfenv`, `setfenv`) and make userdata
+        /// (`newproxy`). A change forgets the scripts that EVALSHA knows.
+        lua_enable_insecure_api = yes_no(false) => Full,
+            aliases "lua-enable-deprecated-api", flags PROTECTED HIDDEN, then Switches;
     }
 
     section "persistence" {

@@ -73,7 +73,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         end: ServerEnd::default(),
         services: Services::new(&config, &clock),
         tls: Default::default(),
-        functions: Functions::new(Arc::clone(scripts.state_pool())),
+        functions: Functions::new(Arc::clone(scripts.state_source())),
         scripts,
         log: number_clock().map_or_else(Default::default, Log::with_clock),
         feed: Default::default(),

@@ -65,6 +65,17 @@ struct Session {
     is_up: bool,
 }
 
+/// By what a primary has a copy fetched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum CopyWay {
+    /// The connection of the stream.
+    Main,
+    /// One of its own, as with Valkey.
+    Valkey,
+    /// One of its own, as with Redis.
+    Redis,
+}
+
 /// A primary's side.
 pub struct Replica {
     /// It can take a copy by a connection of its own.
@@ -73,6 +84,10 @@ pub struct Replica {
     is_copy_channel: bool,
     /// The connection that its copy goes by.
     copy_client: Option<u32>,
+    /// The connection that the stream behind this copy goes by, unasked.
+    main_client: Option<u64>,
+    /// It gets the stream unasked.
+    awaits_stream: bool,
     /// Which node it is, and in which of its parts.
     pub node: (usize, u64),
     connection: u32,
@@ -202,6 +217,8 @@ impl Node {
         self.replicas.push(Replica {
             is_capable: false,
             is_copy_channel: false,
+            main_client: None,
+            awaits_stream: false,
             copy_client: None,
             node,
             connection,
@@ -416,7 +433,7 @@ impl Node {
         arrival: Arrival,
         now_ms: i64,
         mark: Option<String>,
-        apart: bool,
+        way: CopyWay,
     ) {
         let Some(at) = self.replicas.iter().position(|r| r.connection == connection) else {
             return;
@@ -429,7 +446,7 @@ impl Node {
         };
         self.replicas[at].input.extend_from_slice(&bytes);
         while let Some(words) = next_command(&mut self.replicas[at].input) {
-            let answer = self.answer(at, &words, now_ms, mark.as_deref(), apart);
+            let answer = self.answer(at, &words, now_ms, mark.as_deref(), way);
             network.send(connection, CALLED, &answer);
         }
         self.feed_replicas(network, now_ms);
@@ -441,7 +458,7 @@ impl Node {
         words: &[String],
         now_ms: i64,
         mark: Option<&str>,
-        apart: bool,
+        way: CopyWay,
     ) -> Vec<u8> {
         let replica = &mut self.replicas[at];
         replica.acked_ms = now_ms;
@@ -464,10 +481,14 @@ impl Node {
             ["REPLCONF", ref options @ ..] => {
                 replica.is_capable |= options.contains(&"dual-channel");
                 replica.is_copy_channel |= options.contains(&"rdb-channel");
+                let main = options.chunks_exact(2).find(|pair| pair[0] == "main-ch-client-id");
+                if let Some([_, main]) = main {
+                    replica.main_client = Some(main.parse().expect("a number"));
+                }
                 return b"+OK\r\n".to_vec();
             }
             ["PSYNC", id, first] => {
-                let offset = first.parse::<u64>().expect("a number") - 1;
+                let offset = first.parse::<i64>().expect("a number").max(1) as u64 - 1;
                 let is_ours = self.history.holds(id.as_bytes(), offset);
                 let stream = is_ours.then(|| self.feed.reader(offset, None)).flatten();
                 if let Some(stream) = stream {
@@ -476,8 +497,15 @@ impl Node {
                     replica.has_acked = !client.is_some_and(|id| self.awaited.came(id.into()));
                     return format!("+CONTINUE {}\r\n", self.history.id).into_bytes();
                 }
-                if replica.is_capable && apart {
-                    return b"+DUALCHANNELSYNC\r\n".to_vec();
+                match way {
+                    CopyWay::Valkey if replica.is_capable => {
+                        return b"+DUALCHANNELSYNC\r\n".to_vec();
+                    }
+                    CopyWay::Redis if replica.is_capable => {
+                        replica.awaits_stream = true;
+                        return format!("+RDBCHANNELSYNC {}\r\n", replica.connection).into_bytes();
+                    }
+                    _ => {}
                 }
             }
             ["SYNC"] => {}
@@ -486,9 +514,11 @@ impl Node {
         let offset = self.feed.end_offset();
         let mut stream = self.feed.reader(offset, None);
         let (id, connection) = (self.history.id, replica.connection);
-        let head = if replica.is_copy_channel {
+        if replica.is_copy_channel {
             let stream = stream.take().expect("the stream is there");
-            self.awaited.keep(connection.into(), stream);
+            self.awaited.keep(connection.into(), replica.main_client, stream);
+        }
+        let head = if replica.is_copy_channel && replica.main_client.is_none() {
             format!("$ENDOFF:{offset} {id} -1 {connection}")
         } else {
             format!("+FULLRESYNC {id} {offset}")
@@ -507,6 +537,12 @@ impl Node {
     pub fn feed_replicas(&mut self, network: &mut Network, now_ms: i64) {
         for replica in &mut self.replicas {
             let room = network.room(replica.connection, CALLED);
+            if replica.awaits_stream
+                && let Some((_, stream)) = self.awaited.take(replica.connection.into())
+            {
+                replica.awaits_stream = false;
+                replica.source = Source::Stream(stream);
+            }
             replica.source = match std::mem::replace(&mut replica.source, Source::Nothing) {
                 Source::Nothing => Source::Nothing,
                 Source::Copy { mut bytes, stream } => {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bobbin_server::engine::log::history::HistoryId;
 
 use crate::network::{Arrival, CALLED, CALLER, Network};
-use crate::node::{Deed, Node};
+use crate::node::{CopyWay, Deed, Node};
 
 pub struct Stage {
     random: Random,
@@ -231,9 +231,13 @@ impl Stage {
         let Some(arrival) = self.network.take(id, end, max) else { return };
         if end == CALLED {
             let mark = (self.random.below(2) == 0).then(|| format!("{:040x}", self.random.next()));
-            let apart = self.random.below(2) == 0;
+            let way = match self.random.below(4) {
+                0 => CopyWay::Valkey,
+                1 => CopyWay::Redis,
+                _ => CopyWay::Main,
+            };
             let (network, now_ms) = (&mut self.network, self.now_ms);
-            self.nodes[at].hear_replica(network, id, arrival, now_ms, mark, apart);
+            self.nodes[at].hear_replica(network, id, arrival, now_ms, mark, way);
             return;
         }
         let is_end = matches!(arrival, Arrival::Closed);

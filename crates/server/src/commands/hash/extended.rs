@@ -157,21 +157,26 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
 fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bool) -> Outcome {
     let (now_ms, hasher) = (call.data.dead_ms(), call.data.keyspace().hasher());
     let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+    let mut removed = 0;
     if let Some(hash) = call.data.write_as::<Hash>(key)? {
+        let len_before = hash.len();
         for name in &names {
             hash.remove(name, now_ms, hasher);
         }
+        removed = len_before - hash.len();
     }
     if !exists {
         call.data.event(Classes::NEW, "new", key);
     }
     call.data.event(Classes::HASH, "hset", key);
     call.data.event(Classes::HASH, "hexpire", key);
-    if exists {
+    if removed > 0 {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
         fields_expired(call, key, names.len());
-    } else {
-        note_expired(call, key, names.len());
+        return Ok(());
+    }
+    note_expired(call, key, names.len());
+    if !exists {
         call.data.event(Classes::GENERIC, "del", key);
     }
     Ok(())

@@ -51,9 +51,12 @@ const fn pop_event(end: End) -> &'static str {
     }
 }
 
-/// To be called after elements were taken out: notes the change, and deletes a list without any.
+/// To be called after elements were taken out, or none: notes the change, and deletes a list without
+/// any.
 fn shrunk(data: &mut Data, key: Key<'_>, elements: usize, event: &'static str) {
-    data.changed_by(key, elements);
+    if elements > 0 {
+        data.changed_by(key, elements);
+    }
     data.event(Classes::LIST, event, key);
     if data.remove_if_empty(key) {
         data.event(Classes::GENERIC, "del", key);

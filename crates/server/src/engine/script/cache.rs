@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use bobbin_script::{MemoryPool, ScriptFlags, Shebang, ShebangError};
+use bobbin_script::{ScriptFlags, Shebang, ShebangError};
 use bobbin_sync::{Mutex, OwnLine, RwLock};
 use sha1::{Digest, Sha1};
 
-use super::Busy;
+use super::{Busy, StateSource};
 use crate::config::Config;
 use crate::engine::command::Failure;
 use crate::engine::server::{Server, Switch, Switches};
@@ -94,8 +94,8 @@ pub struct Scripts {
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
-    /// Memory of all Lua states, the functions' too.
-    pool: Arc<MemoryPool>,
+    /// What all Lua states are made with, the functions' too.
+    state_source: Arc<StateSource>,
 }
 
 impl Default for Scripts {
@@ -109,7 +109,7 @@ impl Default for Scripts {
             wishes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
-            pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
+            state_source: Arc::new(StateSource::new(STATES_LEAST as usize)),
         }
     }
 }
@@ -330,9 +330,17 @@ impl Scripts {
         cell
     }
 
-    /// The memory that all Lua states may take together.
-    pub fn state_pool(&self) -> &Arc<MemoryPool> {
-        &self.pool
+    /// What all Lua states are made with.
+    pub fn state_source(&self) -> &Arc<StateSource> {
+        &self.state_source
+    }
+
+    /// Whether scripts may change the environments of functions. What is compiled for the other
+    /// choice is forgotten, as in Valkey; libraries keep what they were loaded with.
+    pub fn allow_insecure(&self, is_insecure: bool) {
+        if self.state_source.allow_insecure(is_insecure) {
+            self.flush();
+        }
     }
 
     /// Limits the memory of all Lua states: as it is configured, but to no more than half of
@@ -340,7 +348,7 @@ impl Scripts {
     pub fn limit_states(&self, configured: u64, maxmemory: u64) {
         let half = if maxmemory == 0 { u64::MAX } else { maxmemory / 2 };
         let bytes = configured.min(half).max(STATES_LEAST);
-        self.pool.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.state_source.memory.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     /// Bytes of memory that the workers' Lua states take.

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_script::{
-    Called, Chunk, Host, Level, MemoryPool, Profile, Registration, ScriptFlags, Shebang,
-    ShebangError, Verdict, Vm,
+    Called, Chunk, Host, Level, Profile, Registration, ScriptFlags, Shebang, ShebangError, Verdict,
+    Vm,
 };
 use bobbin_sync::{Mutex, RwLock};
 
-use super::LuaState;
 use super::busy::Owner;
 use super::cache::{Habits, Learned};
+use super::lua::{LuaState, StateSource};
 use super::run::{ScriptTask, count_keys, run};
 use crate::base::clock::ticks;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -27,7 +27,7 @@ use crate::engine::server::Switch;
 pub struct Functions {
     known: RwLock<KnownFunctions>,
     /// Of the libraries' Lua states.
-    memory: Arc<MemoryPool>,
+    states: Arc<StateSource>,
 }
 
 /// Libraries by name, and functions by name in lower case.
@@ -70,16 +70,16 @@ pub enum Policy {
 }
 
 impl Functions {
-    /// None yet. Their states will have memory of this pool.
-    pub fn new(memory: Arc<MemoryPool>) -> Self {
-        Self { known: RwLock::default(), memory }
+    /// None yet. Their states will be made with this.
+    pub fn new(states: Arc<StateSource>) -> Self {
+        Self { known: RwLock::default(), states }
     }
 
     /// FUNCTION LOAD; the library's name.
     pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
         let mut known = self.known.read().clone();
         let policy = if replace { Policy::Replace } else { Policy::Load };
-        let name = known.add(source, policy, seed, &self.memory)?;
+        let name = known.add(source, policy, seed, &self.states)?;
         *self.known.write() = known;
         Ok(name)
     }
@@ -96,7 +96,7 @@ impl Functions {
             Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
         };
         for source in sources {
-            known.add(source, policy, seed(), &self.memory)?;
+            known.add(source, policy, seed(), &self.states)?;
         }
         *self.known.write() = known;
         Ok(())
@@ -149,7 +149,7 @@ impl KnownFunctions {
         source: &[u8],
         policy: Policy,
         seed: u64,
-        memory: &Arc<MemoryPool>,
+        states: &StateSource,
     ) -> Result<Vec<u8>, Failure> {
         let shebang = read_shebang(source)?;
         let name = shebang.name.unwrap_or_default();
@@ -165,7 +165,7 @@ impl KnownFunctions {
             }
             self.remove(&name);
         }
-        let library = Library::new(&name, source, shebang.code, seed, memory)?;
+        let library = Library::new(&name, source, shebang.code, seed, states)?;
         for function in &library.functions {
             if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
                 let name = String::from_utf8_lossy(&function.name);
@@ -194,12 +194,12 @@ impl Library {
         source: &[u8],
         code: usize,
         seed: u64,
-        memory: &Arc<MemoryPool>,
+        states: &StateSource,
     ) -> Result<Self, Failure> {
-        if !Vm::has_room(memory) {
+        if !Vm::has_room(&states.memory) {
             return Err(NO_MEMORY);
         }
-        let mut state = Box::new(LuaState::new(Profile::Library, seed, memory));
+        let mut state = Box::new(LuaState::new(Profile::Library, seed, states));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let chunk = state.vm.compile(&source[code..], c"@user_function").map_err(|error| {
             Failure::format(format!("ERR Error compiling function: {}", text(error)))
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn libraries_come_whole_or_not_at_all() {
-        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
+        let functions = Functions::new(Arc::new(StateSource::new(64 << 20)));
         assert_eq!(functions.load(ONE, false, 1), Ok(b"one".to_vec()));
         assert!(functions.load(ONE, false, 1).is_err() && functions.load(ONE, true, 1).is_ok());
         assert!(functions.load(TWO, false, 1).is_err());
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn code_that_never_ends_is_not_loaded() {
-        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
+        let functions = Functions::new(Arc::new(StateSource::new(64 << 20)));
         let error = functions.load(b"#!lua name=l\nwhile true do end", false, 1);
         assert!(error.is_err_and(|error| error.text().contains("timeout")));
     }

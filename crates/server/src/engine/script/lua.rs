@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use bobbin_script::{Chunk, MemoryPool, Profile, Vm};
+use bobbin_script::{Api, Chunk, MemoryPool, Profile, Vm};
 use bobbin_store::{Hash, Keyspace};
 use bobbin_sync::OwnLine;
 
@@ -15,17 +15,42 @@ use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::Server;
 
+/// What Lua states are made with.
+pub struct StateSource {
+    /// Memory of all of them.
+    pub memory: Arc<MemoryPool>,
+    /// `lua-enable-insecure-api`, for states that are made from now on.
+    is_insecure: AtomicBool,
+}
+
 /// A Lua state and the client that its commands come from.
 pub struct LuaState {
     pub(super) vm: Vm,
     pub(super) client: Client,
 }
 
+impl StateSource {
+    /// For states that take so many bytes together.
+    pub fn new(memory_max: usize) -> Self {
+        let memory = Arc::new(MemoryPool::new(memory_max));
+        Self { memory, is_insecure: AtomicBool::new(false) }
+    }
+
+    /// Which functions states have that are made from now on; whether that is another choice.
+    pub(super) fn allow_insecure(&self, is_insecure: bool) -> bool {
+        self.is_insecure.swap(is_insecure, Ordering::SeqCst) != is_insecure
+    }
+
+    fn api(&self) -> Api {
+        if self.is_insecure.load(Ordering::SeqCst) { Api::Insecure } else { Api::Safe }
+    }
+}
+
 impl LuaState {
-    pub(super) fn new(profile: Profile, seed: u64, memory: &Arc<MemoryPool>) -> Self {
+    pub(super) fn new(profile: Profile, seed: u64, source: &StateSource) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
         Self {
-            vm: Vm::new(profile, seed, Arc::clone(memory)),
+            vm: Vm::new(profile, source.api(), seed, Arc::clone(&source.memory)),
             client: Client::new(Arc::new(info), Rights::unlimited()),
         }
     }
@@ -63,8 +88,8 @@ pub(super) const STATES_KEPT: usize = 4;
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
         Self {
-            state: LuaState::new(Profile::Scripts, seed, server.scripts.state_pool()),
             generation: server.scripts.generation(),
+            state: LuaState::new(Profile::Scripts, seed, server.scripts.state_source()),
             compiled: Vec::new(),
             recent: 0,
             by_source: HashMap::default(),

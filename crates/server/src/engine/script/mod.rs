@@ -26,7 +26,7 @@ use crate::engine::command::{Call, Outcome};
 pub use self::busy::{Busy, PausedScript};
 pub use self::cache::{Habits, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy, call_function};
-pub use self::lua::{Lua, LuaState};
+pub use self::lua::{Lua, LuaState, StateSource};
 pub(crate) use self::run::{ScriptSource, evaluate};
 pub use self::wish::GateWish;
 

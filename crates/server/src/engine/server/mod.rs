@@ -148,6 +148,7 @@ impl Server {
         self.follow_client_memory();
         self.choose_log_numbers();
         self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
+        self.scripts.allow_insecure(self.config.lua_enable_insecure_api());
         let classes = self.config.notify_keyspace_events();
         self.event_classes.store(classes as u32, Ordering::Relaxed);
     }
