@@ -47,8 +47,14 @@ fn figures_now() -> AllocatorFigures {
 /// Gives pages without content back to the kernel; `false` if jemalloc refused.
 pub fn purge() -> bool {
     // 4096 stands for all arenas, as MALLCTL_ARENAS_ALL does.
-    let name = c"arena.4096.purge";
-    // SAFETY: the control takes no value and returns none, so all pointers are null.
+    act(c"arena.4096.purge")
+}
+
+/// Has jemalloc do what a control stands for that takes no value and returns none; `false` if it
+/// refused.
+fn act(name: &CStr) -> bool {
+    // SAFETY: where there is no value all pointers are null. Callers name controls that free what
+    // nobody uses.
     let result = unsafe {
         tikv_jemalloc_sys::mallctl(
             name.as_ptr(),
@@ -244,6 +250,16 @@ pub fn control_integer(name: &[u8], value: Option<i64>) -> Result<i64, String> {
     }
 }
 
+/// Has the allocator do what a control stands for that takes no value.
+pub fn control_nothing(name: &[u8]) -> Result<(), String> {
+    let name = control_name(name)?;
+    // Others, such as an arena's `reset`, pull memory away that is in use.
+    if !ACTIONS.contains(&&*name) {
+        return Err("Invalid argument".into());
+    }
+    if act(&name) { Ok(()) } else { Err("No such file or directory".into()) }
+}
+
 /// Reads a control that is a text.
 pub fn control_text(name: &[u8]) -> Result<Vec<u8>, String> {
     let name = control_name(name)?;
@@ -274,6 +290,9 @@ fn text(error: tikv_jemalloc_ctl::Error) -> String {
 
 /// Some twenty microseconds of the kernel's time.
 const STEP_BYTES: usize = 256 << 10;
+
+/// Controls that free what nobody uses: what a thread keeps for itself, and pages of all arenas.
+const ACTIONS: [&CStr; 3] = [c"thread.tcache.flush", c"arena.4096.purge", c"arena.4096.decay"];
 
 /// Controls whose value is a text.
 const TEXTS: [&CStr; 6] = [

@@ -351,8 +351,8 @@ options! {
         /// Milliseconds after which a script may be interrupted and others are told that the server
         /// is busy.
         busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
-        /// Let scripts change the environments of functions (`getfenv`, `setfenv`) and make userdata
-        /// (`newproxy`). A change forgets the scripts that EVALSHA knows.
+        /// Let scripts change the environments of functions (`getfenv`, `setfenv`) and make
+        /// userdata (`newproxy`). A change forgets the scripts that EVALSHA knows.
         lua_enable_insecure_api = yes_no(false) => Full,
             aliases "lua-enable-deprecated-api", flags PROTECTED HIDDEN, then Switches;
     }

@@ -47,9 +47,14 @@ impl Defrag {
         server.parts.get()
     }
 
-    /// Percentage of its time that the thread works; 0 while there is nothing to do.
-    pub fn effort(&self) -> u64 {
-        self.effort.load(Ordering::Relaxed)
+    /// Percentage of its time that the thread works, within its limits as they are now; 0 while
+    /// there is nothing to do.
+    pub fn effort(&self, config: &Config) -> u64 {
+        let (least, most) = limits(config);
+        match self.effort.load(Ordering::Relaxed) {
+            0 => 0,
+            effort => effort.clamp(least, most),
+        }
     }
 
     /// How long there was much to move, altogether and since that is so again.
@@ -155,9 +160,14 @@ fn effort(config: &Config) -> u64 {
         return 0;
     }
     let span = (config.active_defrag_threshold_upper() - lower).max(1);
-    let (least, most) = (config.active_defrag_cycle_min(), config.active_defrag_cycle_max());
-    let effort = least + (most - least).max(0) * (percent - lower).min(span) / span;
-    effort as u64
+    let (least, most) = limits(config);
+    least + (most - least) * (percent - lower).min(span) as u64 / span as u64
+}
+
+/// The least and the most percent of its time that the thread works while there is work.
+fn limits(config: &Config) -> (u64, u64) {
+    let least = config.active_defrag_cycle_min() as u64;
+    (least, least.max(config.active_defrag_cycle_max() as u64))
 }
 
 /// Goes over all keys once, as long as that is wanted. Whether much was moved.
@@ -204,7 +214,7 @@ fn pass(server: &Server, data: &mut Data, utilization: &Utilization) -> bool {
             note_slow(server, took);
             worked += took;
             if worked.as_micros() as i64 >= server.config.active_defrag_cycle_us() {
-                let effort = defrag.effort().clamp(1, 99) as u32;
+                let effort = defrag.effort(&server.config).clamp(1, 99) as u32;
                 std::thread::sleep(worked * (100 - effort) / effort);
                 worked = Duration::ZERO;
             }

@@ -120,7 +120,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
              possible. Full sync will continue with dedicated rdb channel."
         );
         feeder.wait_for_channel(now_ms);
-        call.reply.simple(&format!("RDBCHANNELSYNC {}", call.client.info.id));
+        let answer = format!("RDBCHANNELSYNC {}", call.client.info.id);
+        call.reply.simple(&answer);
         return Ok(());
     }
     full_sync(call, false)

@@ -73,7 +73,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("loadaof", 0, 0, load_log),
     sub("log", 1, 1, log),
     sub("mallctl", 1, 2, mallctl),
-    sub("mallctl-str", 1, 1, mallctl_text),
+    sub("mallctl-str", 1, 2, mallctl_text),
     sub("object", 1, 2, keys::object),
     sub("panic", 0, 0, |_| crash("------ DEBUG PANIC ------")),
     sub("pause-cron", 1, 1, |call| switch(call, Switch::CRON_PAUSED, b"1")),
@@ -206,6 +206,14 @@ fn mallctl(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mallctl_text(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() > 3 {
+        if !call.word_is(3, "void") {
+            return Err("ERR only VOID can be set: the control takes no value then".into());
+        }
+        let done = allocator::control_nothing(call.args[2]);
+        done.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
+        return ok(call);
+    }
     let found = allocator::control_text(call.args[2]);
     let found = found.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
     call.reply.bulk(&found);
@@ -325,7 +333,7 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("LOADAOF", "Empty all and load the append only file."),
             ("LOG <message>", "Write to the log."),
             ("MALLCTL <key> [<val>]", "Get or set a number of the allocator."),
-            ("MALLCTL-STR <key>", "Get a text of the allocator."),
+            ("MALLCTL-STR <key> [VOID]", "Get a text of the allocator, or do what takes no value."),
             ("OBJECT <key> [fast]", "How a value is kept; fast leaves out what costs time."),
             ("PANIC", "Crash as by a panic."),
             ("PAUSE-CRON <0|1>", "Stop the work that is done by the clock."),

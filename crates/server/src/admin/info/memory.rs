@@ -161,7 +161,7 @@ pub(super) const MEMORY: Section = Section {
             "active_defrag_running",
             Number,
             "Percentage of its time that defragmentation works; 0 for not at all.",
-            |s| Defrag::of(s.server).effort().into(),
+            |s| Defrag::of(s.server).effort(&s.server.config).into(),
         ),
         gauge("lazyfree_pending_objects", Number, "Values that wait to be freed.", |_| {
             crate::engine::lazyfree::pending_objects().into()

@@ -51,8 +51,8 @@ const fn pop_event(end: End) -> &'static str {
     }
 }
 
-/// To be called after elements were taken out, or none: notes the change, and deletes a list without
-/// any.
+/// To be called after elements were taken out, or none: notes the change, and deletes a list that
+/// has none left.
 fn shrunk(data: &mut Data, key: Key<'_>, elements: usize, event: &'static str) {
     if elements > 0 {
         data.changed_by(key, elements);

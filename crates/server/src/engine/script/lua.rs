@@ -30,7 +30,7 @@ pub struct LuaState {
 }
 
 impl StateSource {
-    /// For states that take so many bytes together.
+    /// For states that take at most these bytes together.
     pub fn new(memory_max: usize) -> Self {
         let memory = Arc::new(MemoryPool::new(memory_max));
         Self { memory, is_insecure: AtomicBool::new(false) }
