@@ -63,6 +63,37 @@ fn a_pause_holds_a_command_up_until_it_is_over() {
 }
 
 #[test]
+fn a_pause_of_writers_lets_scripts_run_that_say_they_write_nothing() {
+    let (mut process, client, admin) = process();
+    let library = "#!lua name=l\\nredis.register_function{function_name='reads', callback=function() \
+                   return 2 end, flags={'no-writes'}} redis.register_function('any', function() \
+                   return 3 end)";
+    process.ask(&admin, &format!("FUNCTION LOAD \"{library}\""));
+    assert_eq!(process.ask(&admin, "CLIENT PAUSE 100 WRITE"), "+OK\r\n");
+    let reads = "EVAL \"#!lua flags=no-writes\\nreturn 1\" 0";
+    for (lines, answer) in [
+        (&[reads][..], ":1\r\n"),
+        (&["FCALL reads 0"], ":2\r\n"),
+        (&["EVAL_RO \"return 4\" 0"], ":4\r\n"),
+        (&["MULTI", reads, "FCALL reads 0", "EXEC"], "*2\r\n:1\r\n:2\r\n"),
+    ] {
+        let answers: Vec<_> = lines.iter().map(|line| process.ask(&client, line)).collect();
+        assert_eq!(answers.last().map(String::as_str), Some(answer), "{lines:?}");
+    }
+    for lines in [
+        &["EVAL \"return 1\" 0"][..],
+        &["EVAL \"#!lua\\nreturn 1\" 0"],
+        &["FCALL any 0"],
+        &["FCALL none 0"],
+        &["MULTI", reads, "FCALL any 0", "EXEC"],
+    ] {
+        let client = process.connect(0);
+        let answers: Vec<_> = lines.iter().map(|line| process.ask(&client, line)).collect();
+        assert_eq!(answers.last().map(String::as_str), Some(""), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_pause_that_begins_while_a_command_waits_holds_it_up() {
     let (mut process, client, admin) = process();
     process.ask(&admin, "SET k v");

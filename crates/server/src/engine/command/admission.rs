@@ -4,11 +4,12 @@
 //! each wait.
 
 use super::call::{Call, Context, Request};
+use super::transaction::Transaction;
 use super::{Data, Failure, Flags, Outcome, Registered};
 use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, Replies};
 use crate::engine::eviction::{self, Room};
-use crate::engine::script::GateWish;
+use crate::engine::script::{self, GateWish};
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
@@ -18,6 +19,7 @@ pub(super) fn guard(
     context: &mut Context<'_>,
     client: &mut Client,
     command: &'static Registered,
+    request: &Request<'_>,
     switches: u32,
     output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
@@ -25,7 +27,7 @@ pub(super) fn guard(
         // A log was checked when it was written.
         return Ok(true);
     }
-    if !may_run(context.server, context.data, client, command)? {
+    if !may_run(context.server, context.data, client, command, request.args)? {
         return Ok(false);
     }
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
@@ -76,6 +78,7 @@ pub(super) fn may_run(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
+    args: &[&[u8]],
 ) -> Result<bool, Failure> {
     let switches = server.switches.load();
     if data.turn.loading {
@@ -101,7 +104,7 @@ pub(super) fn may_run(
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
         return Err(server.scripts.busy_failure(&server.config));
     }
-    Ok(!has_to_wait(server, data, client, command))
+    Ok(!has_to_wait(server, data, client, command, args))
 }
 
 /// What a replica refuses. `false`: the client has to wait.
@@ -151,6 +154,7 @@ fn has_to_wait(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
+    args: &[&[u8]],
 ) -> bool {
     let pause = server.paused(data.turn.now_ms);
     // Another worker may have started or ended the pause in the midst of this turn.
@@ -159,8 +163,8 @@ fn has_to_wait(
     let wait = !client.info.has(ClientFlag::MONITOR)
         && (pause.all
             || command.has(WRITERS)
-            || command.has(Flags::RUNS) && !command.has(Flags::READONLY)
-            || would_execute(client, command, WRITERS.with(Flags::RUNS)));
+            || script::may_write(server, command, args)
+            || executed(client, command).is_some_and(Transaction::may_write));
     if wait {
         client.ran(command);
         client.postpone(true);
@@ -176,8 +180,12 @@ pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
 
 /// Whether the command is EXEC, and what it would run has one of these flags.
 fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
-    let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
-    queued.is_some_and(|transaction| transaction.has(flags))
+    executed(client, command).is_some_and(|transaction| transaction.has(flags))
+}
+
+/// The transaction that the command is to execute, if it is EXEC.
+fn executed<'a>(client: &'a Client, command: &Registered) -> Option<&'a Transaction> {
+    client.transaction.as_deref().filter(|_| command.has(Flags::EXECUTES))
 }
 
 /// Checks again what may have changed while the command waited for what it holds now: rules,
@@ -193,7 +201,7 @@ pub(super) fn admit_again(
     if !client.rights.is_open(context.server) {
         acl::admit(context, client, request)?;
     }
-    let goes_on = may_run(context.server, context.data, client, command)?;
+    let goes_on = may_run(context.server, context.data, client, command, request.args)?;
     if !goes_on {
         context.data.end_prepared();
         context.data.release();
@@ -218,7 +226,7 @@ impl Call<'_> {
         if !self.client.rights.is_open(self.server) {
             acl::admit_queued(self, self.command, self.args)?;
         }
-        let goes_on = may_run(self.server, self.data, self.client, self.command)?;
+        let goes_on = may_run(self.server, self.data, self.client, self.command, self.args)?;
         if goes_on { Ok(()) } else { Err(Failure::Postponed) }
     }
 }
@@ -244,5 +252,5 @@ pub(super) fn wait_for_reserved(
 }
 
 /// Commands that change keys, or go to replicas for another reason.
-const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+pub(super) const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);

@@ -83,14 +83,14 @@ fn admit(
     }
     let switches = context.server.switches.load();
     if (switches & Switch::GUARDED != 0 || !context.data.turn.may_expire)
-        && !guard(context, client, command, switches, output)?
+        && !guard(context, client, command, request, switches, output)?
     {
         return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        transaction.queue(request, command, &client.info);
+        transaction.queue(context.server, request, command, &client.info);
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }

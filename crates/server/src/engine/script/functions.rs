@@ -138,6 +138,12 @@ impl Functions {
         (known.libraries.len(), known.functions.len())
     }
 
+    /// What a function has said of itself.
+    pub(super) fn flags(&self, name: &[u8]) -> Option<ScriptFlags> {
+        let (library, at) = self.find(name)?;
+        Some(library.functions[at].flags)
+    }
+
     fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         self.known.read().functions.get(&name.to_ascii_lowercase()).cloned()
     }

@@ -21,7 +21,10 @@ mod run;
 mod session;
 mod wish;
 
-use crate::engine::command::{Call, Outcome};
+use bobbin_script::{ScriptFlags, Shebang};
+
+use crate::engine::command::{Call, Flags, Outcome, Registered};
+use crate::engine::server::Server;
 
 pub use self::busy::{Busy, PausedScript};
 pub use self::cache::{Habits, Script, Scripts, Sha};
@@ -29,6 +32,20 @@ pub use self::functions::{Functions, Library, Policy, call_function};
 pub use self::lua::{Lua, LuaState, StateSource};
 pub(crate) use self::run::{ScriptSource, evaluate};
 pub use self::wish::GateWish;
+
+/// Whether a command runs a script, or a function, which has not said that it writes nothing.
+pub(crate) fn may_write(server: &Server, command: &Registered, args: &[&[u8]]) -> bool {
+    if !command.has(Flags::RUNS) || command.has(Flags::READONLY) {
+        return false;
+    }
+    let flags = match (command.row.name, args.get(1)) {
+        ("eval", Some(source)) => Shebang::parse(source, false).ok().map(|shebang| shebang.flags),
+        ("evalsha", Some(sha)) => server.scripts.find(sha).map(|script| script.flags),
+        ("fcall", Some(name)) => server.functions.flags(name),
+        _ => None,
+    };
+    !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
+}
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {

@@ -9,11 +9,14 @@ use std::sync::atomic::Ordering;
 use bobbin_store::Hash;
 use bobbin_store::entry::Shared;
 
+use super::admission::WRITERS;
 use super::call::{Call, Request};
 use super::distinct::Distinct;
 use super::words::Words;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use crate::engine::script;
+use crate::engine::server::Server;
 
 /// A transaction that is being queued.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub struct Transaction {
     spoiled: bool,
     /// Those of all queued commands.
     flags: Flags,
+    /// It runs a script that may write.
+    may_write_by_script: bool,
     /// That a queued SELECT leads to.
     database: Option<u32>,
 }
@@ -55,6 +60,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// Whether a pause of commands that write holds it up.
+    pub const fn may_write(&self) -> bool {
+        self.may_write_by_script || self.flags.has(WRITERS)
+    }
+
     /// The database that is selected behind the commands so far; `None`: as before.
     pub const fn database(&self) -> Option<u32> {
         self.database
@@ -68,6 +78,7 @@ impl Transaction {
     /// Queues a command.
     pub fn queue(
         &mut self,
+        server: &Server,
         request: &Request<'_>,
         command: &'static Registered,
         info: &ClientInfo,
@@ -77,6 +88,7 @@ impl Transaction {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
         self.flags = self.flags.with(command.row.flags);
+        self.may_write_by_script |= script::may_write(server, command, request.args);
         if command.has(Flags::SELECTS) {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
             self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
