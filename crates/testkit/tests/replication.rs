@@ -130,6 +130,57 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     same(&[&new, &old, &third]);
 }
 
+/// Whether its history goes on is not known before the new primary has answered.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn replicas_stay_while_their_primary_looks_for_one() {
+    let (first, second) = (start(&[]), start(&[]));
+    let mut replica = Connection::open(second.address()).expect("it listens");
+    replica.send_raw(b"SYNC\r\n").expect("it is sent");
+    until(|| second.info("slave0").contains("state=online"));
+    let mut client = second.connect();
+    client.say("SET last 1");
+    // Nothing listens there.
+    client.say("REPLICAOF 127.0.0.1 1");
+    let mut bytes = Vec::new();
+    receive(&mut replica, &mut bytes, |bytes| {
+        bytes.windows(4).any(|part| part == b"last") && bytes.ends_with(b"1\r\n")
+    });
+    assert!(second.info("slave0").contains("state=online"));
+    // This one has another history.
+    follow(&second, &first);
+    until(|| second.info("master_link_status") == "up");
+    until(|| second.info("connected_slaves") == "0");
+}
+
+/// CLIENT PAUSE on a replica keeps its keys as they are.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_pause_holds_up_the_stream() {
+    for start in [Server::bobbin, Server::valkey] {
+        let (primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
+        primary.connect().say("SET key before");
+        follow(&replica, &primary);
+        until(|| replica.info("master_link_status") == "up");
+        primary.settle(&[&replica]);
+        let mut reader = replica.connect();
+        assert_eq!(reader.say("CLIENT PAUSE 100000 WRITE"), Reply::simple("OK"));
+        primary.connect().say("SET key after");
+        until(|| replica.info("slave_read_repl_offset") == primary.info("master_repl_offset"));
+        assert_eq!(reader.say("GET key"), Reply::bulk("before"));
+        assert_ne!(replica.info("slave_repl_offset"), replica.info("slave_read_repl_offset"));
+        reader.say("CLIENT UNPAUSE");
+        primary.settle(&[&replica]);
+        assert_eq!(reader.say("GET key"), Reply::bulk("after"));
+        // A pause does not keep it from becoming a primary.
+        reader.say("CLIENT PAUSE 100000 WRITE");
+        primary.connect().say("SET key late");
+        until(|| replica.info("slave_read_repl_offset") == primary.info("master_repl_offset"));
+        assert_eq!(reader.say("REPLICAOF NO ONE"), Reply::simple("OK"));
+        assert_eq!(reader.say("GET key"), Reply::bulk("after"));
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_reads_and_does_not_write() {

@@ -131,7 +131,10 @@ fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(),
             }
         }
         Effect::MinReplicas => Replication::of(server).follow_count(server),
-        Effect::OomScore => server.services.oom_score.lock().apply(config)?,
+        Effect::OomScore => {
+            let is_replica = server.switches.load() & Switch::REPLICA != 0;
+            server.services.oom_score.lock().apply(config, is_replica)?;
+        }
         Effect::OpenFiles => raise_open_files(server, config)?,
         Effect::Password => server.follow_requirepass(),
         Effect::Switches => server.follow_config(),

@@ -196,7 +196,8 @@ impl Replication {
         }
     }
 
-    /// Makes the server a replica of another one. The gate is held.
+    /// Makes the server a replica of another one. Replicas of ours stay: whether our history goes on
+    /// is not known before the new primary has answered. The gate is held.
     pub fn follow(&self, server: &'static Server, host: String, port: u16) -> Result<(), String> {
         // The stream ends with the last record: only then is it known how far we are.
         let (done, is_merged) = channel();
@@ -215,9 +216,9 @@ impl Replication {
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
+        server.services.follow_role(&server.config, true);
         self.follow_count(server);
         blocking::dismiss_all(server);
-        self.dismiss(server);
         Ok(())
     }
 
@@ -291,6 +292,7 @@ impl Replication {
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
+        server.services.follow_role(&server.config, false);
         self.follow_count(server);
         server.feed.lead_from(server.log.last());
         aof::follow_readers(server);

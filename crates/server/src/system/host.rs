@@ -342,9 +342,9 @@ impl OomScore {
         Self { path, before: None }
     }
 
-    /// Does what `oom-score-adj` and the first of `oom-score-adj-values` say now; the error is for
-    /// CONFIG SET.
-    pub fn apply(&mut self, config: &Config) -> Result<(), String> {
+    /// Does what `oom-score-adj` and `oom-score-adj-values` say now: of these the first for a
+    /// primary, and the second for a replica. The error is for CONFIG SET.
+    pub fn apply(&mut self, config: &Config, is_replica: bool) -> Result<(), String> {
         const LIMIT: i64 = 1000;
         let failed = |doing: &str, error: io::Error| {
             log::warn!("Unable to {doing} oom_score_adj: {error}");
@@ -358,7 +358,8 @@ impl OomScore {
         }
         let Some(before) = self.before else { return Ok(()) };
         let values = config.words_of(OptionId::oom_score_adj_values);
-        let wanted = values.first().and_then(|value| value.parse().ok()).unwrap_or(0);
+        let wanted =
+            values.get(usize::from(is_replica)).and_then(|value| value.parse().ok()).unwrap_or(0);
         let value: i64 = match mode {
             OomScoreAdj::No => before,
             OomScoreAdj::Relative => before + wanted,
@@ -487,22 +488,24 @@ mod tests {
         std::fs::write(&path, "10\n").unwrap();
         let config = Config::new();
         let mut score = OomScore::at(path.clone());
-        let mut expect = |values: &str, mode: &str, expected: &str| {
+        let mut expect = |values: &str, mode: &str, expected: &str, as_replica: &str| {
             config.set_internally(OptionId::oom_score_adj_values, values).unwrap();
             config.set_internally(OptionId::oom_score_adj, mode).unwrap();
-            score.apply(&config).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+            for (is_replica, expected) in [(true, as_replica), (false, expected)] {
+                score.apply(&config, is_replica).unwrap();
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+            }
         };
-        expect("5 6 7", "no", "10\n");
-        expect("5 6 7", "relative", "15\n");
-        expect("5 6 7", "absolute", "5\n");
-        expect("2000 2000 2000", "yes", "1000\n");
-        expect("5 6 7", "no", "10\n");
+        expect("5 6 7", "no", "10\n", "10\n");
+        expect("5 6 7", "relative", "15\n", "16\n");
+        expect("5 6 7", "absolute", "5\n", "6\n");
+        expect("2000 2000 2000", "yes", "1000\n", "1000\n");
+        expect("5 6 7", "no", "10\n", "10\n");
         std::fs::remove_file(path).unwrap();
 
         let mut missing = OomScore::at("/no/such/file".into());
         config.set_internally(OptionId::oom_score_adj, "yes").unwrap();
-        assert!(missing.apply(&config).is_err());
+        assert!(missing.apply(&config, false).is_err());
     }
 
     struct NoDirectives;

@@ -312,7 +312,7 @@ impl Node {
     /// Whether it takes what arrives by a connection.
     pub fn takes(&self, connection: u32) -> bool {
         let session = self.uplink.as_ref().and_then(|uplink| uplink.session.as_ref());
-        session.is_none_or(|it| it.connection != connection || it.machine.has_room())
+        session.is_none_or(|it| it.connection != connection || it.machine.has_room(false))
     }
 
     /// Something arrives from the primary.

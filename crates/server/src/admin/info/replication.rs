@@ -108,7 +108,8 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     let heard_s = if is_up { since_s(link.heard_ms.load(Relaxed)) } else { -1 };
     line(text, format_args!("master_last_io_seconds_ago:{heard_s}"));
     line(text, format_args!("master_sync_in_progress:{}", u8::from(is_syncing)));
-    line(text, format_args!("slave_read_repl_offset:{offset}"));
+    let read = offset + link.held_bytes.load(Relaxed) as u64;
+    line(text, format_args!("slave_read_repl_offset:{read}"));
     line(text, format_args!("slave_repl_offset:{offset}"));
     let (kept, peak) = link.sync.kept_bytes();
     line(text, format_args!("replicas_repl_buffer_size:{kept}"));

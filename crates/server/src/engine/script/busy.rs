@@ -305,7 +305,8 @@ impl PausedScript {
 
     /// Ends the run of a script that is over. Everything that it held is held again.
     fn finish(&mut self, mut run: ScriptRun, slice: &mut Slice<'_>) {
-        let Slice { server, data, stats, .. } = slice;
+        let Slice { server, data, stats, client, .. } = slice;
+        client.info.commands.add(run.session.commands);
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
         let start = self.reply.len();

@@ -183,6 +183,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             everything = true;
             continue;
         }
+        call.client.info.commands.add(session.commands);
         break ended;
     };
     owner.give_back(call.server, call.data);

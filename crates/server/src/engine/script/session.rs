@@ -57,6 +57,8 @@ pub(super) struct ScriptSession {
     pause_at: u64,
     /// From when on clients are told that the server is busy.
     slow_at: u64,
+    /// Commands that it has called.
+    pub commands: u64,
     /// What others know of it, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// Its command that goes on in slices.
@@ -94,9 +96,10 @@ impl ScriptSession {
         let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
         // Zero and less is no limit.
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
-        // A log is replayed as fast as it can be, and serves no client meanwhile.
-        let leave_at =
-            if data.turn.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
+        // A log is replayed as fast as it can be, and serves no client meanwhile. And commands that
+        // DEBUG allows in scripts may need the gate for more than keys.
+        let stays = data.turn.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
+        let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
             data: NonNull::from(data),
@@ -115,6 +118,7 @@ impl ScriptSession {
             started,
             pause_at: slow_at.min(leave_at),
             slow_at,
+            commands: 0,
             busy: None,
             long: None,
         }
@@ -409,6 +413,7 @@ impl ScriptSession {
             reply_bytes: call.reply.len_since(0),
         };
         stats.totals.commands.add(1);
+        self.commands += 1;
         if let Some(job) = call.client.job.take() {
             self.long = Some(LongCommand::new(job, Account::new(command, args, measured)));
             return None;

@@ -34,8 +34,7 @@ impl Services {
     pub fn new(config: &Config, clock: &Clock) -> Self {
         let services = Self::default();
         services.follow(config, clock);
-        // It says itself in the log what it cannot do.
-        drop(services.oom_score.lock().apply(config));
+        services.follow_role(config, false);
         services
     }
 
@@ -44,6 +43,12 @@ impl Services {
         self.hot_keys.while_steady(|is_active| {
             self.command_log.follow(config, |us| clock.ticks(us), is_active);
         });
+    }
+
+    /// The server has become a replica, or a primary.
+    pub fn follow_role(&self, config: &Config, is_replica: bool) {
+        // It says itself in the log what it cannot do.
+        drop(self.oom_score.lock().apply(config, is_replica));
     }
 
     /// Connections since the start, or since CONFIG RESETSTAT.

@@ -53,6 +53,8 @@ pub struct Link {
     /// Since when the link is down (Unix ms).
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
+    /// Bytes of the stream that have come and wait until a pause is over.
+    pub held_bytes: AtomicUsize,
     /// Commands of the stream that threads beside the link's own have carried out.
     pub helped_commands: AtomicU64,
 }
@@ -137,6 +139,7 @@ impl Link {
             heard_ms: AtomicI64::new(0),
             down_since_ms: AtomicI64::new(server.clock.now_ms()),
             sync: SyncProgress::default(),
+            held_bytes: AtomicUsize::new(0),
             helped_commands: AtomicU64::new(0),
         });
         let run = Arc::clone(&link);

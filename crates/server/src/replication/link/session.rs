@@ -13,7 +13,7 @@ use super::wire::{self, READ_WAIT, Wire, is_pause};
 use super::{Link, LinkState, introduction};
 use crate::config::ClientClass;
 use crate::engine::log::history::HistoryId;
-use crate::engine::server::Server;
+use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
@@ -80,6 +80,7 @@ impl<'a> Session<'a> {
     pub fn follow(mut self) -> Result<(), GiveUp> {
         let (server, replication) = (self.server, Replication::of(self.server));
         loop {
+            self.wait_in_pause()?;
             let event = match self.machine.next_event() {
                 Ok(event) => event,
                 Err(end) => {
@@ -140,6 +141,27 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// As long as clients may not write nothing of the stream is carried out either.
+    fn wait_in_pause(&mut self) -> Result<(), GiveUp> {
+        let mut has_waited = false;
+        while self.machine.streams() && is_paused(self.server) {
+            has_waited = true;
+            self.acknowledge_in_time();
+            if self.machine.has_room(true) {
+                self.receive()?;
+            } else {
+                self.check_part()?;
+                self.send()?;
+                std::thread::sleep(READ_WAIT);
+            }
+            self.link.held_bytes.store(self.machine.kept_bytes(), Ordering::Relaxed);
+        }
+        if has_waited {
+            self.link.held_bytes.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Milliseconds of the machine's clock.
     pub fn now_ms(&self) -> i64 {
         self.begun.elapsed().as_millis() as i64
@@ -148,9 +170,7 @@ impl<'a> Session<'a> {
     /// Sends what there is, and waits for a moment for bytes to come.
     pub fn receive(&mut self) -> Result<(), GiveUp> {
         self.send()?;
-        if self.link.is_over() {
-            return Err(GiveUp::because("the server has another part now".to_owned()));
-        }
+        self.check_part()?;
         if self.machine.copy_channel().is_some() {
             return self.receive_both();
         }
@@ -161,9 +181,17 @@ impl<'a> Session<'a> {
         self.machine.check_time(self.now_ms(), self.timeout_ms())
     }
 
+    /// Whether the server is to follow the primary still.
+    fn check_part(&self) -> Result<(), GiveUp> {
+        if self.link.is_over() {
+            return Err(GiveUp::because("the server has another part now".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Waits for a moment for bytes to come by either connection.
     fn receive_both(&mut self) -> Result<(), GiveUp> {
-        let main = Some(&self.wire).filter(|_| self.machine.has_room());
+        let main = Some(&self.wire).filter(|_| self.machine.has_room(false));
         let ready = wire::wait([main, self.copy_wire.as_ref()], READ_WAIT);
         let [main, copy] = ready.map_err(|error| lost(&error))?;
         if main {
@@ -181,7 +209,7 @@ impl<'a> Session<'a> {
     pub fn gather(&mut self) {
         self.copy_wire = None;
         for _ in 0..READS_MAX {
-            if !self.machine.gathers() || !self.machine.has_room() {
+            if !self.machine.gathers() || !self.machine.has_room(false) {
                 break;
             }
             let ready = wire::wait([Some(&self.wire), None], Duration::ZERO);
@@ -240,7 +268,7 @@ impl<'a> Session<'a> {
             self.link.set_state(self.server, LinkState::Sync);
         }
         self.link.sync.gathered(self.machine.gathered_bytes());
-        let is_full = !self.machine.has_room();
+        let is_full = !self.machine.has_room(false);
         if is_full && !self.is_full {
             log::info!(
                 "Dual channel replication: Replication buffer limit reached, stopping buffering. \
@@ -303,6 +331,10 @@ impl<'a> Session<'a> {
         }
         self.logged.front().filter(|(number, _)| *number <= kept).map(|(_, offset)| *offset)
     }
+}
+
+fn is_paused(server: &Server) -> bool {
+    server.switches.load() & Switch::PAUSED != 0 && server.paused(server.clock.advance()).is_some()
 }
 
 fn say(wire: &mut Wire, output: &mut Vec<u8>) -> Result<(), GiveUp> {

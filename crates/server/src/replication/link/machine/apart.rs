@@ -324,11 +324,11 @@ mod tests {
     fn what_is_gathered_has_a_limit() {
         let mut machine = machine();
         cut(&mut machine, "+OK\r\n+CONTINUE\r\n").unwrap();
-        assert!(machine.has_room() && machine.has_copy());
+        assert!(machine.has_room(false) && machine.has_copy());
         tell(&mut machine, &STREAM.repeat(3));
-        assert!(!machine.has_room() && machine.gathered_bytes() == 3 * STREAM.len());
+        assert!(!machine.has_room(false) && machine.gathered_bytes() == 3 * STREAM.len());
         machine.loaded(0);
-        assert!(machine.has_room());
+        assert!(machine.has_room(false));
     }
 
     #[test]

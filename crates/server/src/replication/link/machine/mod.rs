@@ -269,9 +269,15 @@ impl LinkMachine {
         }
     }
 
-    /// Whether more of the stream may come: so much is kept at most.
-    pub fn has_room(&self) -> bool {
-        !self.gathers() || self.kept_bytes() < self.limits.gathered_len_max
+    /// Whether the stream comes, and is carried out as it does.
+    pub const fn streams(&self) -> bool {
+        matches!(self.stage, Stage::Stream)
+    }
+
+    /// Whether more of the stream may come while it is kept: so much is kept at most. `is_held`:
+    /// nothing of it is carried out now.
+    pub fn has_room(&self, is_held: bool) -> bool {
+        !(is_held || self.gathers()) || self.kept_bytes() < self.limits.gathered_len_max
     }
 
     /// Bytes of the stream that were gathered while the copy came, and are not carried out.
