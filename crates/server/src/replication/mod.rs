@@ -196,8 +196,8 @@ impl Replication {
         }
     }
 
-    /// Makes the server a replica of another one. Replicas of ours stay: whether our history goes on
-    /// is not known before the new primary has answered. The gate is held.
+    /// Makes the server a replica of another one. Replicas of ours stay: whether our history goes
+    /// on is not known before the new primary has answered. The gate is held.
     pub fn follow(&self, server: &'static Server, host: String, port: u16) -> Result<(), String> {
         // The stream ends with the last record: only then is it known how far we are.
         let (done, is_merged) = channel();
