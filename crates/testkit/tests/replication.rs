@@ -298,6 +298,23 @@ fn waitaof_counts_disks() {
     assert_eq!(replica.connect().say("WAITAOF 0 0 0"), Reply::error(refused));
 }
 
+/// What a replica has by a copy, or had when its link broke, is on its disk although nothing follows.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn waitaof_counts_disks_that_have_it_already() {
+    let log = ["--appendonly", "yes"];
+    let (primary, replica) = (start(&log), start(&log));
+    let mut client = primary.connect();
+    client.say("SET key value");
+    follow(&replica, &primary);
+    let both = Reply::array(vec![Reply::integer(1), Reply::integer(1)]);
+    assert_eq!(client.say("WAITAOF 1 1 20000"), both);
+    assert_eq!(client.say("CLIENT KILL TYPE replica"), Reply::integer(1));
+    until(|| primary.info("sync_partial_ok") == "1");
+    assert_eq!(client.say("WAITAOF 1 1 20000"), both);
+    assert_eq!(primary.info("sync_full"), "1");
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn writes_need_as_many_replicas_as_are_asked_for() {

@@ -63,6 +63,20 @@ fn a_pause_holds_a_command_up_until_it_is_over() {
 }
 
 #[test]
+fn a_transaction_runs_when_each_of_its_commands_may() {
+    let (mut process, client, _admin) = process();
+    for (line, may_run) in [("GET k", false), ("INFO server", true), ("FLUSHALL", false)] {
+        assert_eq!(process.ask(&client, "MULTI"), "+OK\r\n");
+        assert_eq!(process.ask(&client, line), "+QUEUED\r\n");
+        process.server.switches.set(Switch::LOADING, true);
+        let answer = process.ask(&client, "EXEC");
+        process.server.switches.set(Switch::LOADING, false);
+        let refusal = "-EXECABORT Transaction discarded because of: LOADING";
+        assert_eq!(answer.starts_with(refusal), !may_run, "{line}: {answer}");
+    }
+}
+
+#[test]
 fn a_pause_of_writers_lets_scripts_run_that_say_they_write_nothing() {
     let (mut process, client, admin) = process();
     let library = "#!lua name=l\\nredis.register_function{function_name='reads', callback=function() \

@@ -34,8 +34,11 @@ impl Worker {
             self.sent_sealed(token.slot(), sending, sent);
             return;
         }
-        connection.client.info.net_output_bytes.add(sent as u64);
-        self.handle.stats.totals.net_output_bytes.add(sent as u64);
+        let refused = (connection.output.offered - sent) as u64;
+        if refused > 0 {
+            connection.client.info.net_output_bytes.sub(refused);
+            self.handle.stats.totals.net_output_bytes.sub(refused);
+        }
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing | Sending::Sealed(_) => {}

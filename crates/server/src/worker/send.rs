@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use super::Worker;
-use crate::engine::client::connection::output::Sending;
+use crate::engine::client::connection::output::{Offered, Sending};
 
 impl Worker {
     pub(super) fn flush(&mut self) {
@@ -32,23 +32,25 @@ impl Worker {
             }
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
-            let mut has_more = false;
+            let mut offered = Offered::NOTHING;
             output.free();
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    let offered =
-                        unsafe { self.arena.send(range, &mut self.driver, token, socket) };
-                    output.offered = offered.len;
-                    has_more = !offered.is_all;
+                    offered = unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
-                let offered = unsafe { output.send(&mut self.driver, token, socket) };
+                offered = unsafe { output.send(&mut self.driver, token, socket) };
+            }
+            let has_more = !offered.is_all;
+            if offered.len > 0 {
                 output.offered = offered.len;
-                has_more = !offered.is_all;
+                // Before the client can see them.
+                connection.client.info.net_output_bytes.add(offered.len as u64);
+                self.handle.stats.totals.net_output_bytes.add(offered.len as u64);
             }
             self.next.sends_long |= has_more;
             // What is left comes next: do not sleep before.

@@ -95,10 +95,13 @@ pub(super) fn may_run(
         client.postpone(true);
         return Ok(false);
     }
-    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+    if switches & Switch::LOADING != 0 && !all_have(client, command, Flags::LOADING) {
         return Err(Failure::loading(&server.config));
     }
-    if switches & Switch::LOADING_ASIDE != 0 && command.has(Flags::NO_ASYNC_LOADING) {
+    if switches & Switch::LOADING_ASIDE != 0
+        && (command.has(Flags::NO_ASYNC_LOADING)
+            || would_execute(client, command, Flags::NO_ASYNC_LOADING))
+    {
         return Err(Failure::loading(&server.config));
     }
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
@@ -126,7 +129,7 @@ fn may_run_on_replica(
     if writes && server.is_read_only() {
         return Err(Failure::READONLY);
     }
-    if server.is_too_stale() && !command.has(Flags::STALE) {
+    if server.is_too_stale() && !all_have(client, command, Flags::STALE) {
         return Err(Failure::MASTERDOWN);
     }
     Ok(true)
@@ -181,6 +184,12 @@ pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
 /// Whether the command is EXEC, and what it would run has one of these flags.
 fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
     executed(client, command).is_some_and(|transaction| transaction.has(flags))
+}
+
+/// Whether the command has this flag and, if it is EXEC, all have that it would run.
+fn all_have(client: &Client, command: &Registered, flag: Flags) -> bool {
+    command.has(flag)
+        && executed(client, command).is_none_or(|transaction| transaction.all_have(flag))
 }
 
 /// The transaction that the command is to execute, if it is EXEC.

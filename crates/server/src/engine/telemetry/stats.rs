@@ -15,6 +15,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Takes back what was added too soon. To be called by the owner alone.
+    #[inline(always)]
+    pub fn sub(&self, n: u64) {
+        self.add(n.wrapping_neg());
+    }
+
     #[inline(always)]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

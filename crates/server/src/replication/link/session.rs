@@ -102,6 +102,7 @@ impl<'a> Session<'a> {
                         replication.follow_name(server, id);
                     }
                     replication.target_answered(server, &mut self.replay.data, true);
+                    self.note_log();
                     self.link.set_state(server, LinkState::Connected);
                 }
                 LinkEvent::WillCopy => {
@@ -117,6 +118,7 @@ impl<'a> Session<'a> {
                 LinkEvent::CopyBegins { history, database, length } => {
                     self.take_copy(history, database, length)?;
                     self.machine.loaded(self.now_ms());
+                    self.note_log();
                     self.link.set_state(server, LinkState::Connected);
                 }
                 // All of a copy is taken where it begins.
@@ -306,7 +308,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Notes which record of our own log has the stream so far.
+    /// Notes which record of our own log has the stream so far, so that the primary is told once it
+    /// is on disk.
     fn note_log(&mut self) {
         let server = self.server;
         if Aof::of(server).is_on() {

@@ -408,6 +408,10 @@ pub struct Offered {
     pub is_all: bool,
 }
 
+impl Offered {
+    pub const NOTHING: Self = Self { len: 0, is_all: true };
+}
+
 /// What one send offers to a socket.
 struct Offer<'a> {
     slices: [IoSlice<'a>; PIECES_MAX],

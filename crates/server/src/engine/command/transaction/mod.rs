@@ -28,6 +28,8 @@ pub struct Transaction {
     spoiled: bool,
     /// Those of all queued commands.
     flags: Flags,
+    /// Those that some queued command lacks.
+    missing: Flags,
     /// It runs a script that may write.
     may_write_by_script: bool,
     /// That a queued SELECT leads to.
@@ -60,6 +62,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// Whether every queued command has this flag.
+    pub fn all_have(&self, flag: Flags) -> bool {
+        !self.missing.has(flag)
+    }
+
     /// Whether a pause of commands that write holds it up.
     pub const fn may_write(&self) -> bool {
         self.may_write_by_script || self.flags.has(WRITERS)
@@ -88,6 +95,7 @@ impl Transaction {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
         self.flags = self.flags.with(command.row.flags);
+        self.missing = self.missing.with(Flags::of_bits(!command.row.flags.bits()));
         self.may_write_by_script |= script::may_write(server, command, request.args);
         if command.has(Flags::SELECTS) {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
