@@ -487,6 +487,37 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
 }
 
 /// What goes over the wire, as a client of ours that speaks as a replica does sees it.
+/// Also where a client waits for the key, or watches it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_stream_tells_of_every_key_that_has_died() {
+    for interest in ["PING", "BRPOP k 0", "WATCH k"] {
+        let primary = start(&[]);
+        let mut replica = Connection::open(primary.address()).expect("it listens");
+        replica.send_raw(b"SYNC\r\n").expect("it is sent");
+        until(|| primary.info("slave0").contains("state=online"));
+        let (mut client, mut interested) = (primary.connect(), primary.connect());
+        for line in ["DEBUG SET-ACTIVE-EXPIRE 0", "SELECT 1", "RPUSH k v", "PEXPIRE k 1"] {
+            client.say(line);
+        }
+        interested.say("SELECT 9");
+        interested.send(&interest.split(' ').collect::<Vec<_>>()).expect("it is sent");
+        until(|| {
+            let list = client.say("CLIENT LIST").text();
+            list.contains(&format!("cmd={}", interest.split(' ').next().unwrap().to_lowercase()))
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(client.say("SWAPDB 1 9"), Reply::simple("OK"));
+        client.say("SELECT 9");
+        assert_eq!(client.say("EXISTS k"), Reply::integer(0));
+        client.say("SET last 1");
+        let mut bytes = Vec::new();
+        receive(&mut replica, &mut bytes, |bytes| bytes.windows(4).any(|part| part == b"last"));
+        let stream = String::from_utf8_lossy(&bytes).into_owned();
+        assert!(stream.contains("UNLINK\r\n$1\r\nk\r\n"), "{interest}: {stream}");
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_stream_holds_each_unit_as_it_was() {

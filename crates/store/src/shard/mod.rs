@@ -128,17 +128,19 @@ impl Shard {
     }
 
     /// Exchanges the contents of two databases. Their watched keys change where there was something
-    /// or will be; what is dead and watched goes away, and is appended to `out`.
+    /// or will be; what is dead and watched goes away before, if `takes_dead`. Returns that, each
+    /// with its database.
     pub fn swap_watched(
         &mut self,
         a: u32,
         b: u32,
         now_ms: i64,
         hasher: &Hasher,
-        out: &mut Vec<OwnedEntry>,
-    ) {
+        takes_dead: bool,
+    ) -> Vec<(u32, OwnedEntry)> {
+        let mut taken = Vec::new();
         if a == b {
-            return;
+            return taken;
         }
         if let Some(mut watched) = self.watched.take() {
             let mut dead = Vec::new();
@@ -149,7 +151,7 @@ impl Shard {
                     let is_dead = |found: Option<Option<i64>>| {
                         found.is_some_and(|expire_ms| expire_ms.is_some_and(|ms| ms <= now_ms))
                     };
-                    if is_dead(will_be) {
+                    if takes_dead && is_dead(will_be) {
                         dead.push((to, Box::<[u8]>::from(key)));
                     }
                     // A key that died unseen since it was watched counts as one that was there.
@@ -159,12 +161,13 @@ impl Shard {
             for (index, key) in dead {
                 let Some(database) = self.used_mut(index) else { continue };
                 if let Some(place) = database.find(hasher.hash(&key), &key) {
-                    out.push(database.remove(place, hasher));
+                    taken.push((index, database.remove(place, hasher)));
                 }
             }
             self.watched = Some(watched);
         }
         self.swap(a, b);
+        taken
     }
 
     /// The expiry of a key that is there, dead or not.

@@ -173,7 +173,7 @@ impl WatchedKeys {
             return;
         };
         for (key, watched) in keys {
-            if f(key) {
+            if watched.watchers > 0 && f(key) {
                 self.clock += 1;
                 watched.version = self.clock;
             }

@@ -203,7 +203,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 return false;
             }
         }
-        let kind = data.peek(key).map(|entry| entry.kind());
+        let kind = data.live_kind(key);
         let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
         let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
         if fits {
@@ -231,6 +231,8 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {
             Ok(false) => {
+                // What was found dead has gone nevertheless.
+                data.number_unit(true);
                 waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
                 at += 1;
                 continue;

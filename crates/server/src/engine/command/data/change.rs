@@ -272,17 +272,19 @@ impl Data {
     /// Exchanges two databases in one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
         let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
-        let mut gone = std::mem::take(&mut self.garbage);
-        let before = gone.len();
+        let takes_dead = self.turn.may_expire;
         let mut ready = std::mem::take(&mut self.unit.ready);
-        self.visit(index, |shard| {
-            shard.swap_watched(a, b, now_ms, hasher, &mut gone);
+        let gone = self.visit(index, |shard| {
+            let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);
             note_waited(shard, a, &mut ready);
             note_waited(shard, b, &mut ready);
+            gone
         });
         self.unit.ready = ready;
-        self.counters.expired += (gone.len() - before) as u64;
-        self.garbage = gone;
+        for (database, entry) in gone {
+            self.note_expired(database, std::slice::from_ref(&entry));
+            self.discard(entry);
+        }
     }
 }
 

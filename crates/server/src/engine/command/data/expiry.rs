@@ -87,7 +87,7 @@ impl Data {
 
     /// Counts entries that were taken out of a database as they had expired, and notes it; a hash
     /// may have gone with its last field, and is deleted then.
-    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
+    pub(super) fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();
             let expired = entry.expire_ms().is_some_and(|ms| ms <= self.turn.now_ms);

@@ -156,6 +156,17 @@ impl Data {
         }
     }
 
+    /// The type of the key's value, if it is alive. A dead one stays where it is: that it goes is no
+    /// part of what serves a client.
+    pub fn live_kind(&mut self, key: Key<'_>) -> Option<Kind> {
+        let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
+        let database = self.database;
+        let database = self.shard(key.hash.shard()).database(database)?;
+        let entry = database.entry(database.find(key.hash, key.bytes)?);
+        let is_dead = entry.expire_ms().is_some_and(|ms| ms <= now_ms) && !sees_dead;
+        (!is_dead).then(|| entry.kind())
+    }
+
     /// Whether there is an entry that has expired, taken out or not.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
         let now_ms = self.turn.now_ms;
