@@ -40,7 +40,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
         replicas.iter().filter(|replica| replica.state() >= ReplicaState::Loads).collect();
     call.reply.array(3);
     call.reply.bulk(b"master");
-    call.reply.integer(call.server.feed.published() as i64);
+    call.reply.integer(Replication::settled_offset(call.server) as i64);
     call.reply.array(online.len());
     for replica in online {
         call.reply.array(3);

@@ -20,6 +20,7 @@ pub mod wish;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
@@ -153,6 +154,8 @@ impl Wanted {
 
 /// How often a thread looks at the clock.
 const LOOK_MS: i64 = 100;
+/// So long a client that asks for the offset waits at most for the log's thread.
+const SETTLE_MAX: Duration = Duration::from_millis(10);
 
 impl Default for Replication {
     fn default() -> Self {
@@ -187,6 +190,25 @@ impl Replication {
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
         server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
+    }
+
+    /// The offset behind all that clients have been answered so far: the stream has a record a
+    /// moment after its client has the reply. It is waited for, but not if the log's thread is held
+    /// up.
+    pub fn settled_offset(server: &'static Server) -> u64 {
+        if !server.feed.takes_log() {
+            return server.feed.published();
+        }
+        let (done, end) = channel();
+        let tell = move |offset| {
+            // If nobody listens any more it came too late.
+            done.send(offset).ok();
+        };
+        let end = match aof::reach_in_feed(server, server.log.last(), tell) {
+            Ok(()) => end.recv_timeout(SETTLE_MAX).unwrap_or(0),
+            Err(_) => 0,
+        };
+        server.feed.published().max(end)
     }
 
     /// The primary's history has this name. Replicas of ours are told when they come again.

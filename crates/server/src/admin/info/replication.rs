@@ -36,7 +36,7 @@ pub(super) const REPLICATION: Section = Section {
                 None => "0".repeat(40).into(),
             }),
             counter("master_repl_offset", Number, "Bytes of the replication stream.", |s| {
-                s.server.feed.published().into()
+                Replication::settled_offset(s.server).into()
             }),
             label("second_repl_offset", |s| {
                 let earlier = s.server.feed.history().earlier;
