@@ -315,6 +315,29 @@ fn waitaof_counts_disks_that_have_it_already() {
     assert_eq!(primary.info("sync_full"), "1");
 }
 
+/// Programs wait until a replica has the offset that the primary tells them.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_client_is_told_an_offset_that_has_its_write() {
+    for log in [&[][..], &["--appendonly", "yes"]] {
+        let (primary, replica) = (start(log), start(&[]));
+        follow(&replica, &primary);
+        until(|| replica.info("master_link_status") == "up");
+        let (mut client, mut reader) = (primary.connect(), replica.connect());
+        let offset = |info: &Reply, field: &str| {
+            let text = info.text();
+            let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            line.expect("it is there").parse::<u64>().expect("a number")
+        };
+        for n in 0..200 {
+            client.say(&format!("SET key {n}"));
+            let wanted = offset(&client.say("INFO replication"), "master_repl_offset");
+            until(|| offset(&reader.say("INFO replication"), "slave_repl_offset") >= wanted);
+            assert_eq!(reader.say("GET key"), Reply::bulk(n.to_string()), "{log:?}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn writes_need_as_many_replicas_as_are_asked_for() {
