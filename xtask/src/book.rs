@@ -92,6 +92,7 @@ fn write_source(folder: &Path) -> Outcome {
         std::fs::copy(repository().join(&file), &to)
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
+    shell::write(&folder.join("colours.css"), COLOURS)?;
     shell::write(&folder.join("book.toml"), CONFIGURATION)
 }
 
@@ -223,6 +224,7 @@ use-default-preprocessors = false
 
 [output.html]
 smart-punctuation = false
+additional-css = ["colours.css"]
 input-404 = ""
 
 [output.html.print]
@@ -232,6 +234,11 @@ enable = false
 enable = true
 level = 0
 "#;
+/// Links, which stand out too little as mdBook has them.
+const COLOURS: &str = "\
+.content main :is(p, li, td) a:any-link { text-decoration: underline; }
+.navy { --links: #7ab7ff; --sidebar-active: #7ab7ff; }
+";
 
 #[cfg(test)]
 mod tests {

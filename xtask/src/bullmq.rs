@@ -5,27 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use bobbin_testkit::Server;
-use bobbin_testkit::peers::{self, repository};
+use bobbin_testkit::peers;
 
+use crate::npm;
 use crate::shell::{self, Outcome};
 
 /// Installs it, with what runs it.
 pub(crate) fn install() -> Outcome {
-    if !shell::works("npm", &["--version"]) {
-        shell::install_packages(&["nodejs", "npm"])?;
-    }
-    let folder = folder();
-    shell::create_folder(&folder)?;
-    for name in ["package.json", "run.js"] {
-        let source = repository().join("tests/clients/bullmq").join(name);
-        shell::write(&folder.join(name), &shell::read(&source)?)?;
-    }
-    shell::run(
-        Command::new("npm")
-            .args(["install", "--silent", "--no-audit", "--no-fund"])
-            .current_dir(&folder),
-    )
-    .map_err(|error| format!("cannot install BullMQ: {error}"))
+    npm::install(&folder(), "tests/clients/bullmq")
 }
 
 /// Compares what its run prints.

@@ -16,7 +16,9 @@ mod image;
 mod layers;
 mod lines;
 mod links;
+mod npm;
 mod old_redis;
+mod pages;
 mod peers;
 mod probe;
 mod proofs;
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::check(),
         ["tidy", "--graph"] => layers::show(),
         ["book"] => book::run(),
+        ["pages"] => pages::run(),
+        ["monitoring"] => monitoring(),
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
@@ -159,6 +163,15 @@ fn install_all() -> Outcome {
     bullmq::install()
 }
 
+/// The tests of metrics, with the programs of Debian that read them.
+fn monitoring() -> Outcome {
+    let program = "prometheus-redis-exporter";
+    if !shell::works("prometheus", &["--version"]) || !shell::works(program, &["--version"]) {
+        shell::install_packages(&["prometheus", program])?;
+    }
+    end_to_end::run(&["testkit/monitoring"])
+}
+
 fn cargo(arguments: &[&str]) -> Outcome {
     shell::run(&mut shell::cargo(arguments))
 }
@@ -172,6 +185,11 @@ usage: cargo xtask <task>
                                 checkout of RustSec's advisory-db, its warnings as well
   book                          the documentation as a site in target/book, with its links and
                                 spelling checked; the first time it installs mdBook, in minutes
+  pages                         the dashboard, a benchmark's page and the book in Chromium, which it
+                                installs: both schemes, two widths, axe, keyboard; pictures of them
+                                go to target/pages
+  monitoring                    the tests of metrics, with Debian's Prometheus and its exporter for
+                                Redis, which it installs
   end-to-end [NAME...]          the tests with servers, or those of programs with such a name
   dist [TARGET...]              a Debian package and an archive of release programs, with their
                                 checksums and a list of what is in them, for this machine or for

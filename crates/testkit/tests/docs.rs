@@ -1,10 +1,11 @@
 //! What the pages in `docs` show of conversations with the server is what it says. What they show
 //! of shells is run by the tests of the programs.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::transcript::split_words;
-use bobbin_testkit::{Connection, Reply, Server, pages};
+use bobbin_testkit::{Connection, Reply, Server, pages, peers};
 
 /// Blocks of text with commands behind a prompt, each on a server of its own.
 #[test]
@@ -18,6 +19,105 @@ fn conversations_go_as_they_are_shown() {
         count += conversations.len();
     }
     assert!(count > 0, "the pages show conversations");
+}
+
+/// Defaults of options are what a server says: those in tables with a column of that name, those in
+/// parentheses behind an option's name, and what is called the default.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn defaults_are_as_they_are_told() {
+    let server = Server::bobbin(&[]);
+    let options = server.connect().call(&["CONFIG", "GET", "*"]).expect("a reply");
+    let options: BTreeMap<String, String> =
+        options.items().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
+    let mut told = Vec::new();
+    for entry in std::fs::read_dir(peers::repository().join("docs")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|end| end == "md") {
+            let page = std::fs::read_to_string(&path).expect("a page");
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let found = defaults_in_tables(&page).into_iter().chain(defaults_in_prose(&page));
+            told.extend(found.map(|(option, value)| (name.clone(), option, value)));
+        }
+    }
+    told.retain(|(_, option, _)| options.contains_key(option));
+    let count = |page: &str| told.iter().filter(|(name, ..)| name == page).count();
+    for (page, at_least) in [("high-availability.md", 10), ("security.md", 8), ("operations.md", 5)]
+    {
+        assert!(count(page) >= at_least, "{page}: {told:?}");
+    }
+    let is_wrong = |(_, option, value): &&(String, String, String)| {
+        // What every test sets.
+        !["save", "port", "bind", "dir"].contains(&option.as_str())
+            && normal(&options[option]) != normal(value)
+    };
+    let wrong: Vec<_> = told.iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Options and defaults by the rows of tables that have columns for both. A row may have several.
+fn defaults_in_tables(page: &str) -> Vec<(String, String)> {
+    let cells = |line: &str| -> Vec<String> {
+        let line = line.trim().trim_matches('|');
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut found = Vec::new();
+    let mut column = None;
+    for line in page.lines() {
+        if !line.starts_with('|') {
+            column = None;
+            continue;
+        }
+        let row = cells(line);
+        if row[0] == "option" {
+            column = row.iter().position(|title| title == "default");
+        } else if let Some(default) = column.and_then(|column| row.get(column)) {
+            let names = row[0].split(", ").filter_map(|name| name.split('`').nth(1));
+            found.extend(names.map(str::to_owned).zip(default.split(", ").map(unquoted)));
+        }
+    }
+    // What is told in words is no value.
+    found.retain(|(_, value)| !value.contains(' '));
+    found
+}
+
+/// Options with their defaults as `name` (a number), and as `name value`, the default.
+fn defaults_in_prose(page: &str) -> Vec<(String, String)> {
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    let mut rest = &*page;
+    while let Some((_, after)) = rest.split_once('`') {
+        let Some((code, after)) = after.split_once('`') else { break };
+        rest = after;
+        // Others are in seconds, or say more.
+        let inside = after.strip_prefix(" (").and_then(|open| open.split_once(')'));
+        let value = inside.map_or(String::new(), |(inside, _)| normal(&inside.replace(' ', "")));
+        if value.parse::<u64>().is_ok() {
+            found.push((code.to_owned(), value));
+        }
+        if let Some((option, value)) = code.split_once(' ')
+            && (after.starts_with(", the default") || after.starts_with(" (the default"))
+        {
+            found.push((option.to_owned(), unquoted(value)));
+        }
+    }
+    found
+}
+
+fn unquoted(value: &str) -> String {
+    value.trim_matches('`').to_owned()
+}
+
+/// A value with its unit of bytes counted out.
+fn normal(value: &str) -> String {
+    let value = value.to_lowercase();
+    for (unit, bytes) in [("kb", 1 << 10), ("mb", 1 << 20), ("mib", 1 << 20), ("gb", 1 << 30)] {
+        if let Some(number) = value.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok())
+        {
+            return (number * bytes).to_string();
+        }
+    }
+    value
 }
 
 /// A command's replies are the lines behind it. `(another client)` behind a command: that is the

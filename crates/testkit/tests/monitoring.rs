@@ -1,11 +1,13 @@
 //! The alert rules and the Grafana dashboard in `contrib` ask for metrics that there are, in
-//! expressions that Prometheus understands.
+//! expressions that Prometheus understands. Where Debian's prometheus and prometheus-redis-exporter
+//! are installed (`cargo xtask monitoring` does it), both read a server.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::free_port;
@@ -33,6 +35,12 @@ const KNOWN_FOR_REDIS: [&str; 17] = [
     "redis_uptime_in_seconds",
 ];
 
+/// How long what is to come may take.
+const SOON: Duration = Duration::from_secs(90);
+/// The dashboard among the examples of Debian's prometheus-redis-exporter.
+const EXPORTER_DASHBOARD: &str = "/usr/share/doc/prometheus-redis-exporter/examples/\
+                                  grafana_prometheus_redis_dashboard.json";
+
 fn contrib(file: &str) -> PathBuf {
     peers::repository().join("contrib").join(file)
 }
@@ -41,13 +49,22 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(contrib(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The expressions of the Grafana dashboard, with its variables filled in.
+/// The expressions of our own dashboard for Grafana, with its variables filled in.
 fn expressions() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&read("grafana/bobbin.json")).expect("JSON");
+    expressions_of(&read("grafana/bobbin.json"), ".*")
+}
+
+/// The expressions of a dashboard for Grafana, with its variables filled in.
+fn expressions_of(dashboard: &str, instance: &str) -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let all = targets.map(|target| target["expr"].as_str().expect("an expression"));
-    all.map(|expr| expr.replace("$__rate_interval", "5m").replace("$instance", ".*")).collect()
+    let filled = all.map(|expr| {
+        let expr = expr.replace("$__rate_interval", "5m").replace("$__interval", "5m");
+        expr.replace("$instance", instance)
+    });
+    filled.collect()
 }
 
 /// The metrics that a text names.
@@ -57,8 +74,12 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn scrape(port: u16) -> String {
+    scrape_as(port, "*/*")
+}
+
+fn scrape_as(port: u16, accept: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    write!(stream, "GET /metrics HTTP/1.0\r\nAccept: {accept}\r\n\r\n").expect("sent");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("a response");
     response.split_once("\r\n\r\n").expect("a body").1.to_owned()
@@ -162,6 +183,169 @@ fn calls_by_their_time() {
     connection.call(&["CONFIG", "RESETSTAT"]).expect("a reply");
     connection.call(&["INCR", "n"]).expect("a reply");
     assert!(!scrape(port).contains("duration_seconds_bucket"));
+}
+
+/// What a scraper gets that asks for OpenMetrics: the same samples, in families that are named and
+/// ended as that form has it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn both_forms_tell_the_same() {
+    let port = free_port().expect("a port");
+    let server = Server::bobbin(&["--metrics-port", &port.to_string()]);
+    server.connect().call(&["INCR", "n"]).expect("a reply");
+    let (plain, open) = (scrape(port), scrape_as(port, "application/openmetrics-text"));
+    let samples = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
+    };
+    assert_eq!(samples(&plain), samples(&open));
+    assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1, "{open}");
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"), "{plain}");
+    let mut families = BTreeSet::new();
+    let mut counters = 0;
+    let mut family = ("", "");
+    for line in open.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split_once(' ').expect("a type");
+            assert!(families.insert(family.0), "{} is there twice", family.0);
+            counters += usize::from(family.1 == "counter");
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').expect("a unit");
+            assert!(name == family.0 && name.ends_with(&format!("_{unit}")), "{line}");
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().expect("a name");
+            let ends: &[&str] = match family.1 {
+                "counter" => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                "summary" => &["", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(ends.iter().any(|end| name == format!("{}{end}", family.0)), "{line}");
+        }
+    }
+    assert!(counters > 50, "{open}");
+}
+
+/// Prometheus itself scrapes a server, and the exporter that is mostly used with Redis, which asks
+/// the same server. All panels of our dashboard, and those of the exporter's, have something to
+/// show, and all rules can be evaluated.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn prometheus_and_the_exporter_read_it() {
+    let ports = || free_port().expect("a port");
+    let (own, exporter, api) = (ports(), ports(), ports());
+    let server = Server::bobbin(&["--metrics-port", &own.to_string(), "--maxmemory", "1gb"]);
+    let folder = Folder::new();
+    let Some(_prometheus) = start_prometheus(folder.path(), api, own, exporter) else {
+        return eprintln!("skipped: there is no prometheus on this machine");
+    };
+    let mut panels = expressions_of(&read("grafana/bobbin.json"), &format!("127.0.0.1:{own}"));
+    let dashboard = std::fs::read_to_string(EXPORTER_DASHBOARD);
+    let _exporter = dashboard.ok().and_then(|dashboard| {
+        let address = format!("redis://{}", server.address());
+        let listen = format!("127.0.0.1:{exporter}");
+        let mut command = Command::new("prometheus-redis-exporter");
+        command.args(["--redis.addr", &address, "--web.listen-address", &listen]);
+        let program = Program::start(&mut command)?;
+        for port in [own, exporter] {
+            panels.extend(expressions_of(&dashboard, &format!("127.0.0.1:{port}")));
+        }
+        Some(program)
+    });
+    if _exporter.is_none() {
+        eprintln!("not asked: there is no prometheus-redis-exporter on this machine");
+    }
+    let mut client = server.connect();
+    let started = Instant::now();
+    let mut empty = panels;
+    while !empty.is_empty() {
+        assert!(started.elapsed() < SOON, "nothing is shown by {empty:#?}");
+        for command in ["SET k v EX 100", "GET k", "GET none", "LPUSH k x"] {
+            client.say(command);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        empty.retain(|expr| {
+            asked(api, "query", expr)["result"].as_array().is_none_or(Vec::is_empty)
+        });
+    }
+    // Families are named as OpenMetrics names them: without what a counter's name ends with.
+    let told = asked(api, "targets/metadata", "");
+    let told: BTreeSet<&str> =
+        told.as_array().expect("a list").iter().filter_map(|one| one["metric"].as_str()).collect();
+    for family in ["bobbin_commands_processed", "redis_commands_processed"] {
+        assert!(told.contains(family), "{told:?}");
+    }
+    loop {
+        let rules = asked(api, "rules", "");
+        let groups = rules["groups"].as_array().expect("a list").iter();
+        let rules: Vec<&Value> =
+            groups.flat_map(|group| group["rules"].as_array().expect("a list")).collect();
+        assert!(rules.len() > 10, "{rules:?}");
+        let is_wrong = |rule: &&&Value| rule["health"] == "err" || rule["state"] == "firing";
+        assert_eq!(rules.iter().find(is_wrong), None);
+        if rules.iter().all(|rule| rule["health"] == "ok") {
+            break;
+        }
+        assert!(started.elapsed() < SOON, "{rules:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Prometheus, which listens on a port and scrapes two others; none if it is not installed.
+fn start_prometheus(folder: &Path, api: u16, own: u16, exporter: u16) -> Option<Program> {
+    let configuration = folder.join("prometheus.yml");
+    let rules = contrib("prometheus/bobbin.rules.yml");
+    let text = format!(
+        "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+         rule_files: [\"{}\"]\n\
+         scrape_configs:\n  \
+           - job_name: bobbin\n    \
+             static_configs: [{{ targets: [\"127.0.0.1:{own}\"] }}]\n  \
+           - job_name: exporter\n    \
+             static_configs: [{{ targets: [\"127.0.0.1:{exporter}\"] }}]\n",
+        rules.display()
+    );
+    std::fs::write(&configuration, text).expect("it is written");
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", configuration.display()));
+    command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{api}"));
+    Program::start(&mut command)
+}
+
+/// What Prometheus answers at a path of its API; nothing yet where it does not listen.
+fn asked(port: u16, path: &str, query: &str) -> Value {
+    let query: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        write!(stream, "GET /api/v1/{path}?query={query} HTTP/1.0\r\n\r\n")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
+    };
+    let Ok(response) = ask() else { return Value::Null };
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let answer: Value = serde_json::from_str(body).unwrap_or_default();
+    assert_ne!(answer["status"], "error", "{answer}");
+    answer["data"].clone()
+}
+
+/// A program that ends with the test.
+struct Program(Child);
+
+impl Program {
+    /// `None` where it is not installed.
+    fn start(command: &mut Command) -> Option<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().ok().map(Self)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn piped(command: &mut Command, input: &str) -> std::io::Result<Output> {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bobbin_testkit::server::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Reply, Server};
 
 use crate::common::{Ran, run};
@@ -98,4 +99,31 @@ fn nothing_is_replaced_or_switched_by_mistake() {
     assert!(target.connect().say("INFO replication").text().contains("role:slave"));
     let errors = run(&target, &["migrate", "127.0.0.1:1", "switch"]).failed();
     assert!(errors.contains("Could not connect to 127.0.0.1:1"), "{errors}");
+}
+
+/// The source speaks TLS, the target need not: the address of each says so.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_source_may_speak_tls() {
+    for start in [Server::valkey, Server::bobbin] {
+        let arguments = [&ARGUMENTS[..], &["--tls-auth-clients", "no"]].concat();
+        let source = TlsServer::start(start, "elsewhere", &arguments);
+        fill(&source.server);
+        let files: &Certificates = &source.certificates;
+        let [authority, certificate, key] =
+            ["ca.crt", "elsewhere.crt", "elsewhere.key"].map(|name| files.path(name));
+        let target = Server::bobbin(&[
+            "--tls-ca-cert-file",
+            &authority,
+            "--tls-cert-file",
+            &certificate,
+            "--tls-key-file",
+            &key,
+        ]);
+        let address = format!("rediss://127.0.0.1:{}", source.port);
+        let switched = run(&target, &["--cacert", &authority, "migrate", &address, "switch"]).ok();
+        assert!(switched.contains("is a primary now"), "{switched}");
+        assert_eq!(target.connect().say("DBSIZE").text(), "350");
+        assert_eq!(target.info("role"), "master");
+    }
 }

@@ -321,13 +321,14 @@ fn table_by_threads(
 /// the most threads.
 fn by_dimension(settings: &Settings, results: &Results, page: &mut Page) {
     type Of = fn(&Shape) -> usize;
-    let dimensions: [(&str, &str, &[usize], Of); 3] = [
-        ("size of value", "bytes", &settings.data_sizes, |shape| shape.data_size),
-        ("pipeline", "requests at once", &settings.pipelines, |shape| shape.pipeline),
-        ("clients", "clients", &settings.clients, |shape| shape.clients),
+    // The unit is that of one, and of more.
+    let dimensions: [(&str, [&str; 2], &[usize], Of); 3] = [
+        ("size of value", ["byte", "bytes"], &settings.data_sizes, |shape| shape.data_size),
+        ("pipeline", ["request", "requests at once"], &settings.pipelines, |shape| shape.pipeline),
+        ("clients", ["client", "clients"], &settings.clients, |shape| shape.clients),
     ];
     let most = settings.io_threads.iter().copied().max().unwrap_or(1);
-    for (number, (title, unit, values, of)) in dimensions.into_iter().enumerate() {
+    for (number, (title, units, values, of)) in dimensions.into_iter().enumerate() {
         if values.len() < 2 || settings.tests.is_empty() {
             continue;
         }
@@ -352,6 +353,7 @@ fn by_dimension(settings: &Settings, results: &Results, page: &mut Page) {
                             && of(&cell.shape) == value
                             && alike(&cell.shape, &shape)
                     });
+                    let unit = units[usize::from(value != 1)];
                     group(results, format!("{value} {unit}"), cells, |cell| &cell.rates)
                 });
                 let title = test.to_uppercase();

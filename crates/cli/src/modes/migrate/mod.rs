@@ -11,11 +11,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Address, Target};
+use bobbin_client::{Address, Target, TlsConnector, Transport};
 
 use self::node::{Facts, Node};
 use self::sample::Samples;
 use super::statistics::human;
+use crate::options::Options;
 use crate::session::Session;
 use crate::terminal;
 
@@ -82,9 +83,8 @@ impl Migration {
     fn run(&self, session: &Session) -> Result<(), String> {
         let mut of_target = session.options.target.clone();
         of_target.address = session.address.clone();
-        let transport = &session.options.transport;
-        let mut target = Node::connect(&of_target, transport)?;
-        let mut source = Node::connect(&self.source, transport)?;
+        let mut target = Node::connect(&of_target, &session.options.transport)?;
+        let mut source = Node::connect(&self.source, &self.transport(&session.options)?)?;
         let facts = source.facts()?;
         out!("From  {} at {}: {}\n", facts.program(), source.address, facts.summary());
         let there = target.facts()?;
@@ -100,6 +100,12 @@ impl Migration {
             out!("{}", how_to_switch(&self.source.address));
             Ok(())
         }
+    }
+
+    /// How to get to the source: with TLS if its address says so, whatever the target has.
+    fn transport(&self, options: &Options) -> Result<Transport, String> {
+        let tls = self.source.tls.then(|| TlsConnector::new(&options.tls)).transpose()?;
+        Ok(Transport { tls, ..options.transport.clone() })
     }
 
     /// Has the target follow the source, if it does not.
@@ -165,6 +171,9 @@ impl Migration {
             return Err("The source cannot follow a Unix socket.".into());
         };
         source.log_in_as(here)?;
+        if here.tls {
+            source.demand(&["CONFIG", "SET", "tls-replication", "yes"])?;
+        }
         source.demand(&["REPLICAOF", host, &port.to_string()])?;
         source.demand(&["CLIENT", "UNPAUSE"])?;
         out!(

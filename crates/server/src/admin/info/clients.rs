@@ -17,7 +17,9 @@ pub(super) const CLIENTS: Section = Section {
             s.clients().connected.into()
         }),
         zero("cluster_connections"),
-        label("maxclients", |s| s.server.config.maxclients().into()),
+        gauge("maxclients", Number, "Connections of clients at most.", |s| {
+            s.server.config.maxclients().into()
+        }),
         gauge(
             "client_recent_max_input_buffer",
             Bytes,

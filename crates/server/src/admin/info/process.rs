@@ -101,7 +101,7 @@ pub(super) const PERSISTENCE: Section = Section {
             gauge("rdb_bgsave_in_progress", Number, "Whether a snapshot is written (1).", |s| {
                 u64::from(Persistence::of(s.server).is_writing()).into()
             }),
-            label("rdb_last_save_time", |s| {
+            gauge("rdb_last_save_time", Seconds, "When the last snapshot was, since 1970.", |s| {
                 Persistence::of(s.server).last_save_s.load(Relaxed).into()
             }),
             label("rdb_last_bgsave_status", |s| {

@@ -1,28 +1,39 @@
 //! The names that dashboards and alerts for Redis know, from the exporter for Prometheus that is
 //! mostly used with it, beside our own.
 
+use super::exposition::{Exposition, MetricsFormat};
+
 /// Appends the families of [`ALIASES`] once more, under the other names, and that the server is up.
-pub(super) fn append(text: &mut String) {
+pub(super) fn append(exposition: &mut Exposition) {
+    let format = exposition.format();
+    let text = &mut exposition.text;
     let mut aliases = String::with_capacity(text.len() / 2);
     for (own, other) in ALIASES {
-        append_family(text, own, other, &mut aliases);
+        append_family(text, format, own, other, &mut aliases);
     }
     aliases.push_str("# HELP redis_up Always 1.\n# TYPE redis_up gauge\nredis_up 1\n");
     text.push_str(&aliases);
 }
 
 /// Appends a family's lines under another name, if the family is there.
-fn append_family(text: &str, own: &str, other: &str, aliases: &mut String) {
-    let own = format!("bobbin_{own}");
-    let Some(start) = text.find(&format!("# HELP {own} ")) else { return };
+fn append_family(text: &str, format: MetricsFormat, own: &str, other: &str, aliases: &mut String) {
+    // Of these only counters end as such do.
+    let own = format!("bobbin_{}", format.family_of_counter(own));
+    let other = format!("redis_{}", format.family_of_counter(other));
+    let help = format!("# HELP {own} ");
+    let Some(start) = text.find(&help) else { return };
     let lines = text[start..].lines();
-    for (number, line) in lines.enumerate() {
-        // Its own HELP and TYPE come first.
-        if number >= 2 && line.starts_with('#') {
-            break;
+    for line in lines.take_while(|line| line.starts_with(&help) || !line.starts_with("# HELP ")) {
+        // The other name may not tell of the unit.
+        if line
+            .strip_prefix("# UNIT ")
+            .and_then(|rest| rest.split(' ').nth(1))
+            .is_some_and(|unit| !other.ends_with(unit))
+        {
+            continue;
         }
         // A label may hold the name, too: it is the first place that counts.
-        aliases.push_str(&line.replacen(&own, &format!("redis_{other}"), 1));
+        aliases.push_str(&line.replacen(&own, &other, 1));
         aliases.push('\n');
     }
 }
@@ -41,11 +52,20 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("used_memory_startup_bytes", "memory_used_startup_bytes"),
     ("used_memory_dataset_bytes", "memory_used_dataset_bytes"),
     ("used_memory_lua", "memory_used_lua_bytes"),
+    ("used_memory_scripts", "memory_used_scripts_bytes"),
     ("maxmemory_bytes", "memory_max_bytes"),
+    ("maxmemory_bytes", "config_maxmemory"),
+    ("maxclients", "config_maxclients"),
+    ("total_system_memory_bytes", "total_system_memory_bytes"),
+    ("allocator_allocated_bytes", "allocator_allocated_bytes"),
+    ("allocator_active_bytes", "allocator_active_bytes"),
+    ("allocator_resident_bytes", "allocator_resident_bytes"),
+    ("mem_clients_normal_bytes", "mem_clients_normal"),
     ("mem_fragmentation_ratio", "mem_fragmentation_ratio"),
     ("mem_fragmentation_bytes", "mem_fragmentation_bytes"),
     ("loading", "loading_dump_file"),
     ("rdb_changes_since_last_save", "rdb_changes_since_last_save"),
+    ("rdb_last_save_time_seconds", "rdb_last_save_timestamp_seconds"),
     ("rdb_bgsave_in_progress", "rdb_bgsave_in_progress"),
     ("rdb_last_bgsave_ok", "rdb_last_bgsave_status"),
     ("aof_enabled", "aof_enabled"),
@@ -65,6 +85,8 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("pubsub_patterns", "pubsub_patterns"),
     ("connected_slaves", "connected_slaves"),
     ("master_link_up", "master_link_up"),
+    ("repl_backlog_active", "repl_backlog_is_active"),
+    ("repl_backlog_histlen_bytes", "repl_backlog_history_bytes"),
     ("used_cpu_sys_seconds_total", "cpu_sys_seconds_total"),
     ("used_cpu_user_seconds_total", "cpu_user_seconds_total"),
     ("db_keys", "db_keys"),
@@ -81,32 +103,62 @@ pub const ALIASES: &[(&str, &str)] = &[
 mod tests {
     use super::*;
 
+    use super::super::exposition::MetricKind;
+
     #[test]
     fn a_family_is_told_again_under_its_other_name() {
-        let mut text = "# HELP bobbin_used_memory_bytes Memory.\n\
-                        # TYPE bobbin_used_memory_bytes gauge\n\
-                        bobbin_used_memory_bytes 7\n\
-                        # HELP bobbin_db_keys_expiring Keys.\n\
-                        # TYPE bobbin_db_keys_expiring gauge\n\
-                        # HELP bobbin_errors_total Errors.\n\
-                        # TYPE bobbin_errors_total counter\n\
-                        bobbin_errors_total{err=\"bobbin_errors_total\"} 1\n\
-                        bobbin_errors_total{err=\"#\"} 2\n"
-            .to_owned();
-        let own = text.clone();
-        append(&mut text);
-        let expected = "# HELP redis_memory_used_bytes Memory.\n\
-                        # TYPE redis_memory_used_bytes gauge\n\
-                        redis_memory_used_bytes 7\n\
-                        # HELP redis_db_keys_expiring Keys.\n\
-                        # TYPE redis_db_keys_expiring gauge\n\
-                        # HELP redis_errors_total Errors.\n\
-                        # TYPE redis_errors_total counter\n\
-                        redis_errors_total{err=\"bobbin_errors_total\"} 1\n\
-                        redis_errors_total{err=\"#\"} 2\n\
-                        # HELP redis_up Always 1.\n\
-                        # TYPE redis_up gauge\n\
-                        redis_up 1\n";
-        assert_eq!(text, own + expected);
+        for (format, expected) in [
+            (
+                MetricsFormat::Plain,
+                "# HELP redis_memory_used_bytes Memory.\n\
+                 # TYPE redis_memory_used_bytes gauge\n\
+                 redis_memory_used_bytes 7\n\
+                 # HELP redis_mem_clients_normal Clients.\n\
+                 # TYPE redis_mem_clients_normal gauge\n\
+                 redis_mem_clients_normal 3\n\
+                 # HELP redis_db_keys_expiring Keys.\n\
+                 # TYPE redis_db_keys_expiring gauge\n\
+                 # HELP redis_errors_total Errors.\n\
+                 # TYPE redis_errors_total counter\n\
+                 redis_errors_total{err=\"bobbin_errors_total\"} 1\n\
+                 redis_errors_total{err=\"#\"} 2\n\
+                 # HELP redis_up Always 1.\n\
+                 # TYPE redis_up gauge\n\
+                 redis_up 1\n",
+            ),
+            (
+                MetricsFormat::Open,
+                "# HELP redis_memory_used_bytes Memory.\n\
+                 # TYPE redis_memory_used_bytes gauge\n\
+                 # UNIT redis_memory_used_bytes bytes\n\
+                 redis_memory_used_bytes 7\n\
+                 # HELP redis_mem_clients_normal Clients.\n\
+                 # TYPE redis_mem_clients_normal gauge\n\
+                 redis_mem_clients_normal 3\n\
+                 # HELP redis_db_keys_expiring Keys.\n\
+                 # TYPE redis_db_keys_expiring gauge\n\
+                 # HELP redis_errors Errors.\n\
+                 # TYPE redis_errors counter\n\
+                 redis_errors_total{err=\"bobbin_errors_total\"} 1\n\
+                 redis_errors_total{err=\"#\"} 2\n\
+                 # HELP redis_up Always 1.\n\
+                 # TYPE redis_up gauge\n\
+                 redis_up 1\n\
+                 # EOF\n",
+            ),
+        ] {
+            let mut text = Exposition::new(format);
+            text.family("used_memory_bytes", MetricKind::Gauge, "Memory.");
+            text.sample("used_memory_bytes", &[], 7);
+            text.family("mem_clients_normal_bytes", MetricKind::Gauge, "Clients.");
+            text.sample("mem_clients_normal_bytes", &[], 3);
+            text.family("db_keys_expiring", MetricKind::Gauge, "Keys.");
+            text.family("errors_total", MetricKind::Counter, "Errors.");
+            text.sample("errors_total", &[("err", "bobbin_errors_total")], 1);
+            text.sample("errors_total", &[("err", "#")], 2);
+            let own = text.text.clone();
+            append(&mut text);
+            assert_eq!(text.finish(), own + expected);
+        }
     }
 }

@@ -14,6 +14,9 @@ use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::accept;
+use super::exposition::MetricsFormat;
+
 /// One request and its response.
 #[derive(Default)]
 pub(super) struct Exchange {
@@ -41,7 +44,7 @@ pub(super) enum Resource {
     Page,
     /// What the dashboard shows.
     Status,
-    Metrics,
+    Metrics(MetricsFormat),
     /// Asks the browser for a user and a password, and leads to the page.
     SignIn,
 }
@@ -99,12 +102,15 @@ where
 }
 
 impl Resource {
-    /// What lies under a path.
-    fn at(path: &str) -> Option<Self> {
+    /// What a request finds under a path.
+    fn at(path: &str, request: &[u8]) -> Option<Self> {
         match path {
             "/" => Some(Self::Page),
             "/status.json" => Some(Self::Status),
-            "/metrics" => Some(Self::Metrics),
+            "/metrics" => {
+                let accepted: Vec<String> = fields(request, "accept").collect();
+                Some(Self::Metrics(accept::wanted_format(&accepted.join(","))))
+            }
             "/sign-in" => Some(Self::SignIn),
             _ => None,
         }
@@ -115,7 +121,7 @@ impl Resource {
         match self {
             Self::Page => "text/html; charset=utf-8",
             Self::Status => "application/json",
-            Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Metrics(format) => format.content_type(),
             Self::SignIn => TEXT_TYPE,
         }
     }
@@ -223,7 +229,8 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     if let Some(text) = refusal(request, site) {
         return response("403 Forbidden", "", Some((TEXT_TYPE, &text)));
     }
-    let Some(resource) = target.split('?').next().and_then(Resource::at) else {
+    let path = target.split('?').next().unwrap_or_default();
+    let Some(resource) = Resource::at(path, request) else {
         let text = "There is nothing here; metrics are at /metrics, and the dashboard is at /.\n";
         return response("404 Not Found", "", Some((TEXT_TYPE, text)));
     };
@@ -235,7 +242,8 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     };
     let fields = match resource {
         Resource::Page => format!("Content-Security-Policy: {}\r\n", site.policy()),
-        Resource::Status | Resource::Metrics | Resource::SignIn => String::new(),
+        Resource::Metrics(_) => "Vary: Accept\r\n".to_owned(),
+        Resource::Status | Resource::SignIn => String::new(),
     };
     let kind = resource.kind();
     match method {
@@ -422,7 +430,7 @@ mod tests {
             body: |resource, trust| match resource {
                 Resource::Page => "<p>".into(),
                 Resource::Status => format!("{trust:?}").into(),
-                Resource::Metrics => "up 1\n".into(),
+                Resource::Metrics(format) => format!("{format:?} 1\n").into(),
                 Resource::SignIn => unreachable!("it has no body of the site's"),
             },
         };
@@ -438,8 +446,16 @@ mod tests {
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"));
-        assert!(head.ends_with("\r\nContent-Length: 5"), "{head}");
-        assert_eq!(body, "up 1\n");
+        assert!(head.ends_with("\r\nContent-Length: 8"), "{head}");
+        assert_eq!(body, "Plain 1\n");
+        let (_, response) = answer(
+            "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0\r\n\
+             Accept: text/plain; q=0.5\r\n\r\n",
+        );
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(head.lines().any(|line| line == kind), "{head}");
+        assert_eq!(body, "Open 1\n");
     }
 
     fn status_of(path: &str, fields: &str) -> String {

@@ -1,13 +1,15 @@
-//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in Prometheus's text
-//! format, `/` with a page that shows how the server does, `/status.json` with what the page shows,
-//! and `/sign-in` for those that want to see more of it.
+//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in a text format that
+//! Prometheus reads, `/` with a page that shows how the server does, `/status.json` with what the
+//! page shows, and `/sign-in` for those that want to see more of it.
 //!
 //! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
 //! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
 //! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
 //! shown, with their age.
 
+mod accept;
 mod aliases;
+mod exposition;
 mod figures;
 mod http;
 mod json;
@@ -20,7 +22,8 @@ mod text;
 #[cfg(test)]
 pub(crate) use self::{
     aliases::ALIASES,
-    text::{FAMILIES, PREFIX, metric_of},
+    exposition::PREFIX,
+    text::{FAMILIES, metric_of},
 };
 
 use std::io::ErrorKind;
@@ -80,7 +83,7 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
         let body = |resource, trust| match resource {
             Resource::Page => html.into(),
             Resource::Status => status::write(server, &gatherer, trust).into(),
-            Resource::Metrics => text::write(server, &gatherer).into(),
+            Resource::Metrics(format) => text::write(server, &gatherer, format).into(),
             Resource::SignIn => "".into(),
         };
         serve(&listeners, &Site { is_known, admits, policy, body });

@@ -1,10 +1,10 @@
-//! The metrics as text, in the format 0.0.4 of Prometheus: made from INFO's fields, and from what
-//! INFO writes in lines of their own (commands, errors, databases, threads).
+//! The metrics as text: made from INFO's fields, and from what INFO writes in lines of their own
+//! (commands, errors, databases, threads).
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::aliases;
+use super::exposition::{Exposition, MetricKind, MetricsFormat, TOTAL};
 use super::figures::Gatherer;
 use crate::admin::info::{
     DatabaseFigures, InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot,
@@ -17,15 +17,6 @@ use crate::persistence::aof::Aof;
 use crate::replication::Replication;
 use crate::replication::link::LinkState;
 
-/// What a family of metrics is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MetricKind {
-    Counter,
-    Gauge,
-    Histogram,
-    Summary,
-}
-
 /// A family of metrics that is no field of INFO.
 pub struct Family {
     /// Without what all begin with.
@@ -36,15 +27,12 @@ pub struct Family {
     pub help: &'static str,
 }
 
-/// The text as it grows: families, each with its samples behind it.
-struct Exposition(String);
-
 /// All metrics.
-pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
+pub(super) fn write(server: &'static Server, gatherer: &Gatherer, format: MetricsFormat) -> String {
     let figures = gatherer.figures();
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
-    let mut text = Exposition(String::with_capacity(TEXT_USUAL_BYTES));
+    let mut text = Exposition::new(format);
     identity(&snapshot, &mut text);
     for section in SECTIONS {
         fields(&snapshot, &section.lines, &mut text);
@@ -54,19 +42,8 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer) -> String {
     commands(&snapshot, &mut text);
     errors(&snapshot, &mut text);
     workers(&snapshot, &mut text);
-    aliases::append(&mut text.0);
-    text.0
-}
-
-impl MetricKind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-            Self::Summary => "summary",
-        }
-    }
+    aliases::append(&mut text);
+    text.finish()
 }
 
 impl Family {
@@ -108,28 +85,10 @@ impl Exposition {
         self.family(family.name, family.kind, family.help);
     }
 
-    fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
-        let kind = kind.name();
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing to a String does not fail, here and below.
-        write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n").ok();
-    }
-
     /// A sample of a family, whose labels have these values.
     fn tell(&mut self, family: &Family, values: &[&str], value: impl std::fmt::Display) {
         let labels: Vec<_> = family.labels.iter().copied().zip(values.iter().copied()).collect();
         self.sample(family.name, &labels, value);
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        write!(self.0, "{PREFIX}{name}").ok();
-        for (at, (label, text)) in labels.iter().enumerate() {
-            let open = if at == 0 { '{' } else { ',' };
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(self.0, "{open}{label}=\"{text}\"").ok();
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.0, "{close} {value}").ok();
     }
 }
 
@@ -189,7 +148,7 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
     }
     name.push_str(unit.suffix());
     if counter {
-        name.push_str("_total");
+        name.push_str(TOTAL);
     }
     name
 }
@@ -257,8 +216,8 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
             continue;
         }
         for &percentile in &percentiles {
-            // Not 0.9990000000000001.
-            let quantile = format!("{}", (percentile * 1e6).round() / 1e8);
+            // Not 0.9990000000000001; and 1.0, as OpenMetrics wants it.
+            let quantile = format!("{:?}", (percentile * 1e6).round() / 1e8);
             let us = histogram::percentile_us(&server.clock, counts, percentile);
             text.tell(&COMMAND_LATENCY, &[command, &quantile], us / 1e6);
         }
@@ -400,8 +359,8 @@ const COMMAND_DURATIONS: Family = Family::new(
     &["cmd", "le"],
     "Calls of a command by the time that they took, since the start.",
 );
-/// The bounds of the histogram in seconds, and how they are written: each about three times the one
-/// before. What takes longer than the last is a fault, and no matter of degree.
+/// The bounds of the histogram in seconds, and how OpenMetrics has them written: each about three
+/// times the one before. What takes longer than the last is a fault, and no matter of degree.
 const COMMAND_BOUNDS_S: [(f64, &str); 15] = [
     (1e-6, "1e-06"),
     (3e-6, "3e-06"),
@@ -415,9 +374,9 @@ const COMMAND_BOUNDS_S: [(f64, &str); 15] = [
     (3e-2, "0.03"),
     (0.1, "0.1"),
     (0.3, "0.3"),
-    (1.0, "1"),
-    (3.0, "3"),
-    (10.0, "10"),
+    (1.0, "1.0"),
+    (3.0, "3.0"),
+    (10.0, "10.0"),
 ];
 const ERRORS: Family =
     Family::counter("errors_total", &["err"], "Errors answered, by their first word.");
@@ -447,7 +406,6 @@ const WORKER_CPU_SYS: Family = Family::counter(
     "A thread's processor time in the kernel.",
 );
 
-pub const PREFIX: &str = "bobbin_";
 /// INFO's fields in words that are told as labels. What changes by itself would make a new series
 /// each time.
 const IDENTITY: [&str; 9] = [
@@ -461,8 +419,6 @@ const IDENTITY: [&str; 9] = [
     "role",
     "maxmemory_policy",
 ];
-/// What the text comes to, about.
-const TEXT_USUAL_BYTES: usize = 48 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -510,12 +466,5 @@ mod tests {
             assert_eq!(written.parse(), Ok(bound_s));
         }
         assert!(COMMAND_BOUNDS_S.is_sorted_by(|before, after| before.0 < after.0));
-    }
-
-    #[test]
-    fn labels_are_escaped() {
-        let mut text = Exposition(String::new());
-        text.sample("x", &[("a", "q\"b\\s\nn"), ("b", "")], 1.5);
-        assert_eq!(text.0, "bobbin_x{a=\"q\\\"b\\\\s\\nn\",b=\"\"} 1.5\n");
     }
 }
