@@ -101,7 +101,7 @@ def kinds():
 def expiry():
     """A key that expires is forgotten."""
     client, other = cached(), plain()
-    other.set("brief", "value", px=300)
+    other.set("brief", "value", px=2000)
     show("before", client.get("brief"))
     show("after", until(lambda: client.get("brief"), None))
     other.set("later", "value")

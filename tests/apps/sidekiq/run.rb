@@ -95,16 +95,16 @@ def retries
   process(2) do
     Patient.perform_async('third', 3)
     2.times do |n|
-      wait_until('it failed') { set.first&.item&.[]('error_message') == "attempt #{n + 1}" }
+      wait_until("failure #{n}") { set.first&.item&.[]('error_message') == "attempt #{n + 1}" }
       show 'failed', set.first.item.slice('error_class', 'error_message', 'retry_count', 'queue')
       show 'backtrace', set.first.error_backtrace.size
       show 'due later', set.first.at > Time.now
-      set.retry_all
+      set.first.retry
     end
     wait_until('it ran') { notes('patient').any? }
     show 'third time', notes('patient')
     Patient.perform_async('killed', 100)
-    wait_until('it failed') { set.size == 1 }
+    wait_until('the one to kill failed') { set.size == 1 }
     set.kill_all
   end
   show 'killed', [set.size, Sidekiq::DeadSet.new.map(&:args)]
@@ -117,16 +117,16 @@ def deaths
   dead = Sidekiq::DeadSet.new
   process(2) do
     Mortal.perform_async('short life')
-    wait_until('it failed') { retried.size == 1 }
+    wait_until('the mortal failed') { retried.size == 1 }
     retried.first.reschedule(Time.now)
     wait_until('it died') { dead.size == 1 && notes('deaths').size == 1 }
     show 'exhausted', notes('exhausted')
     Hopeless.perform_async('none')
-    wait_until('it failed') { notes('deaths').size == 2 }
+    wait_until('the hopeless failed') { notes('deaths').size == 2 }
   end
   show 'deaths', notes('deaths')
   show 'dead', dead.map { |job| [job.klass, job.args, job['error_class'], job['retry_count']] }
-  dead.first.retry
+  dead.retry_all
   show 'brought back', [dead.size, Sidekiq::Queue.new.map(&:klass)]
   Sidekiq::Queue.new.clear
   show 'queue cleared', [Sidekiq::Queue.all.map(&:name), Sidekiq::Queue.new.size]

@@ -39,8 +39,7 @@ const APPS: &[App] = &[
 ];
 
 /// BullMQ, a job queue which is all scripts.
-pub(crate) const BULLMQ: App =
-    App { name: "bullmq", runtime: Runtime::Node, peer: Server::valkey };
+pub(crate) const BULLMQ: App = App { name: "bullmq", runtime: Runtime::Node, peer: Server::valkey };
 
 /// `cargo xtask apps [--rounds N] [NAME...]`: installs and compares these, or all. One that differs
 /// does not keep the others from running.
@@ -86,16 +85,16 @@ impl App {
     /// Runs the workload on fresh servers, and compares what it prints.
     pub(crate) fn compare(&self) -> Outcome {
         let begun = Instant::now();
-        let wanted = self.printed(&(self.peer)(&[]))?;
+        let wanted = self.printed("the real server", &(self.peer)(&[]))?;
         if wanted.is_empty() {
             return Err(format!("{}: the workload prints nothing", self.name));
         }
         for threads in ["1", "4"] {
-            let found = self.printed(&Server::bobbin(&["--io-threads", threads]))?;
+            let server = format!("bobbin --io-threads {threads}");
+            let found = self.printed(&server, &Server::bobbin(&["--io-threads", threads]))?;
             let differences = differences(&wanted, &found);
             if !differences.is_empty() {
-                let name = self.name;
-                return Err(format!("{name}: --io-threads {threads} differs\n{differences}"));
+                return Err(format!("{}: {server} differs\n{differences}", self.name));
             }
         }
         let (name, lines) = (self.name, wanted.lines().count());
@@ -103,7 +102,7 @@ impl App {
         Ok(())
     }
 
-    fn printed(&self, server: &Server) -> Result<String, String> {
+    fn printed(&self, name: &str, server: &Server) -> Result<String, String> {
         let workload = self.runtime.workload(&self.folder());
         let mut command = Command::new("timeout");
         command
@@ -112,7 +111,7 @@ impl App {
             .args(workload.get_args())
             .arg(server.address().port().to_string())
             .current_dir(self.folder());
-        shell::output(&mut command)
+        shell::output(&mut command).map_err(|error| format!("{} on {name}: {error}", self.name))
     }
 
     fn folder(&self) -> PathBuf {
@@ -121,7 +120,7 @@ impl App {
 }
 
 /// A workload that waits for ever is ended after this time.
-const SECONDS_MAX: &str = "300";
+const SECONDS_MAX: &str = "600";
 
 /// The lines that are not the same, of both; empty if all are.
 fn differences(wanted: &str, found: &str) -> String {

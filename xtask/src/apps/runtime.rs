@@ -31,9 +31,7 @@ impl Runtime {
                 if !shell::works("go", &["version"]) {
                     return Err("it needs Go, which is not there".to_owned());
                 }
-                shell::run(
-                    Command::new("go").args(["build", "-o", "run", "."]).current_dir(folder),
-                )
+                shell::run(Command::new("go").args(["build", "-o", "run", "."]).current_dir(folder))
             }
             Self::Java => install_jars(folder),
             Self::Node => {
