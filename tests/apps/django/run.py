@@ -8,6 +8,7 @@ import threading
 import time
 
 import django
+import redis
 from django.conf import settings
 
 PORT = int(sys.argv[1])
@@ -261,6 +262,9 @@ async def layer_of_messages():
     names = [await layer.new_channel() for _ in range(3)]
     for name in names:
         await layer.group_add("room", name)
+    # The layer does not read that it is subscribed.
+    server = redis.Redis(port=PORT)
+    show("channels", until(lambda: len(server.pubsub_channels("asgi*")), 4))
     await layer.send(names[0], {"type": "own", "number": 1})
     show("sent", await asyncio.wait_for(layer.receive(names[0]), 30))
     for number in range(10):
