@@ -79,7 +79,12 @@ fn install_jars(folder: &Path) -> Outcome {
     let _ = std::fs::remove_dir_all(&libraries);
     shell::run(
         Command::new("mvn")
-            .args(["--batch-mode", "--quiet", "dependency:copy-dependencies"])
+            .args([
+                "--batch-mode",
+                "--quiet",
+                "-Dstyle.color=never",
+                "dependency:copy-dependencies",
+            ])
             .arg(format!("-DoutputDirectory={}", libraries.display()))
             .current_dir(folder),
     )?;
