@@ -82,7 +82,7 @@ def workflows():
     show("chord that fails", re.sub(UUID, "ID", error_of(failing)))
     broken = chain(tasks.add.s(1, 1), tasks.total.s(), tasks.add.s(1))()
     show("chain that fails", error_of(broken.parent))
-    show("what follows", broken.state)
+    show("what follows", error_of(broken))
     show("starmap", value_of(tasks.add.starmap([(1, 2), (3, 4)]).delay()))
     show("chunks", value_of(tasks.add.chunks(zip(range(6), range(6)), 2)()))
     show("replaced", value_of(tasks.replaced.delay(1, 2)))

@@ -527,7 +527,7 @@ public class Run {
         service.register(Doubling.class, new Doubles());
         Doubling doubling = node.getRemoteService("remote").get(Doubling.class, 60, TimeUnit.SECONDS);
         show("remote", doubling.twice(21) + " " + error(() -> doubling.twice(-1)));
-        show("workers", service.getFreeWorkers(Doubling.class));
+        until("the worker is free", () -> service.getFreeWorkers(Doubling.class) == 1);
         service.deregister(Doubling.class);
         node.shutdown(0, 1, TimeUnit.SECONDS);
     }
