@@ -330,8 +330,8 @@ type handler func(context.Context, *asynq.Task) error
 // The handler whose task is only noted.
 var note handler = func(context.Context, *asynq.Task) error { return nil }
 
-// Runs a server until so many tasks have been handled, and returns their payloads in their order.
-// Without a number it stops within the first.
+// Runs a server until a number of tasks have been handled, and returns their payloads in order.
+// With 0 it stops within the first one.
 func serve(concurrency int, queues map[string]int, count int, handle handler) []string {
 	var lock sync.Mutex
 	var noted []string

@@ -139,7 +139,7 @@ def extensions():
     show("pttl", ttl_class(it.pttl("a") // 1000))
     show("persist", [it.persist("a"), it.ttl("a")])
     show("expire", [it.expire("a", 50), ttl_class(it.ttl("a")), it.expire("missing", 1)])
-    show("pexpire", [it.pexpire("a", 50_500), ttl_class(it.ttl("a"))])
+    show("pexpire", [it.pexpire("a", 45_000), ttl_class(it.ttl("a"))])
     show("expire_at", [it.expire_at("a", int(time.time()) + 70), ttl_class(it.ttl("a"))])
     show("in the past", [it.expire_at("a", 1), it.get("a")])
     show("nx", [it.set("once", 1, nx=True), it.set("once", 2, nx=True), it.get("once")])
