@@ -3,6 +3,7 @@
 
 mod runtime;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -46,9 +47,10 @@ pub(crate) const BULLMQ: App = App { name: "bullmq", runtime: Runtime::Node, pee
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let (rounds, names) = match arguments {
         ["--rounds", rounds, names @ ..] => {
-            (rounds.parse::<u32>().map_err(|error| format!("--rounds {rounds}: {error}"))?, names)
+            let parsed = rounds.parse().map_err(|error| format!("--rounds {rounds}: {error}"))?;
+            (parsed, names)
         }
-        names => (1, names),
+        names => (NonZeroU32::MIN, names),
     };
     if let Some(name) = names.iter().find(|name| APPS.iter().all(|app| app.name != **name)) {
         let known: Vec<&str> = APPS.iter().map(|app| app.name).collect();
@@ -56,7 +58,8 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
     }
     let mut faults = Vec::new();
     for app in APPS.iter().filter(|app| names.is_empty() || names.contains(&app.name)) {
-        let outcome = app.install().and_then(|()| (0..rounds).try_for_each(|_| app.compare()));
+        let outcome =
+            app.install().and_then(|()| (0..rounds.get()).try_for_each(|_| app.compare()));
         if let Err(error) = outcome {
             eprintln!("{error}");
             faults.push(app.name);
