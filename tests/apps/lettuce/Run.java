@@ -25,8 +25,19 @@ public class Run {
     private static StatefulRedisConnection<String, String> connection;
     private static RedisCommands<String, String> redis;
 
-    public static void main(String[] arguments) throws Exception {
-        RedisURI uri = RedisURI.create("127.0.0.1", Integer.parseInt(arguments[0]));
+    public static void main(String[] arguments) {
+        try {
+            run(Integer.parseInt(arguments[0]));
+            System.exit(0);
+        } catch (Throwable error) {
+            // The client's threads would keep the program alive.
+            error.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    private static void run(int port) throws Exception {
+        RedisURI uri = RedisURI.create("127.0.0.1", port);
         for (ProtocolVersion version : ProtocolVersion.values()) {
             if (version == ProtocolVersion.RESP2 || version == ProtocolVersion.RESP3) {
                 client = RedisClient.create(uri);

@@ -22,9 +22,20 @@ public class Run {
     private static RedissonClient redisson;
     private static RedissonClient other;
 
-    public static void main(String[] arguments) throws Exception {
-        redisson = connect(arguments[0]);
-        other = connect(arguments[0]);
+    public static void main(String[] arguments) {
+        try {
+            run(arguments[0]);
+            System.exit(0);
+        } catch (Throwable error) {
+            // The client's threads would keep the program alive.
+            error.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    private static void run(String port) throws Exception {
+        redisson = connect(port);
+        other = connect(port);
         locks();
         watchdog();
         otherLocks();
@@ -525,7 +536,9 @@ public class Run {
         RedissonClient node = Redisson.create(config);
         RRemoteService service = node.getRemoteService("remote");
         service.register(Doubling.class, new Doubles());
-        Doubling doubling = node.getRemoteService("remote").get(Doubling.class, 60, TimeUnit.SECONDS);
+        Doubling doubling = node.getRemoteService("remote").get(Doubling.class,
+            RemoteInvocationOptions.defaults().expectAckWithin(60, TimeUnit.SECONDS)
+                .expectResultWithin(60, TimeUnit.SECONDS));
         show("remote", doubling.twice(21) + " " + error(() -> doubling.twice(-1)));
         until("the worker is free", () -> service.getFreeWorkers(Doubling.class) == 1);
         service.deregister(Doubling.class);
