@@ -258,7 +258,7 @@ public class Run {
         ours.fastPut("a", "1");
         // What was said of the write may come after the first read.
         until("it is kept", () -> "1".equals(theirs.get("a")) && theirs.getCachedMap().size() == 1);
-        show("read", theirs.getCachedMap());
+        show("kept", theirs.get("a"));
         ours.fastPut("a", "2");
         until("they hear", () -> !"1".equals(theirs.getCachedMap().get("a")));
         show("changed", theirs.get("a") + " " + ours.getCachedMap());
