@@ -1,8 +1,8 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
 mod advisories;
+mod apps;
 mod book;
-mod bullmq;
 mod chart;
 mod clients;
 mod compare;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         ["scaling"] => scaling::write(),
         ["chart"] => chart::write(),
         ["miri"] => proofs::miri(),
-        ["bullmq"] => bullmq::install().and_then(|()| bullmq::run()),
+        ["apps", options @ ..] => apps::run(options),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
@@ -139,7 +139,7 @@ fn test(options: &[&str]) -> Outcome {
         for name in unsteady {
             summary.note(&format!("UNSTEADY: {name} failed, and then succeeded twice: mend it"));
         }
-        summary.step("BullMQ", bullmq::run);
+        summary.step("BullMQ", || apps::BULLMQ.compare());
     } else {
         summary.skip("beside Valkey", "--without-peers");
         summary.skip("end-to-end tests", "--without-peers");
@@ -160,7 +160,7 @@ fn install_all() -> Outcome {
     clients::install_python()?;
     clients::install_jedis()?;
     clients::build_go()?;
-    bullmq::install()
+    apps::BULLMQ.install()
 }
 
 /// The tests of metrics, with the programs of Debian that read them.
@@ -197,7 +197,9 @@ usage: cargo xtask <task>
   release-check [TARGET...]     install, upgrade and purge that package in a clean Debian, build
                                 and run the container image, and run the programs for another
                                 architecture under QEMU; wants root
-  bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
+  apps [--rounds N] [NAME...]   workloads of applications and clients, here and on Valkey, with
+                                equal outcomes: asynq bullmq (part of the tests) celery django
+                                lettuce php redis-py redisson sidekiq
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   lines [--server PATH] [--workers N] [--commands N] [--places N] [all|LOAD...]

@@ -48,7 +48,8 @@ pub(crate) fn run() -> Outcome {
 /// Installs what drives the browser, and returns the browser's path.
 fn install() -> Result<PathBuf, String> {
     crate::peers::install()?;
-    npm::install(&folder(), "tests/pages")?;
+    shell::copy_files("tests/pages", &folder())?;
+    npm::install(&folder())?;
     let browser = Path::new("/usr/bin/chromium");
     if !browser.exists() {
         shell::install_packages(&["chromium"])?;

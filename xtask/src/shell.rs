@@ -101,6 +101,18 @@ pub(crate) fn create_folder(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
+/// Copies the files of a folder of the repository, which are texts, to another folder.
+pub(crate) fn copy_files(source: &str, folder: &Path) -> Outcome {
+    create_folder(folder)?;
+    let source = repository().join(source);
+    let unread = |error: std::io::Error| format!("{}: {error}", source.display());
+    for entry in std::fs::read_dir(&source).map_err(unread)? {
+        let entry = entry.map_err(unread)?;
+        write(&folder.join(entry.file_name()), &read(&entry.path())?)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn write(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
