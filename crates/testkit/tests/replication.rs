@@ -298,7 +298,8 @@ fn waitaof_counts_disks() {
     assert_eq!(replica.connect().say("WAITAOF 0 0 0"), Reply::error(refused));
 }
 
-/// What a replica has by a copy, or had when its link broke, is on its disk although nothing follows.
+/// What a replica has by a copy, or had when its link broke, is on its disk although nothing
+/// follows.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn waitaof_counts_disks_that_have_it_already() {

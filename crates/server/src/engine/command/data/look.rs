@@ -156,8 +156,8 @@ impl Data {
         }
     }
 
-    /// The type of the key's value, if it is alive. A dead one stays where it is: that it goes is no
-    /// part of what serves a client.
+    /// The type of the key's value, if it is alive. A dead one stays where it is: that it goes is
+    /// no part of what serves a client.
     pub fn live_kind(&mut self, key: Key<'_>) -> Option<Kind> {
         let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
         let database = self.database;
