@@ -12,7 +12,7 @@ mod walk;
 use std::collections::BTreeSet;
 
 use bobbin_testkit::transcript::render;
-use bobbin_testkit::{Connection, Reply, Server, encode_command, peers};
+use bobbin_testkit::{Connection, Reply, Server, encode_command, peers, until};
 
 use crate::shell::Outcome;
 
@@ -120,6 +120,8 @@ struct Side {
     client: Connection,
     /// It is told of what happens to keys.
     listener: Connection,
+    /// The other make's server, which follows this one; only once it is needed.
+    replica: Option<(Server, Connection)>,
 }
 
 impl Pair {
@@ -131,7 +133,7 @@ impl Pair {
             {
                 listener.say(line);
             }
-            Side { server, client, listener }
+            Side { server, client, listener, replica: None }
         });
         let [valkey, bobbin] = sides;
         Self { valkey, bobbin }
@@ -197,6 +199,43 @@ impl Pair {
             events.extend(forgotten);
         }
         Ok(both)
+    }
+
+    /// Has a Bobbin follow Valkey, and a Valkey follow Bobbin.
+    fn follow(&mut self) {
+        let sides = [&mut self.valkey, &mut self.bobbin];
+        for (side, start) in sides.into_iter().zip([Server::bobbin, Server::valkey]) {
+            let replica = start(FLAGS);
+            replica.follow(side.server.address().port());
+            until(|| replica.info("master_link_status") == "up");
+            let client = replica.connect();
+            side.replica = Some((replica, client));
+        }
+    }
+
+    /// Has the replicas carry out a command that is not in the stream.
+    fn say_to_replicas(&mut self, line: &str) -> Result<(), String> {
+        for side in [&mut self.valkey, &mut self.bobbin] {
+            if let Some((_, replica)) = &mut side.replica {
+                replica.call(&words(line)).map_err(|error| format!("{line}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The digests of the two primaries, and of the replica that follows each.
+    fn digests(&mut self) -> Result<[[String; 2]; 2], String> {
+        let failed = |error: std::io::Error| format!("DEBUG DIGEST: {error}");
+        self.say("WAIT 1 10000")?;
+        let mut all = Vec::new();
+        for side in [&mut self.valkey, &mut self.bobbin] {
+            let own = side.client.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
+            let (_, replica) = side.replica.as_mut().ok_or("nothing follows")?;
+            let its = replica.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
+            all.push([text(&own), text(&its)]);
+        }
+        let [valkey, bobbin] = <[_; 2]>::try_from(all).expect("two sides");
+        Ok([valkey, bobbin])
     }
 
     /// Opens new connections.

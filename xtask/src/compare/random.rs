@@ -1,5 +1,6 @@
 //! Random commands on the same few keys of both servers: replies must be the same, what subscribers
-//! are told of keys, and the keys after some of them.
+//! are told of keys, and the keys after some of them. A server of the other make follows each, and
+//! must have the same keys as well.
 //!
 //! Batches differ in how they are carried out: with RESP2 or RESP3, one by one, in a transaction or
 //! from a script, on small values or on such as are past every limit of the compact encodings.
@@ -25,6 +26,7 @@ pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference
         .into_iter()
         .filter(|row| is_asked(row) && !is_excluded(&row.name))
         .collect();
+    pair.follow();
     let mut random = Random::new(wanted.seed);
     let mut found: Vec<Difference> = Vec::new();
     let mut seen: BTreeMap<(String, String, String), usize> = BTreeMap::new();
@@ -135,9 +137,12 @@ impl Batch {
     /// What comes before its first command.
     fn preparation(&self) -> Vec<String> {
         let protocol = format!("HELLO {}", self.protocol);
-        let limits = if self.is_spread { SPREAD } else { COMPACT };
-        let lines = ["RESET", &protocol, limits].into_iter().chain(FILL);
+        let lines = ["RESET", &protocol, self.limits()].into_iter().chain(FILL);
         lines.map(str::to_owned).collect()
+    }
+
+    fn limits(&self) -> &'static str {
+        if self.is_spread { SPREAD } else { COMPACT }
     }
 
     /// What shows a difference at a command.
@@ -156,6 +161,7 @@ impl Batch {
 
 /// Plays the commands on the same keys; the first difference.
 fn play(pair: &mut Pair, batch: &Batch) -> Result<Option<Difference>, String> {
+    pair.say_to_replicas(batch.limits())?;
     pair.fill(&batch.preparation())?;
     pair.events()?;
     for (at, command) in batch.commands.iter().enumerate() {
@@ -191,7 +197,18 @@ fn play(pair: &mut Pair, batch: &Batch) -> Result<Option<Difference>, String> {
     }
     // Valkey counts keys that were given a time long past until a command looks at them.
     pair.say("KEYS *")?;
-    let mut digests = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
+    let [[valkey, with_bobbin], [bobbin, with_valkey]] = pair.digests()?;
+    for (what, primary, replica) in
+        [("Bobbin", &valkey, &with_bobbin), ("Valkey", &bobbin, &with_valkey)]
+    {
+        if primary != replica {
+            let what = format!("random replica: {what}");
+            let how = batch.script(batch.commands.len() - 1);
+            let (valkey, bobbin) = (primary.clone(), replica.clone());
+            return Ok(Some(Difference { what, how, valkey, bobbin }));
+        }
+    }
+    let mut digests = [valkey, bobbin];
     if batch.exchanges && digests[0] == digests[1] {
         exchange(pair)?;
         let exchanged = pair.say("DEBUG DIGEST")?.map(|reply| text(&reply));
