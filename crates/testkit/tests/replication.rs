@@ -135,9 +135,7 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replicas_stay_while_their_primary_looks_for_one() {
     let (first, second) = (start(&[]), start(&[]));
-    let mut replica = Connection::open(second.address()).expect("it listens");
-    replica.send_raw(b"SYNC\r\n").expect("it is sent");
-    until(|| second.info("slave0").contains("state=online"));
+    let mut replica = listen_to_stream(&second);
     let mut client = second.connect();
     client.say("SET last 1");
     // Nothing listens there.
@@ -517,9 +515,7 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
 fn the_stream_tells_of_every_key_that_has_died() {
     for interest in ["PING", "BRPOP k 0", "WATCH k"] {
         let primary = start(&[]);
-        let mut replica = Connection::open(primary.address()).expect("it listens");
-        replica.send_raw(b"SYNC\r\n").expect("it is sent");
-        until(|| primary.info("slave0").contains("state=online"));
+        let mut replica = listen_to_stream(&primary);
         let (mut client, mut interested) = (primary.connect(), primary.connect());
         for line in ["DEBUG SET-ACTIVE-EXPIRE 0", "SELECT 1", "RPUSH k v", "PEXPIRE k 1"] {
             client.say(line);
@@ -596,6 +592,14 @@ fn the_stream_holds_each_unit_as_it_was() {
         let line = replica.receive().expect("it answers").text();
         assert!(line.starts_with("FULLRESYNC"), "{line}");
     }
+}
+
+/// A replica that asks by SYNC, has its copy, and gets the stream.
+fn listen_to_stream(primary: &Server) -> Connection {
+    let mut replica = Connection::open(primary.address()).expect("it listens");
+    replica.send_raw(b"SYNC\r\n").expect("it is sent");
+    until(|| primary.connect().say("INFO replication").text().contains("state=online"));
+    replica
 }
 
 /// Receives raw bytes until there is enough.
