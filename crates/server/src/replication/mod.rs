@@ -155,7 +155,7 @@ impl Wanted {
 /// How often a thread looks at the clock.
 const LOOK_MS: i64 = 100;
 /// So often, and after such a pause, a client that asks for the offset has the log looked at.
-const SETTLE_TRIES: usize = 20;
+const SETTLE_TRIES: usize = 40;
 const SETTLE_PAUSE: Duration = Duration::from_micros(50);
 
 impl Default for Replication {
