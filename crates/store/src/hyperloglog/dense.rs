@@ -30,36 +30,6 @@ pub(super) fn histogram(body: &[u8]) -> Histogram {
 
 /// Raises each register to that of a whole body.
 pub(super) fn merge_into(body: &[u8], registers: &mut Registers) {
-    wide!(merge_vectors(body: &[u8], registers: &mut Registers));
-}
-
-/// Writes all registers over a whole body.
-pub(super) fn write(registers: &Registers, body: &mut [u8]) {
-    wide!(write_vectors(registers: &Registers, body: &mut [u8]));
-}
-
-/// Calls a function whose loops become vectors, compiled for those of 32 bytes where the processor
-/// has them.
-macro_rules! wide {
-    ($function:ident($($argument:ident: $type:ty),*)) => {{
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2")]
-            fn with_avx2($($argument: $type),*) {
-                $function($($argument),*);
-            }
-            if std::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has AVX2, as was just asked; nothing else is needed.
-                return unsafe { with_avx2($($argument),*) };
-            }
-        }
-        $function($($argument),*);
-    }};
-}
-use wide;
-
-#[inline(always)]
-fn merge_vectors(body: &[u8], registers: &mut Registers) {
     let blocks = registers.as_chunks_mut::<{ GROUPS * 4 }>().0;
     for (packed, registers) in body.as_chunks::<{ GROUPS * 3 }>().0.iter().zip(blocks) {
         let mut groups = [0; GROUPS];
@@ -73,8 +43,8 @@ fn merge_vectors(body: &[u8], registers: &mut Registers) {
     }
 }
 
-#[inline(always)]
-fn write_vectors(registers: &Registers, body: &mut [u8]) {
+/// Writes all registers over a whole body.
+pub(super) fn write(registers: &Registers, body: &mut [u8]) {
     let blocks = body.as_chunks_mut::<{ GROUPS * 3 }>().0;
     for (registers, packed) in registers.as_chunks::<{ GROUPS * 4 }>().0.iter().zip(blocks) {
         let mut groups = [0; GROUPS];
