@@ -118,24 +118,34 @@ fn who_insists_ends_it_at_once() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_can_be_called_off_while_it_waits() {
-    let replica = Server::bobbin(&[]);
-    let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
-    let mut clients = [primary.connect(), primary.connect(), primary.connect()];
-    clients[0].send(&["SHUTDOWN"]).expect("it is sent");
-    waits(&primary);
-    clients[1].send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
-    until(|| primary.info("blocked_clients") == "2");
-    clients[2].send(&["INCR", "k"]).expect("it is sent");
-    assert_eq!(primary.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
-    let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
-    for client in &mut clients[..2] {
-        assert_eq!(client.receive().expect("it answers"), refused);
+    // The second request comes while the first waits for replicas, or looks whether it must.
+    for is_soon in [false, true] {
+        let replica = Server::bobbin(&[]);
+        let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
+        let mut clients = [primary.connect(), primary.connect(), primary.connect()];
+        clients[0].send(&["SHUTDOWN"]).expect("it is sent");
+        if !is_soon {
+            waits(&primary);
+        }
+        clients[1].send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
+        until(|| primary.info("blocked_clients") == "2");
+        if !is_soon {
+            clients[2].send(&["INCR", "k"]).expect("it is sent");
+        }
+        assert_eq!(primary.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
+        let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+        for client in &mut clients[..2] {
+            assert_eq!(client.receive().expect("it answers"), refused);
+        }
+        if !is_soon {
+            assert_eq!(clients[2].receive().expect("it answers"), Reply::integer(3));
+        }
+        assert!(primary.log().contains("Shutdown manually aborted."));
+        let none = Reply::error("ERR No shutdown in progress.");
+        assert_eq!(primary.connect().say("SHUTDOWN ABORT"), none);
+        assert!(primary.is_running());
+        replica.signal("CONT");
     }
-    assert_eq!(clients[2].receive().expect("it answers"), Reply::integer(3));
-    assert!(primary.log().contains("Shutdown manually aborted."));
-    let none = Reply::error("ERR No shutdown in progress.");
-    assert_eq!(primary.connect().say("SHUTDOWN ABORT"), none);
-    assert!(primary.is_running());
 }
 
 /// A log without a base keeps the server from ending, once replicas have everything.

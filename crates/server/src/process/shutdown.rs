@@ -78,7 +78,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     let timeout_ms = server.config.shutdown_timeout() * 1000;
     let have_all = || replication.all_have(server) == Some(true);
     if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
-        return GraceEnd::Over;
+        return server.end.end_grace(request);
     }
     // Where no client writes, the log's thread soon tells where the stream ends.
     let deadline = Instant::now() + MERGE_LIMIT;
@@ -86,7 +86,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
         std::thread::sleep(MERGE_POLL);
     }
     if have_all() {
-        return GraceEnd::Over;
+        return server.end.end_grace(request);
     }
     let gate = server.gate.take();
     let now_ms = server.clock.advance();

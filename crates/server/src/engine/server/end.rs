@@ -27,15 +27,15 @@ pub struct ServerEnd {
 #[derive(Default)]
 struct EndState {
     wanted: Option<EndRequest>,
-    /// Replicas may catch up before the request that is being seen to goes on.
+    /// A request is being seen to, and can be cancelled: replicas may catch up before it goes on.
     grace: Option<Grace>,
 }
 
 /// The time that replicas have.
 #[derive(Default)]
 struct Grace {
-    /// Unix ms.
-    until_ms: i64,
+    /// Unix ms; `None`: it is not known yet whether they need any.
+    until_ms: Option<i64>,
     is_cancelled: bool,
     /// A later request does not want to wait for them.
     is_hurried: bool,
@@ -106,31 +106,38 @@ impl ServerEnd {
         have_all: impl Fn() -> bool,
         is_late: impl Fn() -> bool,
     ) -> GraceEnd {
-        self.state.lock().grace = Some(Grace { until_ms, ..Grace::default() });
         loop {
             let is_over = have_all() || is_late();
             let mut state = self.state.lock();
             let grace = state.grace.get_or_insert_default();
+            grace.until_ms = Some(until_ms);
             if is_over || grace.is_hurried || grace.is_cancelled {
-                request.waiters.append(&mut grace.waiters);
-                let is_cancelled = grace.is_cancelled;
-                state.grace = None;
-                return if is_cancelled { GraceEnd::Cancelled } else { GraceEnd::Over };
+                drop(state);
+                return self.end_grace(request);
             }
             drop(self.bell.wait_timeout(state, GRACE_POLL));
         }
     }
 
+    /// From here on nothing cancels the request. Those that asked meanwhile are added to it.
+    pub fn end_grace(&self, request: &mut EndRequest) -> GraceEnd {
+        let grace = self.state.lock().grace.take().unwrap_or_default();
+        request.waiters.extend(grace.waiters);
+        if grace.is_cancelled { GraceEnd::Cancelled } else { GraceEnd::Over }
+    }
+
     /// Until when replicas are awaited (Unix ms).
     pub fn grace_until_ms(&self) -> Option<i64> {
-        self.state.lock().grace.as_ref().map(|grace| grace.until_ms)
+        self.state.lock().grace.as_ref().and_then(|grace| grace.until_ms)
     }
 
     /// What `wait` would return, where a test has no thread that waits. What was seen to before
     /// came to nothing.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<EndRequest> {
-        let request = self.state.lock().wanted.take();
+        let mut state = self.state.lock();
+        let request = state.wanted.take();
+        state.grace = request.is_some().then(Grace::default);
         self.has_begun.store(request.is_some(), Ordering::Relaxed);
         request
     }
@@ -153,6 +160,7 @@ impl ServerEnd {
         loop {
             if let Some(request) = state.wanted.take_if(|request| may_be(request)) {
                 self.has_begun.store(true, Ordering::Relaxed);
+                state.grace = Some(Grace::default());
                 return request;
             }
             state = self.bell.wait(state);
