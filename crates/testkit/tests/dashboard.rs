@@ -314,3 +314,18 @@ fn lists_are_limited_and_stuck_workers_not_awaited() {
     assert_eq!(stuck.receive().expect("a reply").text(), "OK");
     drop(clients);
 }
+
+/// Of connections that say nothing there are 16 at most: the oldest goes when another one comes.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn silent_connections_keep_nobody_out() {
+    let (_server, port) = serve(&[]);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let connect = || TcpStream::connect_timeout(&address, SOON).expect("it listens");
+    let mut silent: Vec<TcpStream> = (0..16).map(|_| connect()).collect();
+    silent.push(connect());
+    silent[0].set_read_timeout(Some(SOON)).expect("a socket");
+    assert_eq!(silent[0].read(&mut [0; 16]).unwrap_or(0), 0, "it was closed");
+    let (head, _) = get(port, "/metrics", "");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}

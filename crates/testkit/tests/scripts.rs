@@ -215,6 +215,41 @@ fn memory_of_all_states_is_bounded() {
     assert_eq!(client.say("EVAL_RO return(7) 0").text(), "7");
 }
 
+/// Scripts that only EVAL brought are forgotten when there are more than 500, the oldest first;
+/// those of SCRIPT LOAD stay. A library that does not come to its end is not loaded.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_is_kept_of_scripts_is_limited() {
+    let server = Server::bobbin(&["--io-threads", "1"]);
+    let mut client = server.connect();
+    let loaded = client.say("SCRIPT LOAD return(-1)").text();
+    let mut named = Vec::new();
+    for number in 0..502 {
+        let source = format!("return {number}");
+        client.call(&["EVAL", &source, "0"]).expect("it answers");
+        // Of these the names are asked for later.
+        if [0, 1, 2, 501].contains(&number) {
+            named.push(source);
+        }
+    }
+    assert_eq!(server.info("number_of_cached_scripts"), "501");
+    assert_eq!(client.say(&format!("EVALSHA {loaded} 0")).text(), "-1");
+    let other = Server::bobbin(&[]);
+    let mut names = other.connect();
+    let known: Vec<bool> = named
+        .iter()
+        .map(|source| {
+            let name = names.call(&["SCRIPT", "LOAD", source]).expect("it answers").text();
+            !client.say(&format!("EVALSHA {name} 0")).is_error()
+        })
+        .collect();
+    assert_eq!(known, [false, false, true, true]);
+    let endless = "#!lua name=endless\nwhile true do end";
+    let refused = client.call(&["FUNCTION", "LOAD", endless]).expect("it answers").text();
+    assert!(refused.contains("FUNCTION LOAD timeout"), "{refused}");
+    assert!(client.say("FUNCTION LIST").items().is_empty());
+}
+
 fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
     let started = Instant::now();
     loop {
