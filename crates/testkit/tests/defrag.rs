@@ -43,7 +43,7 @@ fn memory_comes_together_while_clients_write() {
         assert_eq!(client.say("CONFIG SET activedefrag yes").text(), "OK");
         until(|| figure(&server, "active_defrag_key_hits") > 1000);
         // As long as a snapshot is made nothing is moved.
-        assert_eq!(client.say("CONFIG SET rdb-key-save-delay 1000000").text(), "OK");
+        assert_eq!(client.say("CONFIG SET rdb-key-save-delay 100000").text(), "OK");
         assert_eq!(client.say("BGSAVE").text(), "Background saving started");
         let begun = figure(&server, "active_defrag_hits");
         until(|| {
