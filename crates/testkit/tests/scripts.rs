@@ -215,6 +215,35 @@ fn memory_of_all_states_is_bounded() {
     assert_eq!(client.say("EVAL_RO return(7) 0").text(), "7");
 }
 
+/// A script that has written, and then for the first time wants a key that it did not declare, while
+/// another script holds that: the command answers TRYAGAIN, and what was written stays.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_stray_that_has_written_is_told_to_try_again() {
+    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "0"]);
+    let (mut client, mut holder) = (server.connect(), server.connect());
+    let hold = "local left = tonumber(ARGV[1]) \
+                while left > 0 do left = left - 1 redis.call('get', KEYS[1]) end return 1";
+    let known = holder.call(&["EVAL", hold, "1", "held", "1"]).expect("it answers");
+    assert_eq!(known.as_integer(), Some(1));
+    holder.send(&["EVAL", hold, "1", "held", "1000000000000"]).expect("is sent");
+    // The holder may not have begun when it is tried; then another script is.
+    let mut number = 0;
+    bobbin_testkit::until(|| {
+        number += 1;
+        let stray = format!(
+            "redis.call('set', KEYS[1], {number}) \
+             if ARGV[1] then return redis.pcall('get', ARGV[1]) end"
+        );
+        assert!(client.call(&["EVAL", &stray, "1", "own"]).expect("it answers").is_null());
+        let answer = client.call(&["EVAL", &stray, "1", "own", "held"]).expect("it answers");
+        answer.text().starts_with("TRYAGAIN")
+    });
+    assert_eq!(client.say("GET own").text(), number.to_string());
+    assert_eq!(client.say("SCRIPT KILL").text(), "OK");
+    assert!(holder.receive().expect("it answers").is_error());
+}
+
 /// Scripts that only EVAL brought are forgotten when there are more than 500, the oldest first;
 /// those of SCRIPT LOAD stay. A library that does not come to its end is not loaded.
 #[test]
