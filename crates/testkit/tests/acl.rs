@@ -340,6 +340,45 @@ fn categories_are_those_of_the_reference() {
     }
 }
 
+/// Whoever says a password, the log, SLOWLOG, MONITOR and ACL LOG do not tell it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn passwords_are_told_nowhere() {
+    let server = Server::bobbin(&["--loglevel", "debug", "--slowlog-log-slower-than", "0"]);
+    let (mut client, mut monitor) = (server.connect(), server.connect());
+    assert_eq!(monitor.say("MONITOR").text(), "OK");
+    for line in [
+        "AUTH unspeakable",
+        "AUTH nobody unspeakable",
+        "HELLO 2 AUTH nobody unspeakable",
+        "HELLO 2 AUTH default unspeakable SETNAME x",
+        "ACL SETUSER somebody on >unspeakable ~* +@all",
+        "ACL SETUSER somebody <unspeakable nonsense",
+        "CONFIG SET primaryauth unspeakable",
+        "CONFIG SET masterauth unspeakable hz 12",
+        "CONFIG SET tls-key-file-pass unspeakable",
+        "MIGRATE 127.0.0.1 1 k 0 10 AUTH unspeakable",
+        "MIGRATE 127.0.0.1 1 k 0 10 AUTH2 nobody unspeakable",
+        "CONFIG SET requirepass unspeakable",
+        "CONFIG SET no-such-option unspeakable requirepass unspeakable",
+    ] {
+        client.say(line);
+    }
+    assert_eq!(client.say("ECHO over").text(), "over");
+    let mut shown = String::new();
+    while !shown.contains("over") {
+        shown += &monitor.receive().expect("it is shown").text();
+        shown += "\n";
+    }
+    for question in ["SLOWLOG GET -1", "ACL LOG"] {
+        let reply = format!("{:?}", client.say(question));
+        assert!(reply.len() > 1000, "{question}: {reply}");
+        shown += &reply;
+    }
+    shown += &server.log();
+    assert!(!shown.contains("unspeakable"), "{shown}");
+}
+
 /// `user` lines of the configuration file, and CONFIG REWRITE.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

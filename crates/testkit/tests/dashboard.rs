@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Server, until};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -313,4 +313,24 @@ fn lists_are_limited_and_stuck_workers_not_awaited() {
     assert_eq!(of["left_out"]["clients"], 51);
     assert_eq!(stuck.receive().expect("a reply").text(), "OK");
     drop(clients);
+}
+
+/// Of connections that say nothing there are 16 at most: the oldest goes when another one comes.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn silent_connections_keep_nobody_out() {
+    let (_server, port) = serve(&[]);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let connect = || TcpStream::connect_timeout(&address, SOON).expect("it listens");
+    let read = |stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(SOON)).expect("a socket");
+        stream.read(&mut [0; 16]).unwrap_or(0)
+    };
+    // On a machine that stood still for a while the second's time is over as well.
+    until(|| {
+        let mut silent: Vec<TcpStream> = (0..16).map(|_| connect()).collect();
+        silent.push(connect());
+        assert_eq!(read(&mut silent[0]), 0, "it was closed");
+        silent[1].write_all(b"GET /metrics HTTP/1.0\r\n\r\n").is_ok() && read(&mut silent[1]) > 0
+    });
 }

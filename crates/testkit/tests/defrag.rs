@@ -2,6 +2,7 @@
 //! and a snapshot is made, and every value stays what it was.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bobbin_testkit::{Server, until};
 
@@ -41,7 +42,19 @@ fn memory_comes_together_while_clients_write() {
         let over = Over(&is_over);
         assert_eq!(client.say("CONFIG SET activedefrag yes").text(), "OK");
         until(|| figure(&server, "active_defrag_key_hits") > 1000);
+        // As long as a snapshot is made nothing is moved.
+        assert_eq!(client.say("CONFIG SET rdb-key-save-delay 100000").text(), "OK");
         assert_eq!(client.say("BGSAVE").text(), "Background saving started");
+        let begun = figure(&server, "active_defrag_hits");
+        until(|| {
+            let before = figure(&server, "active_defrag_hits");
+            std::thread::sleep(Duration::from_millis(200));
+            figure(&server, "active_defrag_hits") == before
+        });
+        let moved = figure(&server, "active_defrag_hits") - begun;
+        assert!(moved <= STEP_MAX, "{moved} blocks were moved beside a snapshot");
+        assert_eq!(server.info("rdb_bgsave_in_progress"), "1");
+        assert_eq!(client.say("CONFIG SET rdb-key-save-delay 0").text(), "OK");
         until(|| figure(&server, "allocator_frag_bytes") < wasted * 2 / 3);
         until(|| client.say("INFO persistence").text().contains("rdb_bgsave_in_progress:0"));
         drop(over);
@@ -98,6 +111,8 @@ fn figure(server: &Server, field: &str) -> u64 {
 
 const BATCHES: usize = 20;
 const WRITERS: usize = 2;
+/// Blocks that are moved in one step, and some.
+const STEP_MAX: u64 = 1000;
 /// Bytes that are free among others once most keys are gone.
 const WASTE_MIN: u64 = 6_000_000;
 /// Makes 4,000 strings, and adds to collections of each kind.

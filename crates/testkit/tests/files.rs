@@ -4,9 +4,10 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 
 use bobbin_testkit::disk::{Folder, make_pipe};
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Server, peers};
 
 /// Words that end a line are written as words: none becomes a directive of the next start.
 #[test]
@@ -93,6 +94,44 @@ fn secrets_stay_with_their_owner() {
         assert_eq!(mode_of(&users), mode & 0o770, "of {mode:o}");
         let names = std::fs::read_dir(folder.path()).expect("a folder").count();
         assert_eq!(names, 2, "no other file is left");
+    }
+}
+
+/// Files of data are for those that the umask lets; what holds passwords is its owner's when it is
+/// new.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn new_files_are_for_few() {
+    for (umask, of_data) in [("022", 0o644), ("077", 0o600)] {
+        let folder = Folder::new();
+        let (file, users) = (folder.path().join("bobbin.conf"), folder.path().join("users.acl"));
+        std::fs::write(&file, "").expect("written");
+        std::fs::write(&users, "").expect("written");
+        let begin = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"]).arg(peers::bobbin());
+            shell
+        };
+        let text = |path: &Path| path.to_str().expect("a path").to_owned();
+        let arguments = [&*text(&file), "--aclfile", &text(&users), "--appendonly", "yes"];
+        let server = Server::start_by(begin, &arguments).expect("it starts");
+        let mut client = server.connect();
+        for command in ["SET k v", "SAVE", "ACL SETUSER a on >password"] {
+            assert_eq!(client.say(command).text(), "OK");
+        }
+        rewrite_log(&mut client);
+        let log = std::fs::read_dir(server.folder().join("appendonlydir")).expect("a log");
+        let mut paths: Vec<_> = log.map(|entry| entry.expect("an entry").path()).collect();
+        paths.push(server.folder().join("dump.rdb"));
+        assert_eq!(paths.len(), 4, "a manifest, a base, an increment, a snapshot: {paths:?}");
+        for path in paths {
+            assert_eq!(mode_of(&path), of_data, "{}, umask {umask}", path.display());
+        }
+        std::fs::remove_file(&file).expect("removed");
+        std::fs::remove_file(&users).expect("removed");
+        assert_eq!(client.say("CONFIG REWRITE").text(), "OK");
+        assert_eq!(client.say("ACL SAVE").text(), "OK");
+        assert_eq!((mode_of(&file), mode_of(&users)), (0o600, 0o600), "umask {umask}");
     }
 }
 

@@ -27,6 +27,37 @@ fn the_query_buffer_of_a_blocked_client_has_its_limit() {
     });
 }
 
+/// A client that has said nothing for `timeout` seconds goes, unless it waits for what others say.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_client_that_says_nothing_goes() {
+    let server = Server::bobbin(&["--timeout", "1"]);
+    let (mut listener, mut waiting) = (server.connect(), server.connect());
+    listener.say("SUBSCRIBE news");
+    waiting.send(&["BLPOP", "list", "0"]).expect("is sent");
+    let mut silent = server.connect();
+    assert_eq!(silent.say("PING").text(), "PONG");
+    assert!(matches!(silent.receive_within(PATIENCE), Ok(Received::Closed)), "it is closed");
+    let mut other = server.connect();
+    other.say("PUBLISH news extra");
+    other.say("RPUSH list element");
+    assert_eq!(listener.receive().expect("it is there").items()[2].text(), "extra");
+    assert_eq!(waiting.receive().expect("it is there").items()[1].text(), "element");
+}
+
+/// Where the limit is higher than any machine's memory, a string that the machine cannot hold is an
+/// error.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_string_that_no_memory_holds_is_refused() {
+    let server = Server::bobbin(&["--proto-max-bulk-len", "1000000gb"]);
+    let mut client = server.connect();
+    for line in ["SETRANGE k 500000000000000 x", "SETBIT k 4000000000000000 1"] {
+        assert!(client.say(line).is_error(), "{line}");
+    }
+    assert_eq!(client.say("EXISTS k").as_integer(), Some(0));
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_comes_behind_the_end_is_not_kept() {

@@ -152,6 +152,37 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
     }
 }
 
+/// A replica follows as the user that `primaryuser` and `primaryauth` name, who needs few rights.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_follows_as_its_user() {
+    for lead in [Server::bobbin, Server::valkey] {
+        let primary = lead(&["--repl-diskless-sync-delay", "0"]);
+        let mut client = primary.connect();
+        client.say("SET k v");
+        assert_eq!(client.say("ACL SETUSER copier on >secret +psync +replconf +ping").text(), "OK");
+        client.say("ACL SETUSER default resetpass >other");
+        let port = primary.address().port().to_string();
+        let own = ["--primaryuser", "copier", "--primaryauth", "secret"];
+        let replica = start(&[&["--replicaof", "127.0.0.1", &port][..], &own].concat());
+        let mut reader = replica.connect();
+        until(|| reader.say("GET k") == Reply::bulk("v"));
+    }
+}
+
+/// The stream is kept for `repl-backlog-ttl` seconds after the last replica has left.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_stream_goes_when_nobody_follows_any_more() {
+    let primary = start(&["--repl-backlog-ttl", "1"]);
+    let port = primary.address().port().to_string();
+    let replica = start(&["--replicaof", "127.0.0.1", &port]);
+    until(|| primary.info("repl_backlog_active") == "1");
+    until(|| primary.info("connected_slaves") == "1");
+    drop(replica);
+    until(|| primary.info("repl_backlog_active") == "0");
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_is_taken_in_each_way() {

@@ -124,6 +124,57 @@ fn options_that_wait_until_all_is_loaded() {
     }
 }
 
+/// While one client waits for SAVE, others read and write.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn others_are_served_while_one_saves() {
+    let server = Server::bobbin(&[&DEBUG[..], &["--io-threads", "2"]].concat());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    ask(&mut other, &["DEBUG", "POPULATE", "1000"]);
+    // So slow that it does not end by itself.
+    ask(&mut other, &["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
+    client.send(&["SAVE"]).expect("is sent");
+    until(|| server.info("rdb_bgsave_in_progress") == "1");
+    assert_eq!(ask(&mut other, &["SET", "key:1", "changed"]), "OK");
+    assert_eq!(ask(&mut other, &["GET", "key:1"]), "changed");
+    assert_eq!(ask(&mut other, &["BGSAVE"]), "ERR Background save already in progress");
+    assert_eq!(server.info("rdb_bgsave_in_progress"), "1");
+    ask(&mut other, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    assert_eq!(client.receive().expect("it is answered").text(), "OK");
+}
+
+/// A snapshot is written when as much has changed as a `save` point says, and at the end if there is
+/// such a point or the end asks for it. Users are in none.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn snapshots_are_written_when_it_is_said() {
+    let server = Server::bobbin(&["--save", "1 2"]);
+    let file = server.folder().join("dump.rdb");
+    let mut client = server.connect();
+    ask(&mut client, &["ACL", "SETUSER", "somebody", "on"]);
+    ask(&mut client, &["MSET", "a", "1", "b", "2"]);
+    until(|| file.exists());
+    assert!(server.log().contains("changes in 1 seconds. Saving..."), "{}", server.log());
+    let restored = start_with(&file);
+    let mut client = restored.connect();
+    assert_eq!(ask(&mut client, &["GET", "b"]), "2");
+    assert!(client.say("ACL GETUSER somebody").is_null());
+    for (points, end, is_written) in [
+        ("", "SHUTDOWN", false),
+        ("", "SHUTDOWN SAVE", true),
+        ("3600 1000", "SHUTDOWN", true),
+        ("3600 1000", "SHUTDOWN NOSAVE", false),
+    ] {
+        let mut server = Server::bobbin(&["--save", points]);
+        let mut client = server.connect();
+        ask(&mut client, &["SET", "a", "1"]);
+        let words: Vec<&str> = end.split(' ').collect();
+        client.send(&words).expect("is sent");
+        assert!(server.wait(LIMIT).is_some_and(|status| status.success()), "{end}");
+        assert_eq!(server.folder().join("dump.rdb").exists(), is_written, "'{points}' {end}");
+    }
+}
+
 /// A process that does not outlive its test.
 struct Killed(Child);
 

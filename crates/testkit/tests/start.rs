@@ -135,6 +135,33 @@ fn texts_are_sorted_by_a_locale() {
     assert_ne!(orders[1][0][0], "Apfel", "not by bytes");
 }
 
+/// It raises its limit of open files as far as it may, has as many clients as that allows, and wants
+/// no huge pages for itself.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_takes_of_the_machine_what_it_needs() {
+    for (limits, clients) in [("ulimit -Sn 64", "10000"), ("ulimit -n 64", "24")] {
+        let begin = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(peers::bobbin());
+            shell
+        };
+        let server = Server::start_by(begin, &[]).expect("it starts");
+        let found = server.connect().say("CONFIG GET maxclients").items()[1].text();
+        assert_eq!(found, clients, "{limits}: {}", server.log());
+        let told = server.log().contains("maxclients has been reduced to 24");
+        assert_eq!(told, clients == "24", "{limits}: {}", server.log());
+    }
+    for (option, wants_them) in [("yes", "0"), ("no", "1")] {
+        let server = Server::bobbin(&["--disable-thp", option]);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+        // Old kernels do not tell.
+        assert!(line.is_none_or(|found| found.trim() == wants_them), "{option}: {line:?}");
+    }
+}
+
 /// `--check-system` says what it found, and `--test-memory` what to use instead of it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

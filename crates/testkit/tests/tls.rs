@@ -312,6 +312,13 @@ fn sessions_go_on_where_that_is_allowed() {
         let shown = server.server.connect().say("INFO tls").text();
         let count: u32 = field(&shown, "tls_handshakes_resumed").parse().unwrap();
         assert_eq!(count > 0, resumed, "{arguments:?}: {shown}");
+        // Another setting, and all begin anew.
+        let mut control = server.server.connect();
+        assert_eq!(control.say("CONFIG SET tls-prefer-server-ciphers yes").text(), "OK");
+        let mut client = connect_by(&server, &connector).unwrap();
+        assert_eq!(text(&mut client, "PING"), "PONG");
+        let info = control.say("INFO tls").text();
+        assert_eq!(field(&info, "tls_handshakes_resumed"), count.to_string(), "{arguments:?}");
     }
 }
 

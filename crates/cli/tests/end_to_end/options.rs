@@ -1,5 +1,10 @@
 //! What each option of the command line does, on a running server.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::common::{finish, program, run, run_with};
 use bobbin_testkit::{Server, shell};
 
@@ -127,6 +132,35 @@ fn errors_and_statuses() {
     }
     let gone = run(&server, &["SHUTDOWN", "NOSAVE"]);
     assert_eq!((gone.output.as_str(), gone.errors.as_str(), gone.status), ("", "", Some(0)));
+}
+
+/// A node that sends `-c` from place to place does not do so for ever.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn redirections_have_an_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answered = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&answered);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut input = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while input.read_line(&mut line).is_ok_and(|len| len > 0) {
+                if line.trim_end() == "GET" {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let moved = format!("-MOVED 1 127.0.0.1:{port}\r\n");
+                    input.get_mut().write_all(moved.as_bytes()).unwrap();
+                }
+                line.clear();
+            }
+        }
+    });
+    let mut command = program();
+    command.args(["-c", "-p", &port.to_string(), "GET", "k"]);
+    let ran = finish(command, b"");
+    assert!(ran.errors.contains("more than 64 redirections"), "{ran:?}");
+    assert_eq!(answered.load(Ordering::SeqCst), 64);
 }
 
 #[test]

@@ -239,7 +239,9 @@ impl Worker {
                 | ClientFlag::PUBSUB
                 | ClientFlag::MONITOR
                 | ClientFlag::REPLICA;
-            if idle_ms > timeout_ms && !info.has(spared) {
+            // One that was served at this moment has its reply to come.
+            let is_served = connection.touched || connection.client.blocked.is_some();
+            if idle_ms > timeout_ms && !info.has(spared) && !is_served {
                 log::debug!("Closing idle client");
                 self.close(slot);
             }

@@ -53,6 +53,10 @@ fn write_errors(snapshot: &Snapshot<'_>, text: &mut String) {
 
 fn write_latencies(snapshot: &Snapshot<'_>, text: &mut String) {
     let server = snapshot.server;
+    // What was counted before is old: Valkey does not show it either.
+    if !server.config.latency_tracking() {
+        return;
+    }
     let percentiles = server.config.percentiles();
     for command in server.registry.all() {
         let stats = server.workers.command_totals(command.id);

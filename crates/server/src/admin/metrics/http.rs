@@ -1,21 +1,11 @@
 //! One request and its response, as much of HTTP/1.x as a scraper and a page need. The connection
 //! ends with the response.
-//!
-//! A web page whose name its owner suddenly has lead to this machine could have a browser read the
-//! metrics for it; the browser then names the page's host. So a request that names a host is
-//! answered only under a name that is ours. A page of another site could have the browser ask under
-//! our own name; the browser then says so, and is refused. It would not show that page the answer,
-//! but what is not sent cannot leak.
-//!
-//! Who signs in does so by HTTP's own means (RFC 7617), which browsers ask for, remember until they
-//! are closed, and send with each request of the page.
 
-use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use super::accept;
-use super::exposition::MetricsFormat;
+use super::request::{self, HEAD_END};
+use super::site::{Answers, Resource, TEXT_TYPE, Trust};
 
 /// One request and its response.
 #[derive(Default)]
@@ -37,103 +27,11 @@ pub(super) enum HttpState {
     Done,
 }
 
-/// What is served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Resource {
-    /// The dashboard.
-    Page,
-    /// What the dashboard shows.
-    Status,
-    Metrics(MetricsFormat),
-    /// Asks the browser for a user and a password, and leads to the page.
-    SignIn,
-}
-
-/// Why a peer may be shown what clients say, as far as the request tells.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trust {
-    Nothing,
-    /// It is on this machine, and does not ask for another one.
-    Local,
-    /// It knows a user's password.
-    SignedIn,
-}
-
-/// What is served, and under which names.
-pub(super) struct Site<K, A, B> {
-    /// Whether a host's name is one that the configuration tells of.
-    pub is_known: K,
-    /// Whether this user with this password may be shown everything.
-    pub admits: A,
-    /// What a browser lets the page do: its `Content-Security-Policy`.
-    pub policy: String,
-    pub body: B,
-}
-
-/// A [`Site`] of whatever functions.
-pub(super) trait Answers {
-    fn is_known(&self, name: &str) -> bool;
-    fn admits(&self, user: &[u8], password: &[u8]) -> bool;
-    fn policy(&self) -> &str;
-    fn body(&self, resource: Resource, trust: Trust) -> Cow<'_, str>;
-}
-
-impl<K, A, B> Answers for Site<K, A, B>
-where
-    K: Fn(&str) -> bool,
-    A: Fn(&[u8], &[u8]) -> bool,
-    B: Fn(Resource, Trust) -> Cow<'static, str>,
-{
-    fn is_known(&self, name: &str) -> bool {
-        (self.is_known)(name)
-    }
-
-    fn admits(&self, user: &[u8], password: &[u8]) -> bool {
-        (self.admits)(user, password)
-    }
-
-    fn policy(&self) -> &str {
-        &self.policy
-    }
-
-    fn body(&self, resource: Resource, trust: Trust) -> Cow<'_, str> {
-        (self.body)(resource, trust)
-    }
-}
-
-impl Resource {
-    /// What a request finds under a path.
-    fn at(path: &str, request: &[u8]) -> Option<Self> {
-        match path {
-            "/" => Some(Self::Page),
-            "/status.json" => Some(Self::Status),
-            "/metrics" => {
-                let accepted: Vec<String> = fields(request, "accept").collect();
-                Some(Self::Metrics(accept::wanted_format(&accepted.join(","))))
-            }
-            "/sign-in" => Some(Self::SignIn),
-            _ => None,
-        }
-    }
-
-    /// Its `Content-Type`.
-    const fn kind(self) -> &'static str {
-        match self {
-            Self::Page => "text/html; charset=utf-8",
-            Self::Status => "application/json",
-            Self::Metrics(format) => format.content_type(),
-            Self::SignIn => TEXT_TYPE,
-        }
-    }
-}
-
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Has a browser ask its user.
 const CHALLENGE: &str = "WWW-Authenticate: Basic realm=\"Bobbin\", charset=\"UTF-8\"\r\n";
 const SIGN_IN_TEXT: &str = "A user with all rights (~* &* +@all) and a password sees everything.\n";
-const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// What every response says: a browser shows it in no frame and to no other site, keeps no copy,
 /// and takes it for nothing else than what it says it is.
 const FIELDS: &str = "Connection: close\r\n\
@@ -177,7 +75,7 @@ impl Exchange {
                     // The end may have begun in what came before.
                     let from = self.request.len().saturating_sub(HEAD_END.len() - 1);
                     self.request.extend_from_slice(&chunk[..count]);
-                    if has_end(&self.request[from..]) {
+                    if request::has_end(&self.request[from..]) {
                         self.response = respond(&self.request, site, self.is_local);
                         self.state = HttpState::Sending;
                     } else if self.request.len() > HEAD_BYTES_MAX {
@@ -211,11 +109,6 @@ fn is_temporary(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Whether the head of the request is complete. There is no body: none is read.
-fn has_end(request: &[u8]) -> bool {
-    memchr::memmem::find(request, HEAD_END).is_some()
-}
-
 fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -226,7 +119,7 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     if !version.starts_with("HTTP/1.") {
         return response("505 HTTP Version Not Supported", "", None);
     }
-    if let Some(text) = refusal(request, site) {
+    if let Some(text) = request::refusal(request, site) {
         return response("403 Forbidden", "", Some((TEXT_TYPE, &text)));
     }
     let path = target.split('?').next().unwrap_or_default();
@@ -236,8 +129,10 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     };
     let trust = match resource {
         // Only these depend on it: a password is looked at for nothing else.
-        Resource::Status | Resource::SignIn if is_signed_in(request, site) => Trust::SignedIn,
-        _ if is_local && !is_for_others(request) => Trust::Local,
+        Resource::Status | Resource::SignIn if request::is_signed_in(request, site) => {
+            Trust::SignedIn
+        }
+        _ if is_local && !request::is_for_others(request) => Trust::Local,
         _ => Trust::Nothing,
     };
     let fields = match resource {
@@ -261,113 +156,6 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     }
 }
 
-/// Whether the request has a user's name and password that are right.
-fn is_signed_in(request: &[u8], site: &impl Answers) -> bool {
-    let Some(field) = fields(request, "authorization").next() else { return false };
-    let Some((scheme, credentials)) = field.split_once(' ') else { return false };
-    let credentials = if scheme.eq_ignore_ascii_case("basic") { credentials } else { "" };
-    let Some(credentials) = decoded(credentials.trim()) else { return false };
-    let Some(colon) = memchr::memchr(b':', &credentials) else { return false };
-    site.admits(&credentials[..colon], &credentials[colon + 1..])
-}
-
-/// What Base64 stands for; `None` where it is none.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=');
-    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
-    let (mut bits, mut count) = (0u32, 0);
-    for digit in digits.bytes() {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
-}
-
-/// Why a request is refused, whatever it asks for.
-fn refusal(request: &[u8], site: &impl Answers) -> Option<String> {
-    if let Some(host) = fields(request, "host").find(|host| !is_ours(host, site)) {
-        return Some(format!(
-            "'{host}' is no name of this server. The option metrics-hosts takes more.\n"
-        ));
-    }
-    let is_foreign = |site: String| !matches!(&*site, "same-origin" | "none");
-    if fields(request, "sec-fetch-site").any(is_foreign)
-        || fields(request, "origin").any(|origin| !is_of_host(&origin, request))
-    {
-        let text = "Another site asks for this, which it may not. Open the address by itself.\n";
-        return Some(text.to_owned());
-    }
-    None
-}
-
-/// Whether an origin is the host that the request names.
-fn is_of_host(origin: &str, request: &[u8]) -> bool {
-    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    host.is_some_and(|host| fields(request, "host").any(|own| own.eq_ignore_ascii_case(host)))
-}
-
-/// Whether a request from this machine may be one of another machine: it came through a proxy, or
-/// under a name that the configuration lets through, which may be a page's of another site.
-fn is_for_others(request: &[u8]) -> bool {
-    let is_passed_on = |name| fields(request, name).next().is_some();
-    ["forwarded", "via", "x-forwarded-for", "x-real-ip"].into_iter().any(is_passed_on)
-        || fields(request, "host").any(|host| !is_certain(&host))
-}
-
-/// What the fields of a name, which is in lower case, say.
-fn fields(request: &[u8], wanted: &str) -> impl Iterator<Item = String> {
-    let lines = request.split(|byte| *byte == b'\n').skip(1);
-    let fields = lines.filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
-        name.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()).then_some(value.trim_ascii())
-    });
-    fields.map(|value| String::from_utf8_lossy(value).into_owned())
-}
-
-/// Whether a host and port name this server: as [`is_certain`] does, or by what the configuration
-/// says.
-fn is_ours(host: &str, site: &impl Answers) -> bool {
-    is_certain(host) || name_of(host).is_some_and(|name| site.is_known(name))
-}
-
-/// Whether a host and port name this server by an address, which nobody can have lead elsewhere, or
-/// by what means this machine everywhere.
-fn is_certain(host: &str) -> bool {
-    let is_certain =
-        |name: &str| name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost");
-    name_of(host).is_some_and(is_certain)
-}
-
-/// The name or address of a host and port.
-fn name_of(host: &str) -> Option<&str> {
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some(six) = host.strip_prefix('[') {
-        let (address, port) = six.split_once(']')?;
-        let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return (is_port && address.parse::<Ipv6Addr>().is_ok()).then_some(address);
-    }
-    match host.split_once(':') {
-        Some((name, port)) => is_port(port).then_some(name),
-        None => Some(host),
-    }
-}
-
 /// A response with these fields, and a body with its type.
 fn response(status: &str, fields: &str, body: Option<(&str, &str)>) -> Vec<u8> {
     let mut response = format!("HTTP/1.1 {status}\r\n{FIELDS}{fields}");
@@ -386,6 +174,7 @@ fn response(status: &str, fields: &str, body: Option<(&str, &str)>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::metrics::site::Site;
 
     /// A peer that sends these bytes, a few at a time, and keeps what it gets.
     struct Stream<'a> {

@@ -15,6 +15,8 @@ mod http;
 mod json;
 mod keys;
 mod page;
+mod request;
+mod site;
 mod status;
 mod text;
 
@@ -34,8 +36,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
-use self::http::{Exchange, HttpState, Resource, Site};
+use self::http::{Exchange, HttpState};
 use self::page::Page;
+use self::site::{Answers, Resource, Site};
 use crate::config::OptionId;
 use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
@@ -126,7 +129,7 @@ fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
 }
 
 /// Answers for ever.
-fn serve(listeners: &[TcpListener], site: &impl http::Answers) {
+fn serve(listeners: &[TcpListener], site: &impl Answers) {
     // The oldest first.
     let mut peers: Vec<MetricsPeer> = Vec::new();
     loop {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use bobbin_store::value::Kind;
 
 use super::figures::Gatherer;
-use super::http::Trust;
 use super::json::Json;
 use super::keys::KeySample;
+use super::site::Trust;
 use crate::admin::info::{self, SECTIONS, Snapshot};
 use crate::engine::acl::DEFAULT_USER;
 use crate::engine::client::{ClientInfo, describe};

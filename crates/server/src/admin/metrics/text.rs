@@ -207,9 +207,17 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     each(&COMMAND_DURATION, &|stats| server.clock.us(stats.ticks.get()) / 1e6);
     each(&COMMAND_REJECTED, &|stats| stats.rejected.get() as f64);
     each(&COMMAND_FAILED, &|stats| stats.failed.get() as f64);
+    if server.config.latency_tracking() {
+        latencies(server, &all, text);
+        durations(server, &all, text);
+    }
+}
+
+/// How long calls of each command took, as percentiles.
+fn latencies(server: &Server, all: &[(&str, CommandStats)], text: &mut Exposition) {
     text.begin(&COMMAND_LATENCY);
     let percentiles = server.config.percentiles();
-    for (command, stats) in &all {
+    for (command, stats) in all {
         let Some(counts) = stats.histogram() else { continue };
         let calls: u64 = counts.counts().map(|(_, count)| count).sum();
         if calls == 0 {
@@ -225,7 +233,6 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         text.sample("commands_latency_seconds_sum", &[("cmd", command)], sum_s);
         text.sample("commands_latency_seconds_count", &[("cmd", command)], calls);
     }
-    durations(server, &all, text);
 }
 
 /// The calls of each command by the time that they took.
