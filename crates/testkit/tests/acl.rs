@@ -340,7 +340,7 @@ fn categories_are_those_of_the_reference() {
     }
 }
 
-/// Whoever says a password, the log, SLOWLOG, MONITOR and ACL LOG do not tell it.
+/// The log, SLOWLOG, MONITOR and ACL LOG tell no password, by whatever command it came.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn passwords_are_told_nowhere() {

@@ -45,9 +45,9 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
     with_us.chain([("bobbin", "bobbin")])
 }
 
-/// A snapshot that Bobbin 0.1.0 wrote: values of all types, packed and not, times to live, groups of
-/// a stream, a second database, a library. Valkey 9.1.2 finds the same digest in it.
-const OLD_SNAPSHOT: &[u8] = include_bytes!("old/0.1.0.rdb");
+/// A snapshot that Bobbin 0.1.0 wrote: values of all types, packed and not, times to live, groups
+/// of a stream, a second database, a library. Valkey 9.1.2 finds the same digest in it.
+const OLD_SNAPSHOT: &[u8] = include_bytes!("old/0.1.0.snapshot");
 const OLD_DIGEST: &str = "dadb8c4e9f7365f094a6da0ac6f4c75a24839f45";
 
 /// By itself, and as the base of a log.

@@ -215,8 +215,8 @@ fn memory_of_all_states_is_bounded() {
     assert_eq!(client.say("EVAL_RO return(7) 0").text(), "7");
 }
 
-/// A script that has written, and then for the first time wants a key that it did not declare, while
-/// another script holds that: the command answers TRYAGAIN, and what was written stays.
+/// A script that has written, and then for the first time wants a key that it did not declare,
+/// while another script holds that: the command answers TRYAGAIN, and what was written stays.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_stray_that_has_written_is_told_to_try_again() {
@@ -226,8 +226,8 @@ fn a_stray_that_has_written_is_told_to_try_again() {
                 while left > 0 do left = left - 1 redis.call('get', KEYS[1]) end return 1";
     let known = holder.call(&["EVAL", hold, "1", "held", "1"]).expect("it answers");
     assert_eq!(known.as_integer(), Some(1));
-    // The holder may not have begun when one is tried: then another one is. All are known to keep to
-    // their keys, for what runs for the first time waits for everybody else.
+    // The holder may not have begun when one is tried: then another one is. All are known to keep
+    // to their keys, for what runs for the first time waits for everybody else.
     let strays: Vec<String> = (0..100)
         .map(|number| {
             let then = "if ARGV[1] then return redis.pcall('get', ARGV[1]) end";

@@ -143,8 +143,8 @@ fn others_are_served_while_one_saves() {
     assert_eq!(client.receive().expect("it is answered").text(), "OK");
 }
 
-/// A snapshot is written when as much has changed as a `save` point says, and at the end if there is
-/// such a point or the end asks for it. Users are in none.
+/// A snapshot is written when as much has changed as a `save` point says, and at the end if there
+/// is such a point or the end asks for it. Users are in none.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn snapshots_are_written_when_it_is_said() {

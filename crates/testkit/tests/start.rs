@@ -135,8 +135,8 @@ fn texts_are_sorted_by_a_locale() {
     assert_ne!(orders[1][0][0], "Apfel", "not by bytes");
 }
 
-/// It raises its limit of open files as far as it may, has as many clients as that allows, and wants
-/// no huge pages for itself.
+/// It raises its limit of open files as far as it may, has as many clients as that allows, and
+/// wants no huge pages for itself.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_takes_of_the_machine_what_it_needs() {
