@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bobbin_testkit::disk::{Folder, make_pipe};
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{Connection, Server, peers, until};
 
 /// Words that end a line are written as words: none becomes a directive of the next start.
 #[test]
@@ -227,14 +227,12 @@ fn what_is_no_file_is_left_alone() {
 fn rewrite_log(client: &mut Connection) {
     // Refused while the one at the start is going on.
     client.say("BGREWRITEAOF");
-    loop {
+    until(|| {
         let info = client.say("INFO persistence").text();
         let is_over = |name: &str| info.contains(&format!("{name}:0\r\n"));
-        if is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled") {
-            assert!(info.contains("aof_last_bgrewrite_status:ok\r\n"), "{info}");
-            return;
-        }
-    }
+        assert!(info.contains("aof_last_bgrewrite_status:ok\r\n"), "{info}");
+        is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled")
+    });
 }
 
 fn mode_of(path: &Path) -> u32 {
