@@ -101,8 +101,8 @@ fn nothing_is_replaced_or_switched_by_mistake() {
     assert!(errors.contains("Could not connect to 127.0.0.1:1"), "{errors}");
 }
 
-/// The address says as whom the source is asked and followed. That user needs the rights that
-/// docs/migrate.md tells. Functions come along, users do not.
+/// The address names the user by which the source is asked and followed. That user needs the rights
+/// that docs/migrate.md lists. Functions come along, users do not.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_user_of_few_rights_moves_data_and_functions() {

@@ -1,7 +1,7 @@
-//! What the head of a request says: its fields, from where it comes, and as whom.
+//! What the head of a request says: its fields, its host, and the user that it names.
 //!
-//! A web page whose name its owner suddenly has lead to this machine could have a browser read the
-//! metrics for it; the browser then names the page's host. So a request that names a host is
+//! A hostile web page can point its own name at this machine and have a browser read the metrics
+//! for it. The browser then names the page's host. So a request that names a host is
 //! answered only under a name that is ours. A page of another site could have the browser ask under
 //! our own name; the browser then says so, and is refused. It would not show that page the answer,
 //! but what is not sent cannot leak.
