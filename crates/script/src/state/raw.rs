@@ -12,6 +12,7 @@ pub(crate) use mlua_sys::{
     LUA_TTABLE, lua_CFunction, lua_Debug, lua_State,
 };
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::Duration;
 
 use super::Core;
 use super::frame::Frame;
@@ -280,7 +281,7 @@ impl Stack {
         // This one is the same.
         self.push_bytes(name.to_bytes());
         let anchor = self.top();
-        let mut source = Source { rest: code, started: std::time::Instant::now() };
+        let mut source = Source { rest: code, started: thread_time() };
         // SAFETY: the state is *live*, and callers keep to the *rules*. The reader gets the source,
         // which lives through the call and is used by nothing else, and the name ends in a zero
         // byte.
@@ -354,7 +355,8 @@ impl Stack {
 /// Source that is compiled piece by piece.
 struct Source<'a> {
     rest: &'a [u8],
-    started: std::time::Instant,
+    /// In time of this thread on a processor: a busy machine makes no source too long.
+    started: Duration,
 }
 
 /// Gives Lua the next piece of source. Some source takes Lua much longer than its length says: that
@@ -374,7 +376,7 @@ unsafe extern "C-unwind" fn next_piece(
     if !core.look(*frame) {
         frame.raise_stop();
     }
-    if core.host().is_none() && source.started.elapsed() > COMPILED_MAX {
+    if core.host().is_none() && thread_time() - source.started > COMPILED_MAX {
         frame.push_bytes(b"it takes too long to compile");
         frame.raise(Raise);
     }
@@ -383,6 +385,12 @@ unsafe extern "C-unwind" fn next_piece(
     // SAFETY: Lua passes the place of a length of its own.
     unsafe { *len = piece.len() };
     if piece.is_empty() { std::ptr::null() } else { piece.as_ptr().cast() }
+}
+
+/// How long this thread has had a processor.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the
@@ -405,4 +413,4 @@ pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
 /// What Lua gets at once, in bytes.
 const PIECE_LEN: usize = 4096;
 /// How long compiling may take while no script runs that could be ended.
-const COMPILED_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+const COMPILED_MAX: Duration = Duration::from_secs(1);
