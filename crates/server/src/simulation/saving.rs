@@ -237,6 +237,61 @@ fn a_base_that_may_count_is_not_written_over() {
     Disk::put_in(None);
 }
 
+/// What the disk lost of one increment takes what comes after it along: the log goes on in another
+/// one only once a base makes good what was lost.
+#[test]
+fn nothing_outlives_what_the_disk_did_not_keep() {
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    let (mut lists, mut refused) = (std::collections::BTreeSet::new(), 0);
+    for rewrites_again in [false, true] {
+        let (mut process, disk, client) = process();
+        process.ask(&client, "CONFIG SET appendonly yes");
+        aof::step_log(process.server);
+        tasks::run_next();
+        process.ask(&client, "RPUSH list 1");
+        process.ask(&client, "SET brief v PX 500");
+        aof::step_log(process.server);
+        disk.set_faults(Faults { failing_syncs: 1, ..Faults::default() });
+        process.ask(&client, "BGREWRITEAOF");
+        assert_eq!(process.ask(&client, "RPUSH list 2"), ":2\r\n");
+        aof::step_log(process.server);
+        while tasks::run_next().is_some() {}
+        let answer = process.ask(&client, "RPUSH list 3");
+        assert!(answer.starts_with("-MISCONF"), "{answer}");
+        process.pass(2_000);
+        if rewrites_again {
+            assert_eq!(process.ask(&client, "GET brief"), "$-1\r\n");
+        }
+        aof::step_log(process.server);
+        aof::step_log(process.server);
+        for seed in 0..300 {
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(disk.after_power_cut(&mut random(seed))));
+            match aof::load_log(reader.server) {
+                Ok(_) => drop(lists.insert(reader.ask(&peer, "LRANGE list 0 -1"))),
+                Err(_) => refused += 1,
+            }
+        }
+        Disk::put_in(Some(disk.clone()));
+        process.pass(2_000);
+        process.turns(1);
+        aof::step_log(process.server);
+        while tasks::run_next().is_some() {}
+        aof::step_log(process.server);
+        assert_eq!(process.ask(&client, "RPUSH list 3"), ":3\r\n");
+        reader.ask(&peer, "FLUSHALL");
+        Disk::put_in(Some(disk.after_kill()));
+        aof::load_log(reader.server).expect("it can be loaded");
+        assert_eq!(reader.ask(&peer, "LINDEX list 1"), "$1\r\n2\r\n");
+    }
+    assert!(refused > 0, "a hole in a file is told of");
+    let whole = "*2\r\n$1\r\n1\r\n$1\r\n2\r\n";
+    let beginnings = ["*0\r\n", "*1\r\n$1\r\n1\r\n", whole];
+    assert!(lists.iter().all(|list| beginnings.contains(&&list[..])), "{lists:?}");
+    Disk::put_in(None);
+}
+
 /// What was done while there was no log is on no disk before there is a base.
 #[test]
 fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {

@@ -299,10 +299,11 @@ impl Play<'_> {
         }
     }
 
-    /// Has the configuration changed. What was sent before was promised by the one before.
+    /// Has the configuration changed. What was sent before was promised by the one before. (A worker
+    /// reads in one turn, may execute in the next, and has sent by the third.)
     fn configure(&mut self, what: &str) -> Result<(), String> {
         self.clients.iter().for_each(|client| client.peer.set_room(None));
-        for worker in [0, 0, 1, 1] {
+        for worker in [0, 0, 0, 1, 1, 1] {
             self.turn(worker)?;
         }
         self.order(&format!("CONFIG SET {what}"));

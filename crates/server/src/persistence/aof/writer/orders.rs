@@ -73,8 +73,13 @@ impl AofWriter {
                 drop(done.send(Err(io::Error::other(what))));
             }
             WriterOrder::Rotate { done, place, .. } => {
+                let had_gap = self.aof.has_gap();
                 self.sync_now();
-                let rotated = self.rotate();
+                let rotated = match self.aof.has_gap() && !had_gap {
+                    // What goes into another file might outlive what was lost of this one.
+                    true => Err(io::Error::other("the disk did not keep what comes before")),
+                    false => self.rotate(),
+                };
                 if rotated.is_ok() {
                     self.remark_beginning(place);
                 }
@@ -108,7 +113,9 @@ impl AofWriter {
         let server = self.server;
         let directory = AofDirectory::of(&server.config);
         directory.create()?;
-        let rotated = if Aof::of(server).is_waiting_for_base() {
+        // An increment behind a gap would tell of what came after something that was lost. It counts
+        // from when there is a base that makes the gap good.
+        let rotated = if Aof::of(server).needs_base() {
             let path = directory.temporary_increment();
             let file = files::create_anew(&path, DATA_MODE)?;
             log::info!(
