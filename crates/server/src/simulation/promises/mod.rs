@@ -299,8 +299,8 @@ impl Play<'_> {
         }
     }
 
-    /// Has the configuration changed. What was sent before was promised by the one before. (A worker
-    /// reads in one turn, may execute in the next, and has sent by the third.)
+    /// Has the configuration changed. What was sent before was promised by the one before. (A
+    /// worker reads in one turn, may execute in the next, and has sent by the third.)
     fn configure(&mut self, what: &str) -> Result<(), String> {
         self.clients.iter().for_each(|client| client.peer.set_room(None));
         for worker in [0, 0, 0, 1, 1, 1] {

@@ -113,8 +113,8 @@ impl AofWriter {
         let server = self.server;
         let directory = AofDirectory::of(&server.config);
         directory.create()?;
-        // An increment behind a gap would tell of what came after something that was lost. It counts
-        // from when there is a base that makes the gap good.
+        // An increment behind a gap would tell of what came after something that was lost. It
+        // counts from when there is a base that makes the gap good.
         let rotated = if Aof::of(server).needs_base() {
             let path = directory.temporary_increment();
             let file = files::create_anew(&path, DATA_MODE)?;
