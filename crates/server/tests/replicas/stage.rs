@@ -141,8 +141,11 @@ impl Stage {
         }
         for _ in 0..CALM_STEPS {
             self.calm_step();
-            let end = self.nodes[first].offset();
-            let has_all = |node: &Node| node.is_up() && node.offset() == end;
+            // A node that has not yet heard that its primary took another history may be as far by
+            // chance.
+            let (end, id) = (self.nodes[first].offset(), self.nodes[first].history.id);
+            let has_all =
+                |node: &Node| node.is_up() && node.offset() == end && node.history.id == id;
             if self.nodes.iter().all(has_all) {
                 break;
             }
