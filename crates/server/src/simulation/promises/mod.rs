@@ -299,12 +299,17 @@ impl Play<'_> {
         }
     }
 
-    /// Has the configuration changed. What was sent before was promised by the one before. (A
-    /// worker reads in one turn, may execute in the next, and has sent by the third.)
+    /// Has the configuration changed. What was sent before was promised by the one before: so all
+    /// that is answered by now has to arrive first.
     fn configure(&mut self, what: &str) -> Result<(), String> {
         self.clients.iter().for_each(|client| client.peer.set_room(None));
-        for worker in [0, 0, 0, 1, 1, 1] {
-            self.turn(worker)?;
+        let mut quiet_rounds = 0;
+        while quiet_rounds < 3 {
+            let before = self.story.len();
+            self.turn(0)?;
+            self.turn(1)?;
+            let hears = self.story.len() > before + 2;
+            quiet_rounds = if hears { 0 } else { quiet_rounds + 1 };
         }
         self.order(&format!("CONFIG SET {what}"));
         Ok(())
