@@ -19,12 +19,12 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 // A name and rules, with a byte between them that seldom means anything.
 fuzz_target!(|data: &[u8]| {
     const END: u8 = 0xfe;
-    let grammar = RuleGrammar { registry: &REGISTRY, all_channels: false };
+    let grammar = RuleGrammar { commands: REGISTRY.facts(), all_channels: false };
     let words: Vec<&[u8]> = data.split(|byte| *byte == END).collect();
     let Some((name, rules)) = words.split_first().filter(|(name, _)| !has_spaces(name)) else {
         return;
     };
-    let mut user = User::new(name, 1, &REGISTRY, false);
+    let mut user = User::new(name, 1, REGISTRY.facts(), false);
     let Ok(rules) = join_selectors(rules) else { return };
     for rule in rules {
         let before = user.clone();

@@ -14,8 +14,8 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    let grammar = RuleGrammar { registry: &REGISTRY, all_channels: false };
-    let mut user = User::new(b"user", 1, &REGISTRY, false);
+    let grammar = RuleGrammar { commands: REGISTRY.facts(), all_channels: false };
+    let mut user = User::new(b"user", 1, REGISTRY.facts(), false);
     let words: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
     let Ok(rules) = join_selectors(&words) else { return };
     for rule in rules {
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let described = user.describe();
     let words: Vec<&[u8]> = described.split(|byte| *byte == b' ').collect();
-    let mut again = User::new(b"user", 1, &REGISTRY, false);
+    let mut again = User::new(b"user", 1, REGISTRY.facts(), false);
     for rule in join_selectors(&words).expect("selectors are closed") {
         again.apply(&rule, &grammar).expect("a description is made of rules");
     }

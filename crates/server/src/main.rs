@@ -192,7 +192,8 @@ struct Named {
 impl Directives for Named {
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
         let known = process::families().into_iter().flatten();
-        if !known.into_iter().any(|row| row.name.as_bytes().eq_ignore_ascii_case(from)) {
+        if !known.into_iter().any(|command| command.row.name.as_bytes().eq_ignore_ascii_case(from))
+        {
             return Err("No such command in rename-command".into());
         }
         self.commands.push((from.to_vec(), to.to_vec()));
@@ -211,7 +212,11 @@ impl Directives for Named {
             Some(registry) => registry,
             none => none.insert(Registry::new(&process::families(), &[])?),
         };
-        acl::file::read_user(words, 0, &RuleGrammar { registry, all_channels: false })?;
+        acl::file::read_user(
+            words,
+            0,
+            &RuleGrammar { commands: registry.facts(), all_channels: false },
+        )?;
         self.users.push(words.iter().map(|word| word.to_vec()).collect());
         Ok(())
     }

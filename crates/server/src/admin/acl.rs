@@ -8,9 +8,9 @@ use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
 use crate::engine::acl::user::hex;
-use crate::engine::command::flags::Categories;
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome, Registered};
+use crate::engine::row::flags::Categories;
 
 fn setuser(call: &mut Call<'_>) -> Outcome {
     let name = call.args[2];
@@ -306,11 +306,9 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
         )
         .tips(ALL_NODES)
         .syntax("username [username ...]"),
-        Command {
-            since: "7.0.0",
-            ..row("dryrun", -4, dryrun, ADMIN, "O(1)", "Tells whether a user might run a command.")
-                .syntax("username command [arg [arg ...]]")
-        },
+        row("dryrun", -4, dryrun, ADMIN, "O(1)", "Tells whether a user might run a command.")
+            .syntax("username command [arg [arg ...]]")
+            .since("7.0.0"),
         row("genpass", -2, genpass, OPEN, "O(1)", "Makes up a password.").syntax("[bits:int]"),
         row("getuser", 3, getuser, ADMIN, "O(N), N: rules of the user", "Shows a user's rules.")
             .syntax("username")

@@ -2,8 +2,8 @@
 
 use crate::admin::info::{MemoryFigures, Snapshot, human};
 use crate::base::allocator;
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 use crate::engine::command::help::{container, help_of as help};
 

@@ -1,7 +1,7 @@
 //! Commands about when keys expire.
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 /// What a time on the way in is counted in, and from when.
 #[derive(Clone, Copy, PartialEq, Eq)]

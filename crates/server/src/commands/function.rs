@@ -3,8 +3,8 @@
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
 use crate::engine::command::help::{container, help_of as help};
-use crate::engine::command::keys::KeySpec;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
+use crate::engine::row::keys::KeySpec;
 use crate::engine::script::{Policy, call_function, kill};
 
 fn fcall(call: &mut Call<'_>) -> Outcome {

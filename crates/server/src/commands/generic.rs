@@ -3,11 +3,11 @@
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{
     Call, Categories, Classes, Command, DatabaseUse, Failure, Flags, Key, Outcome,
 };
 use crate::engine::lazyfree::Freeing;
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn exists(call: &mut Call<'_>) -> Outcome {
     let mut found = 0;

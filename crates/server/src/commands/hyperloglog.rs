@@ -15,12 +15,12 @@ use bobbin_store::{EntryRef, NewValue};
 
 use super::string::PinnedStrings;
 use crate::engine::command::data::string;
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::slices::{SlicedChange, change_in_slices, reply_in_slices};
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
 use crate::engine::pubsub::notify::Classes;
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn pfadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;

@@ -1,7 +1,7 @@
 //! OBJECT: how a value is kept, and how it was used.
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn encoding(call: &mut Call<'_>) -> Outcome {
     match call.data.inspect(call.key(2)?) {

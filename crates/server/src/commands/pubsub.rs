@@ -11,9 +11,9 @@ use bobbin_store::entry::INLINE_MAX;
 
 use crate::engine::client::{Client, Replies};
 use crate::engine::command::help::{container, help_of as help};
-use crate::engine::command::keys::{ChannelArguments, KeySpec, KeyUse};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
+use crate::engine::row::keys::{ChannelArguments, KeySpec, KeyUse};
 use crate::engine::tracking::Notice;
 
 fn subscribe(call: &mut Call<'_>) -> Outcome {

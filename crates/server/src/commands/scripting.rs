@@ -1,8 +1,8 @@
 //! EVAL, EVALSHA, their read-only forms, and SCRIPT.
 
 use crate::engine::command::help::{container, help_of as help};
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::script::{Lua, ScriptSource, evaluate, kill};
 
 fn eval(call: &mut Call<'_>) -> Outcome {
@@ -146,9 +146,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Runs a Lua script that the server knows, by its SHA-1.",
     )
     .syntax("sha1 numkeys:int [key [key ...]] [arg [arg ...]]"),
-    Command {
-        since: "7.0.0",
-        ..run(
+    run(
             "eval_ro",
             Flags::READONLY,
             &[KeySpec::counted(2, READING).notes(WORST_READ)],
@@ -156,10 +154,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Runs a Lua script that may only read.",
         )
         .syntax("script numkeys:int [key [key ...]] [arg [arg ...]]")
-    },
-    Command {
-        since: "7.0.0",
-        ..run(
+        .since("7.0.0"),
+    run(
             "evalsha_ro",
             Flags::READONLY,
             &[KeySpec::counted(2, READING)],
@@ -167,7 +163,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Runs a Lua script that the server knows, by its SHA-1; it may only read.",
         )
         .syntax("sha1 numkeys:int [key [key ...]] [arg [arg ...]]")
-    },
+        .since("7.0.0"),
     Command::new("script", -2, container)
         .doc(
             "scripting",

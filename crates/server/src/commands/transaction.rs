@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Command, Flags, Outcome, transaction};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn unwatch(call: &mut Call<'_>) -> Outcome {
     transaction::unwatch(call);

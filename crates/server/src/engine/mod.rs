@@ -9,6 +9,7 @@ pub mod eviction;
 pub mod lazyfree;
 pub mod log;
 pub mod pubsub;
+pub mod row;
 pub mod script;
 pub mod server;
 pub mod telemetry;

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use crate::admin::info::{InfoField, InfoUnit, Nature, SECTIONS};
 use crate::admin::metrics::{ALIASES, FAMILIES, PREFIX, metric_of};
 use crate::config::document::{self, markdown};
-use crate::engine::command::syntax;
 use crate::engine::command::{Registered, Registry};
+use crate::engine::row::syntax;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::process;
 

@@ -40,7 +40,7 @@ use crate::worker::{accept, listen, pool};
 /// Makes what the threads share. It lives until the process ends.
 pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static Server, String> {
     let registry = Registry::new(&process::families(), renamed)?;
-    let acl = Acl::new(&registry, &config);
+    let acl = Acl::new(registry.facts(), &config);
     let workers = Workers::new(registry.all().len());
     let driver = choose_driver(&config)?;
     let clock = Clock::new();

@@ -8,9 +8,9 @@
 
 use bobbin_server::config::{Config, OptionId};
 use bobbin_server::embedded::{Embedded, Session};
-use bobbin_server::engine::command::keys::KeyUse;
-use bobbin_server::engine::command::syntax::{self, Argument, ArgumentKind};
-use bobbin_server::engine::command::{Command, Flags};
+use bobbin_server::engine::command::Command;
+use bobbin_server::engine::row::syntax::{self, Argument, ArgumentKind};
+use bobbin_server::engine::row::{Flags, KeyUse};
 use bobbin_server::process::families;
 
 type Words = Vec<Vec<u8>>;
@@ -30,14 +30,14 @@ pub struct Row {
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for command in families().into_iter().flatten() {
-        if NOT_FOR_KEYS.contains(&command.name) || command.is_absent {
+        if NOT_FOR_KEYS.contains(&command.row.name) || command.row.is_absent {
             continue;
         }
         if command.subcommands.is_empty() {
-            rows.push(Row::new(command, &[command.name]));
+            rows.push(Row::new(command, &[command.row.name]));
         }
-        for sub in command.subcommands.iter().filter(|sub| !sub.is_absent) {
-            rows.push(Row::new(sub, &[command.name, sub.name]));
+        for sub in command.subcommands.iter().filter(|sub| !sub.row.is_absent) {
+            rows.push(Row::new(sub, &[command.row.name, sub.row.name]));
         }
     }
     rows
@@ -45,13 +45,14 @@ pub fn rows() -> Vec<Row> {
 
 impl Row {
     fn new(command: &Command, words: &[&str]) -> Self {
+        let row = &command.row;
         Self {
             name: words.join(" "),
             words: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            arguments: syntax::arguments(command.syntax, command.keys.len()),
-            has_keys: command.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY)),
-            blocks: command.flags.has(Flags::BLOCKING),
-            is_script: command.flags.has(Flags::RUNS),
+            arguments: syntax::arguments(row.syntax, row.keys.len()),
+            has_keys: row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY)),
+            blocks: row.flags.has(Flags::BLOCKING),
+            is_script: row.flags.has(Flags::RUNS),
         }
     }
 

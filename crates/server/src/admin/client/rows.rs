@@ -28,9 +28,9 @@ const fn row(
 }
 
 /// Gives a row another complexity.
-const fn complex(row: Command, complexity: &'static str) -> Command {
-    let (since, summary) = (row.since, row.summary);
-    row.doc("connection", since, complexity, summary)
+const fn complex(command: Command, complexity: &'static str) -> Command {
+    let (since, summary) = (command.row.since, command.row.summary);
+    command.doc("connection", since, complexity, summary)
 }
 
 pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, container)

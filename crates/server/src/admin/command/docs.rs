@@ -4,7 +4,7 @@ use bobbin_resp::{Aggregate, Reply};
 
 use super::info;
 use crate::engine::command::Registered;
-use crate::engine::command::syntax::{self, Argument, ArgumentKind};
+use crate::engine::row::syntax::{self, Argument, ArgumentKind};
 
 /// A map of what the row says, without what it does not say.
 pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {

@@ -3,7 +3,7 @@
 use bobbin_resp::Reply;
 
 use crate::engine::command::Registered;
-use crate::engine::command::keys::{Begin, Find, KeySpec};
+use crate::engine::row::keys::{Begin, Find, KeySpec};
 
 /// Ten fields: name, arity, flags, the old style's first key, last key and step, categories, tips,
 /// key specifications, subcommands.

@@ -1,7 +1,7 @@
 //! Which arguments of a command are keys: COMMAND GETKEYS.
 
-use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Call, Failure, Flags, KeyUse};
+use crate::engine::row::KeyShape;
 
 /// The keys of the command that begins at this argument, and what it does with each.
 pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyUse)>, Failure> {

@@ -6,8 +6,8 @@ mod operation;
 mod window;
 
 use super::string::{BytesMut, StringChange, edit_or_make, len_max};
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 const BAD_OFFSET: Failure = Failure::new("ERR bit offset is not an integer or out of range");
 

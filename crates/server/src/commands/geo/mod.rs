@@ -8,8 +8,8 @@ use bobbin_store::geo::Position;
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
 use super::sorted_set::each_score;
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn geoadd(call: &mut Call<'_>) -> Outcome {
     let (mut new_only, mut old_only, mut count_changes) = (false, false, false);

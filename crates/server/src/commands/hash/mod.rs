@@ -8,8 +8,8 @@ mod write;
 
 use bobbin_store::value::HashLimits;
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Family, Flags, Handler, Key};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
 /// When a hash stops being packed.

@@ -9,8 +9,8 @@ mod transfer;
 
 use bobbin_store::value::{End, Item, ListLimits};
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
 /// `list-max-listpack-size` as it is now.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::PinnedValue;
 use crate::commands::migrate::{MigrateTarget, Migration, Sent, Traveller};
 use crate::engine::blocking::{self, Wait};
-use crate::engine::command::distinct::Distinct;
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
+use crate::engine::row::distinct::Distinct;
+use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
     let options = MigrateOptions::parse(call.args)?;

@@ -6,8 +6,8 @@ mod random;
 
 use bobbin_store::value::SetLimits;
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Classes, Command, Data, Family, Flags, Key};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
 /// When a set takes another form.

@@ -21,9 +21,9 @@ use self::output::Stored;
 use self::sliced::SlicedSort;
 use self::sorting::Sorting;
 use crate::engine::acl;
-use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::slices::{SLICED_MIN, change_in_slices};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
 fn sort(call: &mut Call<'_>) -> Outcome {
     run(call, true)

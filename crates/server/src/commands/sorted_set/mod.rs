@@ -16,8 +16,8 @@ mod scan;
 pub(super) use self::read::each_score;
 use bobbin_store::value::SortedSetLimits;
 
-use crate::engine::command::keys::{KeySpec, KeyUse};
 use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
+use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
 /// The limits of the packed form as they are now.

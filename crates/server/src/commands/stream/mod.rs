@@ -17,8 +17,8 @@ mod trim;
 use bobbin_store::value::StreamLimits;
 
 use crate::engine::command::help::{container, help};
-use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::{Call, Categories, Command, Family, Flags};
+use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
 /// How large nodes may become, as it is now.
 fn limits(call: &Call<'_>) -> StreamLimits {

@@ -18,8 +18,8 @@ pub(super) use self::extended::Extended;
 pub(crate) use self::pinned::PinnedString;
 pub(super) use self::pinned::PinnedStrings;
 pub(super) use self::slice::{clamp, slice};
-use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::{Categories, Command, Family, Flags};
+use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const CHANGE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);

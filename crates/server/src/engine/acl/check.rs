@@ -2,8 +2,8 @@
 
 use super::selector::{Databases, Selector};
 use super::user::User;
-use crate::engine::command::keys::{ChannelArguments, DatabaseUse};
-use crate::engine::command::{Failure, Flags, Registered};
+use crate::engine::row::keys::{ChannelArguments, DatabaseUse};
+use crate::engine::row::{Facts, Failure, Flags};
 
 /// What a user was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Reason {
 /// A command about to be run.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    pub command: &'a Registered,
+    pub command: &'a Facts,
     pub args: &'a [&'a [u8]],
     pub database: u32,
     /// How many databases there are.
@@ -105,7 +105,7 @@ impl Selector {
         denied.map_or(Ok(()), Err)
     }
 
-    fn check_first_arg(&self, command: &Registered, args: &[&[u8]]) -> Result<(), Denied> {
+    fn check_first_arg(&self, command: &Facts, args: &[&[u8]]) -> Result<(), Denied> {
         let first = args.get(if command.parent.is_some() { 2 } else { 1 });
         let is_allowed = |(id, arg): &(usize, Box<[u8]>)| {
             *id == command.id && first.is_some_and(|first| first.eq_ignore_ascii_case(arg))
@@ -149,7 +149,7 @@ impl Selector {
         Ok(())
     }
 
-    fn denied_channel(&self, command: &Registered, args: &[&[u8]]) -> Option<Denied> {
+    fn denied_channel(&self, command: &Facts, args: &[&[u8]]) -> Option<Denied> {
         let (named, is_pattern) = match command.row.channels {
             ChannelArguments::None => return None,
             ChannelArguments::First => (&args[1..2], false),
@@ -163,7 +163,7 @@ impl Selector {
 
 impl Denied {
     /// The reply, without its code. `named`: it tells what it was, as ACL DRYRUN does.
-    pub fn text(self, user: &User, command: &Registered, named: Option<&[u8]>) -> String {
+    pub fn text(self, user: &User, command: &Facts, named: Option<&[u8]>) -> String {
         let user = String::from_utf8_lossy(&user.name);
         let (short, kind) = match self.reason {
             Reason::Command => {

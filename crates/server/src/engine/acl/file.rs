@@ -29,14 +29,14 @@ pub fn read_user(
         return Err("Spaces not allowed in ACL usernames".into());
     }
     let rules = join_selectors(rules).map_err(unmatched)?;
-    let mut user = User::new(name, identity, grammar.registry, grammar.all_channels);
+    let mut user = User::new(name, identity, grammar.commands, grammar.all_channels);
     for rule in rules {
         user.apply(&rule, grammar).map_err(|error| {
             let (rule, user) = (shown(&rule), String::from_utf8_lossy(name));
             format!("Error in user declaration '{user}', rule '{rule}': {}", error.text())
         })?;
     }
-    user.settle(grammar.registry);
+    user.settle(grammar.commands);
     Ok(user)
 }
 
@@ -140,8 +140,8 @@ impl AclFileReader<'_> {
             self.errors.push_str(&error);
             return None;
         };
-        let RuleGrammar { registry, all_channels } = *self.grammar;
-        let mut user = User::new(name, identity(name), registry, all_channels);
+        let RuleGrammar { commands, all_channels } = *self.grammar;
+        let mut user = User::new(name, identity(name), commands, all_channels);
         let mut is_sound = true;
         for rule in rules {
             let rule = rule.trim_ascii();
@@ -155,7 +155,7 @@ impl AclFileReader<'_> {
                 self.errors.push_str(&format!("{at}: {}. ", error.text()));
             }
         }
-        user.settle(registry);
+        user.settle(commands);
         Some(user)
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_line_of_the_configuration_reads_back() {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = RuleGrammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
         let words: [&[u8]; 5] = [b"", b"on", b"~a\"b", b"&'x", b"(~y +get)"];
         let user = read_user(&words, 1, &grammar).unwrap();
         let line = configuration_line(&user);
@@ -208,7 +208,7 @@ mod tests {
             b"+",
         ];
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = RuleGrammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
         let path = std::env::temp_dir().join(format!("bobbin-users-{}", std::process::id()));
         let path = path.as_os_str().as_bytes();
         let mut random = crate::base::random::Random::new(17);
@@ -229,7 +229,7 @@ mod tests {
             if has_spaces(&name) {
                 continue;
             }
-            let mut user = User::new(&name, 7, &registry, false);
+            let mut user = User::new(&name, 7, registry.facts(), false);
             for _ in 0..1 + random.below(6) {
                 let sign = SIGNS[random.below(SIGNS.len() as u32) as usize];
                 let mut rule = [sign, &word(&mut random)].concat();
@@ -241,7 +241,7 @@ mod tests {
                     user = before;
                 }
             }
-            user.settle(&registry);
+            user.settle(registry.facts());
             let line = configuration_line(&user);
             assert!(!line.contains(&b'\n'), "round {round}");
             let words = config::split(&line).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_is_told_line_by_line() {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let grammar = RuleGrammar { registry: &registry, all_channels: false };
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
         let path = std::env::temp_dir().join(format!("bobbin-acl-{}", std::process::id()));
         let path = path.as_os_str().as_bytes();
         let load = |text: &str| {

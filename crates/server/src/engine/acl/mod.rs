@@ -33,7 +33,7 @@ use self::rules::{RuleGrammar, join_selectors};
 use self::user::{User, hash_password};
 use crate::config::{AclPubsubDefault, Config};
 use crate::engine::client::{self, ClientInfo, describe};
-use crate::engine::command::Registry;
+use crate::engine::row::Facts;
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 
@@ -58,7 +58,7 @@ const NOBODY: u64 = 0;
 
 impl Acl {
     /// With the default user alone.
-    pub fn new(registry: &Registry, config: &Config) -> Self {
+    pub fn new(commands: &[&Facts], config: &Config) -> Self {
         let acl = Self {
             epoch: AtomicU32::new(1),
             users: RwLock::default(),
@@ -67,7 +67,7 @@ impl Acl {
             denied: Default::default(),
             saving: Mutex::default(),
         };
-        let mut default = open_user(&grammar(registry, config));
+        let mut default = open_user(&grammar(commands, config));
         require_password(&mut default, &config.requirepass());
         acl.put(default);
         acl
@@ -137,19 +137,19 @@ impl Acl {
 }
 
 /// What rules are read with on this server.
-pub fn grammar<'a>(registry: &'a Registry, config: &Config) -> RuleGrammar<'a> {
+pub fn grammar<'a>(commands: &'a [&'a Facts], config: &Config) -> RuleGrammar<'a> {
     let all_channels = config.acl_pubsub_default() == AclPubsubDefault::Allchannels;
-    RuleGrammar { registry, all_channels }
+    RuleGrammar { commands, all_channels }
 }
 
 /// The default user of a server without configuration.
 fn open_user(grammar: &RuleGrammar<'_>) -> User {
-    let mut user = User::new(DEFAULT_USER, DEFAULT_IDENTITY, grammar.registry, false);
+    let mut user = User::new(DEFAULT_USER, DEFAULT_IDENTITY, grammar.commands, false);
     for rule in ["+@all", "~*", "&*", "on", "nopass"] {
         let applied = user.apply(rule.as_bytes(), grammar);
         debug_assert!(applied.is_ok(), "{rule}");
     }
-    user.settle(grammar.registry);
+    user.settle(grammar.commands);
     user
 }
 
@@ -178,7 +178,7 @@ impl Server {
                 .load_user_file(NOBODY)
                 .map_err(|errors| format!("Aborting startup because of ACL errors: {errors}"));
         }
-        let grammar = grammar(&self.registry, &self.config);
+        let grammar = grammar(self.registry.facts(), &self.config);
         for words in lines {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let name = words.first().copied().unwrap_or_default();
@@ -200,7 +200,7 @@ impl Server {
     /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but
     /// for the one that asks.
     pub fn load_user_file(&self, asking: u64) -> Result<(), String> {
-        let grammar = grammar(&self.registry, &self.config);
+        let grammar = grammar(self.registry.facts(), &self.config);
         let mut identity = |name: &[u8]| match self.acl.find(name) {
             _ if name == DEFAULT_USER => DEFAULT_IDENTITY,
             Some(known) => known.identity,
@@ -234,13 +234,13 @@ impl Server {
 
     /// ACL SETUSER: follows all of the rules or none. The error is the reply's text.
     pub fn set_user(&self, name: &[u8], rules: &[&[u8]]) -> Result<(), String> {
-        let grammar = grammar(&self.registry, &self.config);
+        let grammar = grammar(self.registry.facts(), &self.config);
         let rules = join_selectors(rules).map_err(file::unmatched)?;
         let before = self.acl.find(name);
         let mut user = match &before {
             Some(user) => User::clone(user),
             None => {
-                User::new(name, self.acl.new_identity(), grammar.registry, grammar.all_channels)
+                User::new(name, self.acl.new_identity(), grammar.commands, grammar.all_channels)
             }
         };
         for rule in rules {
@@ -249,7 +249,7 @@ impl Server {
                 format!("Error in ACL SETUSER modifier '{rule}': {}", error.text())
             })?;
         }
-        user.settle(&self.registry);
+        user.settle(grammar.commands);
         let (identity, lost) =
             (user.identity, before.is_some_and(|before| loses_channels(&before, &user)));
         self.acl.put(user);

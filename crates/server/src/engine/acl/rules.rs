@@ -8,13 +8,14 @@ use super::pattern::Pattern;
 use super::selector::{ChannelRules, CommandSet, Databases, KeyPattern, KeyRules, Selector};
 use super::user::{PasswordHash, User, hash_password};
 use crate::config::split;
-use crate::engine::command::flags::Categories;
-use crate::engine::command::{Registered, Registry};
+use crate::engine::row::Facts;
+use crate::engine::row::flags::Categories;
 
 /// What rules are read with.
 #[derive(Clone, Copy)]
 pub struct RuleGrammar<'a> {
-    pub registry: &'a Registry,
+    /// All, by id.
+    pub commands: &'a [&'a Facts],
     /// `acl-pubsub-default allchannels`.
     pub all_channels: bool,
 }
@@ -108,8 +109,8 @@ impl User {
             (_, [b'(', rules @ .., b')']) => self.selectors.push(parse_selector(rules, grammar)?),
             (b"clearselectors", _) => self.selectors.clear(),
             (b"reset", _) => {
-                let RuleGrammar { registry, all_channels } = *grammar;
-                *self = Self::new(&self.name, self.identity, registry, all_channels);
+                let RuleGrammar { commands, all_channels } = *grammar;
+                *self = Self::new(&self.name, self.identity, commands, all_channels);
             }
             _ => self.root.apply(rule, &word, grammar)?,
         }
@@ -154,7 +155,7 @@ fn parse_selector(rules: &[u8], grammar: &RuleGrammar<'_>) -> Result<Selector, R
     if rules.contains(&0) {
         return Err(RuleError::Syntax);
     }
-    let mut selector = Selector::new(grammar.registry, grammar.all_channels);
+    let mut selector = Selector::new(grammar.commands, grammar.all_channels);
     for rule in split(rules).ok_or(RuleError::Syntax)? {
         // Else what describes the selector would not be read as the same.
         if rule.iter().any(|byte| b"\"')".contains(byte)) {
@@ -180,16 +181,16 @@ impl Selector {
             (b"resetchannels", _) => self.channels = ChannelRules::These(Vec::new()),
             (b"alldbs", _) => self.databases = Databases::All,
             (b"resetdbs", _) => self.databases = Databases::These(Vec::new()),
-            (b"allcommands" | b"+@all", _) => self.set_all_commands(grammar.registry, true),
-            (b"nocommands" | b"-@all", _) => self.set_all_commands(grammar.registry, false),
+            (b"allcommands" | b"+@all", _) => self.set_all_commands(grammar.commands, true),
+            (b"nocommands" | b"-@all", _) => self.set_all_commands(grammar.commands, false),
             (_, [b'~' | b'%', ..]) => self.add_keys(rule)?,
             (_, [b'&', pattern @ ..]) => self.add_channels(pattern)?,
             ([b'd', b'b', b'=', numbers @ ..], _) => self.databases = parse_databases(numbers)?,
-            ([b'+', b'@', name @ ..], _) => self.set_category(name, true, grammar.registry)?,
-            ([b'-', b'@', name @ ..], _) => self.set_category(name, false, grammar.registry)?,
-            ([b'+', name @ ..], _) => self.allow_command(name, grammar.registry)?,
+            ([b'+', b'@', name @ ..], _) => self.set_category(name, true, grammar.commands)?,
+            ([b'-', b'@', name @ ..], _) => self.set_category(name, false, grammar.commands)?,
+            ([b'+', name @ ..], _) => self.allow_command(name, grammar.commands)?,
             ([b'-', name @ ..], _) => {
-                let command = find(grammar.registry, name)?;
+                let command = find(grammar.commands, name)?;
                 self.set_command(command, false);
                 self.note_rule(false, command.full_name.as_bytes());
             }
@@ -227,9 +228,9 @@ impl Selector {
         Ok(())
     }
 
-    fn set_all_commands(&mut self, registry: &Registry, allowed: bool) {
-        self.commands = CommandSet::none(registry);
-        self.commands.set_all(registry, allowed);
+    fn set_all_commands(&mut self, commands: &[&Facts], allowed: bool) {
+        self.commands = CommandSet::none(commands);
+        self.commands.set_all(commands, allowed);
         self.begins_with_all = allowed;
         self.first_args.clear();
         self.rules.clear();
@@ -239,10 +240,10 @@ impl Selector {
         &mut self,
         name: &[u8],
         allowed: bool,
-        registry: &Registry,
+        commands: &[&Facts],
     ) -> Result<(), RuleError> {
         let category = category(name).ok_or(RuleError::Unknown)?;
-        for command in registry.all().iter().filter(|command| is_of(command, category)) {
+        for command in commands.iter().filter(|command| is_of(command, category)) {
             self.set_command(command, allowed);
         }
         self.note_rule(allowed, &[b"@", name].concat());
@@ -250,14 +251,14 @@ impl Selector {
     }
 
     /// `get`, `config|get`, or `select|0`: a first argument of a command that has no subcommands.
-    fn allow_command(&mut self, name: &[u8], registry: &Registry) -> Result<(), RuleError> {
+    fn allow_command(&mut self, name: &[u8], commands: &[&Facts]) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
-            let command = find(registry, name)?;
+            let command = find(commands, name)?;
             self.set_command(command, true);
             self.note_rule(true, command.full_name.as_bytes());
             return Ok(());
         };
-        let (command, argument) = (find(registry, &name[..bar])?, &name[bar + 1..]);
+        let (command, argument) = (find(commands, &name[..bar])?, &name[bar + 1..]);
         if command.parent.is_some() {
             return Err(RuleError::FirstArgOfSubcommand);
         }
@@ -271,18 +272,18 @@ impl Selector {
             self.first_args.retain(|known| *known != allowed);
             self.first_args.push(allowed);
         } else {
-            self.set_command(find(registry, name)?, true);
+            self.set_command(find(commands, name)?, true);
         }
         self.note_rule(true, name);
         Ok(())
     }
 
     /// Allows or forbids a command, with its subcommands.
-    fn set_command(&mut self, command: &Registered, allowed: bool) {
-        self.commands.set(command, allowed);
+    fn set_command(&mut self, command: &Facts, allowed: bool) {
+        self.commands.set(command.id, allowed);
         self.first_args.retain(|(id, _)| *id != command.id);
-        for subcommand in &command.subcommands {
-            self.commands.set(subcommand, allowed);
+        for id in command.subcommands.clone() {
+            self.commands.set(id, allowed);
         }
     }
 
@@ -342,8 +343,8 @@ fn parse_databases(text: &[u8]) -> Result<Databases, RuleError> {
 }
 
 /// A command or subcommand by the name of its row: rules stay true whatever `rename-command` says.
-fn find<'a>(registry: &'a Registry, name: &[u8]) -> Result<&'a Registered, RuleError> {
-    let mut all = registry.all().iter().copied();
+fn find<'a>(commands: &[&'a Facts], name: &[u8]) -> Result<&'a Facts, RuleError> {
+    let mut all = commands.iter().copied();
     let found = all.find(|command| command.full_name.as_bytes().eq_ignore_ascii_case(name));
     found.ok_or(RuleError::Unknown)
 }
@@ -354,7 +355,7 @@ pub fn category(name: &[u8]) -> Option<Categories> {
     Categories::NAMES.iter().find(is).map(|(category, _)| *category)
 }
 
-pub fn is_of(command: &Registered, category: Categories) -> bool {
+pub fn is_of(command: &Facts, category: Categories) -> bool {
     command.row.categories.complete(command.row.flags).has(category)
 }
 
@@ -366,6 +367,7 @@ pub fn has_spaces(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::command::Registry;
 
     fn registry() -> Registry {
         Registry::new(&crate::process::families(), &[]).unwrap()
@@ -373,14 +375,14 @@ mod tests {
 
     fn make(rules: &str) -> Result<String, RuleError> {
         let registry = registry();
-        let grammar = RuleGrammar { registry: &registry, all_channels: false };
-        let mut user = User::new(b"u", 1, &registry, false);
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
+        let mut user = User::new(b"u", 1, registry.facts(), false);
         let words: Vec<&[u8]> = rules.split(' ').map(str::as_bytes).collect();
         for rule in join_selectors(&words).map_err(|_| RuleError::Syntax)? {
             user.apply(&rule, &grammar)?;
         }
         // What is described makes the same.
-        let mut again = User::new(b"u", 1, &registry, false);
+        let mut again = User::new(b"u", 1, registry.facts(), false);
         let description = user.describe();
         let words: Vec<&[u8]> = description.split(|byte| *byte == b' ').collect();
         for rule in join_selectors(&words).unwrap() {
@@ -460,10 +462,12 @@ mod tests {
     #[test]
     fn categories_take_in_subcommands() {
         let registry = registry();
-        let grammar = RuleGrammar { registry: &registry, all_channels: false };
-        let mut user = User::new(b"u", 1, &registry, false);
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
+        let mut user = User::new(b"u", 1, registry.facts(), false);
         user.apply(b"+@admin", &grammar).unwrap();
-        let has = |user: &User, name: &[u8]| user.root.commands.has(find(&registry, name).unwrap());
+        let has = |user: &User, name: &[u8]| {
+            user.root.commands.has(find(registry.facts(), name).unwrap())
+        };
         assert!(has(&user, b"config|set") && !has(&user, b"config|help") && !has(&user, b"get"));
         user.apply(b"-config", &grammar).unwrap();
         assert!(!has(&user, b"config|set") && has(&user, b"acl|setuser"));

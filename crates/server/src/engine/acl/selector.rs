@@ -1,7 +1,7 @@
 //! A selector: one set of rights, which allows a command as a whole or not at all.
 
 use super::pattern::Pattern;
-use crate::engine::command::{KeyUse, Registered, Registry};
+use crate::engine::row::{Facts, KeyUse};
 
 /// One set of rights. A user has one, and may have more beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +50,12 @@ pub enum Databases {
 }
 
 impl CommandSet {
-    pub fn none(registry: &Registry) -> Self {
-        Self(vec![0; registry.all().len().div_ceil(u64::BITS as usize)].into())
+    pub fn none(commands: &[&Facts]) -> Self {
+        Self(vec![0; commands.len().div_ceil(u64::BITS as usize)].into())
     }
 
-    pub fn set(&mut self, command: &Registered, allowed: bool) {
-        let (word, bit) = place(command.id);
+    pub fn set(&mut self, id: usize, allowed: bool) {
+        let (word, bit) = place(id);
         if allowed {
             self.0[word] |= bit;
         } else {
@@ -63,12 +63,12 @@ impl CommandSet {
         }
     }
 
-    pub fn set_all(&mut self, registry: &Registry, allowed: bool) {
-        registry.all().iter().for_each(|command| self.set(command, allowed));
+    pub fn set_all(&mut self, commands: &[&Facts], allowed: bool) {
+        commands.iter().for_each(|command| self.set(command.id, allowed));
     }
 
     #[inline]
-    pub fn has(&self, command: &Registered) -> bool {
+    pub fn has(&self, command: &Facts) -> bool {
         let (word, bit) = place(command.id);
         self.0[word] & bit != 0
     }
@@ -131,9 +131,9 @@ impl Databases {
 
 impl Selector {
     /// Nothing is allowed, but for what `acl-pubsub-default` says of channels.
-    pub fn new(registry: &Registry, all_channels: bool) -> Self {
+    pub fn new(commands: &[&Facts], all_channels: bool) -> Self {
         Self {
-            commands: CommandSet::none(registry),
+            commands: CommandSet::none(commands),
             first_args: Vec::new(),
             rules: Vec::new(),
             begins_with_all: false,
@@ -148,11 +148,11 @@ impl Selector {
     }
 
     /// Whether it allows everything.
-    pub fn is_unlimited(&self, registry: &Registry) -> bool {
+    pub fn is_unlimited(&self, commands: &[&Facts]) -> bool {
         self.keys == KeyRules::All
             && self.channels == ChannelRules::All
             && self.databases == Databases::All
-            && registry.all().iter().all(|command| self.commands.has(command))
+            && commands.iter().all(|command| self.commands.has(command))
     }
 
     /// The rules of commands, which give the same commands again.

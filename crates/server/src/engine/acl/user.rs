@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::selector::Selector;
-use crate::engine::command::Registry;
+use crate::engine::row::Facts;
 
 /// A password's SHA-256.
 pub type PasswordHash = [u8; 32];
@@ -29,22 +29,22 @@ pub struct User {
 
 impl User {
     /// A user that may do nothing and cannot come in.
-    pub fn new(name: &[u8], identity: u64, registry: &Registry, all_channels: bool) -> Self {
+    pub fn new(name: &[u8], identity: u64, commands: &[&Facts], all_channels: bool) -> Self {
         Self {
             name: name.into(),
             identity,
             enabled: false,
             no_password: false,
             passwords: Vec::new(),
-            root: Selector::new(registry, all_channels),
+            root: Selector::new(commands, all_channels),
             selectors: Vec::new(),
             is_unlimited: false,
         }
     }
 
     /// Works out what follows from the rules; to be called after they changed.
-    pub(super) fn settle(&mut self, registry: &Registry) {
-        let is_unlimited = self.selectors().any(|selector| selector.is_unlimited(registry));
+    pub(super) fn settle(&mut self, commands: &[&Facts]) {
+        let is_unlimited = self.selectors().any(|selector| selector.is_unlimited(commands));
         self.is_unlimited = is_unlimited;
     }
 
@@ -137,11 +137,12 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::command::Registry;
 
     #[test]
     fn only_the_password_itself_lets_in() {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
-        let mut user = User::new(b"u", 1, &registry, false);
+        let mut user = User::new(b"u", 1, registry.facts(), false);
         user.passwords = vec![hash_password(b"secret"), hash_password(b"")];
         assert!(!user.admits(&hash_password(b"secret")), "disabled");
         user.enabled = true;

@@ -24,8 +24,8 @@ pub use self::timeout::{deadline_ms, deadline_of_ms};
 use self::waiter::{Answer, WaiterState};
 pub use self::waiter::{Waiter, WaiterEnd, Waiters};
 use crate::engine::client::{Client, ClientFlag};
-use crate::engine::command::distinct::Distinct;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::engine::row::distinct::Distinct;
 use crate::engine::server::Server;
 use crate::engine::{acl, tracking};
 

@@ -123,7 +123,7 @@ fn may_run_on_replica(
         if writes || reads && !client.info.has(ClientFlag::READONLY) {
             // As long as the target has not taken over there is no primary to go to.
             let waits = server.is_paused_for(PauseReason::Failover);
-            return if waits { Ok(false) } else { Err(Failure::redirect(server)) };
+            return if waits { Ok(false) } else { Err(Failure::redirect(&server.config)) };
         }
     }
     if writes && server.is_read_only() {

@@ -7,9 +7,9 @@ use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
 use super::slices::SLICED_MIN;
-use super::words::Words;
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
+use crate::engine::row::words::Words;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::telemetry::{hotkeys, monitor};
@@ -186,7 +186,7 @@ pub fn run(call: &mut Call<'_>) -> bool {
     let start = call.reply.output().len();
     let dirty = call.data.counters.dirty;
     call.data.unit.begin_command();
-    let outcome = (call.command.row.handler)(call);
+    let outcome = (call.command.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
         if failure == Failure::Postponed {

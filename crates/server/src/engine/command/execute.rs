@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
+use super::KeyShape;
 use super::admission::{admit_again, guard, wait_for_reserved};
 use super::call::{Call, Context, Request, run};
 use super::plan::lone_key;
-use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered, transaction};
 use crate::engine::acl;
 use crate::engine::client::{Client, Replies};

@@ -1,7 +1,7 @@
 //! What containers and their HELP answer.
 
-use super::syntax::plain;
 use super::{Call, Failure, Outcome};
+use crate::engine::row::syntax::plain;
 
 /// The handler of every HELP: the syntax and the summary of each subcommand.
 pub fn help(call: &mut Call<'_>) -> Outcome {

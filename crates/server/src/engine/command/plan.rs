@@ -2,8 +2,8 @@
 
 use bobbin_store::{Hash, SHARDS};
 
+use super::KeyShape;
 use super::call::Request;
-use super::registry::KeyShape;
 use super::{Data, Flags, Key, Registered};
 
 /// The plan of a command whose only key is argument 1.

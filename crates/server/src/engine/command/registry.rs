@@ -1,60 +1,26 @@
 //! All commands by name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::ops::Deref;
 
-use bobbin_resp::{Protocol, Reply};
+use super::{Command, Handler};
+use crate::engine::row::{Described, Facts};
 
-use super::keys::{Begin, Find};
-use super::{Categories, Command, DatabaseUse, Flags, KeySpec, KeyUse};
-
-/// A command that the server knows, with what is worked out once at start.
+/// A command that the server knows.
 pub struct Registered {
-    pub row: &'static Command,
-    /// `get`, `client|list`.
-    pub full_name: String,
-    /// Counts from 0 over commands and subcommands; indexes statistics.
-    pub id: usize,
-    pub shape: KeyShape,
-    /// Argument 1 is a key.
-    pub first_is_key: bool,
-    /// Whether it works on the selected database.
-    pub uses_selected_database: bool,
+    pub facts: Facts,
+    pub handler: Handler,
     /// Of a container, by name.
     pub subcommands: Vec<&'static Self>,
-    pub parent: Option<usize>,
-    /// What COMMAND INFO answers about it, ...
-    pub info: Described,
-    /// ... and COMMAND DOCS.
-    pub docs: Described,
 }
 
-/// A reply that is always the same: made when it is first asked for, in each protocol, and shared
-/// by all that ask again. A command may ask a million times.
-#[derive(Default)]
-pub struct Described([OnceLock<Arc<Vec<u8>>>; 2]);
+impl Deref for Registered {
+    type Target = Facts;
 
-impl Described {
-    /// Appends the reply, which `make` makes.
-    pub fn append(&self, reply: &mut Reply<'_>, make: impl FnOnce(&mut Reply<'_>)) {
-        let protocol = reply.protocol();
-        let whole = self.0[usize::from(protocol == Protocol::Resp3)].get_or_init(|| {
-            let mut bytes = Vec::new();
-            make(&mut Reply::new(&mut bytes, protocol));
-            Arc::new(bytes)
-        });
-        reply.whole_shared(whole);
+    #[inline(always)]
+    fn deref(&self) -> &Facts {
+        &self.facts
     }
-}
-
-/// The keys of the common commands, without reading specifications.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyShape {
-    None,
-    /// One key, at argument 1.
-    First,
-    /// Whatever the specifications say.
-    Specified,
 }
 
 /// A command under the name that it is called by.
@@ -63,6 +29,8 @@ type NamedCommand = (Box<[u8]>, &'static Registered);
 /// All commands, by name.
 pub struct Registry {
     commands: Vec<&'static Registered>,
+    /// Of all of them, for what executes none.
+    facts: Vec<&'static Facts>,
     /// Power of two; twice as large as there are names, at least.
     slots: Vec<Option<NamedCommand>>,
     /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the
@@ -79,12 +47,13 @@ impl Registry {
         renamed: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<Self, String> {
         let (info, docs) = Default::default();
-        let mut registry = Self { commands: Vec::new(), slots: Vec::new(), info, docs };
+        let (commands, facts, slots) = Default::default();
+        let mut registry = Self { commands, facts, slots, info, docs };
         let mut names: HashMap<Vec<u8>, &'static Registered> = HashMap::new();
-        for row in families.iter().flat_map(|family| family.iter()) {
-            let registered = registry.register(row);
-            let double = names.insert(row.name.as_bytes().to_vec(), registered);
-            assert!(double.is_none(), "two rows for {}", row.name);
+        for command in families.iter().flat_map(|family| family.iter()) {
+            let registered = registry.register(command);
+            let double = names.insert(command.row.name.as_bytes().to_vec(), registered);
+            assert!(double.is_none(), "two rows for {}", command.row.name);
         }
         for (old, new) in renamed {
             let command = names
@@ -106,22 +75,21 @@ impl Registry {
         Ok(registry)
     }
 
-    fn register(&mut self, row: &'static Command) -> &'static Registered {
+    fn register(&mut self, command: &'static Command) -> &'static Registered {
         // The container's id comes first, its subcommands' follow.
-        let id = self.commands.len();
-        let mut container = Registered::new(row, row.name.into(), id, None);
-        let mut registered = Vec::new();
-        for (i, sub) in row.subcommands.iter().enumerate() {
-            let name = format!("{}|{}", row.name, sub.name);
-            let sub: &'static _ =
-                Box::leak(Box::new(Registered::new(sub, name, id + 1 + i, Some(id))));
-            registered.push(sub);
+        let (id, first) = (self.commands.len(), self.commands.len() + 1);
+        let mut subcommands = Vec::new();
+        for (number, sub) in (first..).zip(command.subcommands) {
+            let name = format!("{}|{}", command.row.name, sub.row.name);
+            let facts = Facts::new(&sub.row, name, number, number..number, Some(id));
+            subcommands.push(Registered::leak(sub, facts, Vec::new()));
         }
-        container.subcommands.clone_from(&registered);
-        let container: &'static _ = Box::leak(Box::new(container));
-        self.commands.push(container);
-        self.commands.extend(registered);
-        container
+        let ids = first..first + subcommands.len();
+        let facts = Facts::new(&command.row, command.row.name.into(), id, ids, None);
+        self.commands.push(Registered::leak(command, facts, subcommands.clone()));
+        self.commands.extend(subcommands);
+        self.facts.extend(self.commands[id..].iter().map(|command| &command.facts));
+        self.commands[id]
     }
 
     /// Finds a command by its first word.
@@ -153,21 +121,17 @@ impl Registry {
         &self.commands
     }
 
+    /// What is known of each, by id.
+    pub fn facts(&self) -> &[&'static Facts] {
+        &self.facts
+    }
+
     /// The commands that have a name and are there, without subcommands.
     pub fn top(&self) -> impl Iterator<Item = (&[u8], &'static Registered)> {
         let named = self.slots.iter().flatten().map(|(name, command)| (&**name, *command));
         named.filter(|(_, command)| !command.row.is_absent)
     }
 }
-
-/// Commands that find out themselves what they hold, or wait for something.
-const NOT_AT_ONCE: Flags = Flags::GATE
-    .with(Flags::WALKS)
-    .with(Flags::RUNS)
-    .with(Flags::EXECUTES)
-    .with(Flags::NOT_QUEUED)
-    .with(Flags::BLOCKING)
-    .with(Flags::MAY_REPLICATE);
 
 /// There is one of each command.
 impl PartialEq for Registered {
@@ -179,120 +143,13 @@ impl PartialEq for Registered {
 impl Eq for Registered {}
 
 impl Registered {
-    fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
-        let shape = match row.keys {
-            [] => KeyShape::None,
-            keys if keys.iter().all(|spec| spec.usage.has(KeyUse::NOT_KEY)) => KeyShape::None,
-            [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }] => {
-                KeyShape::First
-            }
-            _ => KeyShape::Specified,
-        };
-        let first_is_key = row.keys.iter().any(|spec| {
-            let begins_there = matches!(spec.begin, Begin::Index(1));
-            begins_there && matches!(spec.find, Find::Range { .. }) && shape != KeyShape::None
-        });
-        let has_keys = row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY));
-        let about_keys = Categories::KEYSPACE.with(Categories::READ).with(Categories::WRITE);
-        let uses_selected_database = has_keys
-            || matches!(row.databases, DatabaseUse::Selected)
-                && row.categories.complete(row.flags).has(about_keys);
-        let subcommands = Vec::new();
-        let (info, docs) = Default::default();
-        Self {
-            row,
-            full_name,
-            id,
-            shape,
-            first_is_key,
-            uses_selected_database,
-            subcommands,
-            parent,
-            info,
-            docs,
-        }
+    /// Lives as long as the process.
+    fn leak(command: &Command, facts: Facts, subcommands: Vec<&'static Self>) -> &'static Self {
+        Box::leak(Box::new(Self { facts, handler: command.handler, subcommands }))
     }
 
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
         self.subcommands.iter().copied().find(|s| s.row.name.as_bytes().eq_ignore_ascii_case(name))
-    }
-
-    #[inline(always)]
-    pub fn has(&self, flags: Flags) -> bool {
-        self.row.flags.has(flags)
-    }
-
-    /// Whether this many words can be the command.
-    #[inline(always)]
-    pub fn accepts(&self, words: usize) -> bool {
-        let words = words as i64;
-        let arity = i64::from(self.row.arity);
-        if arity >= 0 { words == arity } else { words >= -arity }
-    }
-
-    /// Whether the command changes one key, its first argument, and is done with that at once.
-    pub fn changes_one_key_at_once(&self, args: &[&[u8]]) -> bool {
-        self.has(Flags::WRITE)
-            && self.has(Flags::FAST.with(Flags::BRIEF))
-            && !self.has(NOT_AT_ONCE)
-            && !(self.has(Flags::COUNTED) && args.len() > 2)
-            && self.row.gate_when.is_none()
-            && self.subcommands.is_empty()
-            && self.accepts(args.len())
-            && (self.shape == KeyShape::First || self.has_lone_key(args))
-    }
-
-    fn has_lone_key(&self, args: &[&[u8]]) -> bool {
-        let (mut keys, mut is_first) = (0, false);
-        let fits = self.key_positions(args, |at| {
-            keys += 1;
-            is_first = at == 1;
-        });
-        fits && keys == 1 && is_first
-    }
-
-    /// Calls `f` with the index of each key, and what the command does with it. Arguments that are
-    /// not of the command's form have the keys that they have: the handler answers with the error
-    /// before it looks at one.
-    pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) {
-        if let Some(finder) = self.row.key_finder {
-            finder(args, &mut f);
-            return;
-        }
-        for spec in self.row.keys.iter().filter(|spec| !spec.usage.has(KeyUse::NOT_KEY)) {
-            spec.positions(args, |at| f(at, spec.usage));
-        }
-    }
-
-    /// Whether it may read keys that its arguments do not name, as SORT's BY does.
-    pub fn reads_undeclared_keys(&self) -> bool {
-        let is_incomplete =
-            |spec: &KeySpec| spec.begin == Begin::Unknown || spec.usage.has(KeyUse::INCOMPLETE);
-        self.row.keys.iter().any(is_incomplete)
-    }
-
-    /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
-    /// form.
-    #[inline(always)]
-    pub fn key_positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
-        match self.shape {
-            KeyShape::None => true,
-            KeyShape::First => {
-                f(1);
-                true
-            }
-            KeyShape::Specified => {
-                if let Some(finder) = self.row.key_finder {
-                    finder(args, &mut |at, _| f(at));
-                    return true;
-                }
-                let mut fits = true;
-                for spec in self.row.keys.iter().filter(|s| !s.usage.has(KeyUse::NOT_KEY)) {
-                    fits &= spec.positions(args, &mut f);
-                }
-                fits
-            }
-        }
     }
 }
 
@@ -316,6 +173,7 @@ fn fold(name: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::row::Flags;
 
     /// A wrong one would be seen by nobody but a profiler: what it says is hashed as a key.
     #[test]

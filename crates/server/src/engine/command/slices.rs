@@ -16,10 +16,10 @@ use bobbin_store::{NewValue, OwnedEntry};
 use super::admission::is_put_off;
 use super::call::count_failure;
 use super::plan::ShardSet;
-use super::words::Words;
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
+use crate::engine::row::words::Words;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
 

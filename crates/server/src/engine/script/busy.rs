@@ -341,7 +341,7 @@ impl PausedScript {
         };
         // Kept until this attempt has failed or not.
         let wish = call.client.gate_wish.take();
-        let outcome = (self.command.row.handler)(&mut call);
+        let outcome = (self.command.handler)(&mut call);
         drop(wish);
         call.client.postpone(false);
         match outcome {

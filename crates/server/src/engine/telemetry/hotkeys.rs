@@ -23,8 +23,8 @@ use bobbin_sync::{Mutex, RwLock};
 use crate::base::clock::system_ms;
 use crate::base::random::Random;
 use crate::base::usage::ProcessorUsage;
-use crate::engine::command::registry::KeyShape;
-use crate::engine::command::{Call, Registered};
+use crate::engine::command::Call;
+use crate::engine::row::{Facts, KeyShape};
 use crate::engine::server::Switch;
 use crate::engine::telemetry::slowlog::Measured;
 use ranked::Ranked;
@@ -157,7 +157,7 @@ impl HotKeys {
     /// Adds a command that was executed. `false`: the session is over.
     #[cold]
     #[must_use]
-    pub fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) -> bool {
+    pub fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, us: u64) -> bool {
         self.with_session(|session| session.note(command, args, measured, us))
     }
 
@@ -215,7 +215,7 @@ impl HotkeysSession {
         ended.is_ok()
     }
 
-    fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) {
+    fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, us: u64) {
         let mut keys = Vec::new();
         match command.shape {
             KeyShape::None => {}

@@ -11,7 +11,7 @@ use bobbin_sync::Mutex;
 use crate::base::clock::system_ms;
 use crate::config::{self, Config};
 use crate::engine::client::Client;
-use crate::engine::command::{Flags, Registered};
+use crate::engine::row::{Facts, Flags};
 use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 
@@ -165,7 +165,7 @@ impl CommandLog {
 pub fn note(
     server: &Server,
     client: &Client,
-    command: &Registered,
+    command: &Facts,
     args: &[&[u8]],
     measured: &Measured,
 ) {
@@ -186,7 +186,7 @@ pub fn note(
 pub fn note_words(
     server: &Server,
     client: &Client,
-    command: &Registered,
+    command: &Facts,
     words: impl Fn() -> Vec<Vec<u8>>,
     measured: &Measured,
 ) {
@@ -239,7 +239,7 @@ fn lengths(config: &Config) -> [usize; 3] {
 }
 
 /// The words as the log keeps them: secrets left out, long words and long commands cut short.
-pub fn shortened(command: &Registered, args: &[&[u8]]) -> Vec<Vec<u8>> {
+pub fn shortened(command: &Facts, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let secret = secrets(command, args);
     let mut words: Vec<Vec<u8>> = (0..shown)
@@ -266,7 +266,7 @@ fn cut(word: &[u8]) -> Vec<u8> {
 
 /// Which words of a command are nobody's business: passwords, and what ACL says of users. For all
 /// that shows commands to others than their sender.
-pub fn secrets<'a>(command: &'a Registered, args: &'a [&'a [u8]]) -> impl Fn(usize) -> bool + 'a {
+pub fn secrets<'a>(command: &'a Facts, args: &'a [&'a [u8]]) -> impl Fn(usize) -> bool + 'a {
     let is = |at: usize, word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
     let after = move |at: usize, word: &str, words: usize| {
         (1..=words).any(|back| at > back && is(at - back, word))

@@ -11,10 +11,10 @@ use bobbin_store::entry::Shared;
 
 use super::admission::WRITERS;
 use super::call::{Call, Request};
-use super::distinct::Distinct;
-use super::words::Words;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use crate::engine::row::distinct::Distinct;
+use crate::engine::row::words::Words;
 use crate::engine::script;
 use crate::engine::server::Server;
 

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::Registered;
+use super::Facts;
 use crate::config::{Config, OptionId};
-use crate::engine::server::Server;
+
+/// What a handler returns: it has appended its reply, or the caller appends the error.
+pub type Outcome = Result<(), Failure>;
 
 /// Why a command has done nothing, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +74,8 @@ impl Failure {
 
     /// Sends a client that understands it (CLIENT CAPA REDIRECT) to the primary.
     #[cold]
-    pub fn redirect(server: &Server) -> Self {
-        Self::format(format!("REDIRECT {}", server.config.words_of(OptionId::replicaof).join(":")))
+    pub fn redirect(config: &Config) -> Self {
+        Self::format(format!("REDIRECT {}", config.words_of(OptionId::replicaof).join(":")))
     }
 
     /// Whether it tells where to go with the command.
@@ -83,7 +85,7 @@ impl Failure {
 
     /// What is answered to arguments that do not come in the number that the command needs.
     #[cold]
-    pub fn wrong_arity(command: &Registered) -> Self {
+    pub fn wrong_arity(command: &Facts) -> Self {
         let name = &command.full_name;
         Self::format(format!("ERR wrong number of arguments for '{name}' command"))
     }

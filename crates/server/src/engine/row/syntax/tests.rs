@@ -122,8 +122,9 @@ fn notes() {
 
 #[test]
 fn every_row_has_a_well_formed_syntax() {
-    let rows = crate::process::families().into_iter().flatten();
-    for row in rows.flat_map(|row| std::iter::once(row).chain(row.subcommands)) {
+    let commands = crate::process::families().into_iter().flatten();
+    for command in commands.flat_map(|one| std::iter::once(one).chain(one.subcommands)) {
+        let row = &command.row;
         assert!(parse(row.syntax).is_some(), "{}: {}", row.name, row.syntax);
         let mut rest = arguments(row.syntax, row.keys.len());
         while let Some(argument) = rest.pop() {
