@@ -86,7 +86,8 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     Persistence::of(server).forget_counts(server.workers.totals().dirty.get());
     server.workers.reset();
     server.errors.reset();
-    server.services.reset_statistics(&server.clients);
+    server.services.reset_statistics(server.clients.last_id());
+    server.clients.reset_rejected();
     server.scripts.reset_statistics();
     server.acl.reset_statistics();
     server.tls.reset_statistics();

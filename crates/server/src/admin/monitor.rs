@@ -1,7 +1,7 @@
 //! MONITOR.
 
+use crate::engine::command::monitor::join;
 use crate::engine::command::{Call, Categories, Command, Flags, Outcome};
-use crate::engine::telemetry::monitor::join;
 
 fn monitor(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {

@@ -11,10 +11,9 @@ use crate::engine::acl::{self, DEFAULT_USER, Rights};
 use crate::engine::client::name::{checked_name, set_name};
 use crate::engine::client::{ClientFlag, Replies};
 use crate::engine::command::{
-    Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
+    Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, monitor, transaction,
 };
 use crate::engine::server::Switch;
-use crate::engine::telemetry::monitor;
 use crate::engine::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {

@@ -3,10 +3,10 @@
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry};
 
+use crate::commands::freeing::Freeing;
 use crate::engine::command::{
     Call, Categories, Classes, Command, DatabaseUse, Failure, Flags, Key, Outcome,
 };
-use crate::engine::lazyfree::Freeing;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn exists(call: &mut Call<'_>) -> Outcome {

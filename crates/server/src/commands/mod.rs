@@ -9,6 +9,7 @@ mod dump;
 mod element_scan;
 mod elements;
 mod expire;
+mod freeing;
 mod function;
 mod generic;
 mod geo;

@@ -8,13 +8,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bobbin_resp::Reply;
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
 use crate::base::cores::{self, CoreWork};
 use crate::base::{allocator, memory};
-use crate::engine::command::job::{Job, Slice};
 
 /// What can be freed in the background.
 pub enum Garbage {
@@ -24,8 +22,8 @@ pub enum Garbage {
     Databases(Vec<Database>),
     /// The allocator must give back what it keeps for later allocations.
     Pages,
-    /// What worked on pinned values, and may be the last to hold one of them.
-    Job(Box<dyn Job>),
+    /// What pinned values, and may be the last to hold one of them.
+    Pins(Box<dyn Send>),
 }
 
 static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
@@ -44,33 +42,10 @@ pub fn free(entry: OwnedEntry) {
     }
 }
 
-/// DEL's client waits until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
-pub struct Freeing {
-    /// What is not yet on its way.
-    entries: Vec<OwnedEntry>,
-    token: Arc<()>,
-    deleted: i64,
-}
-
-impl Freeing {
-    /// `deleted`: what DEL answers.
-    pub fn new(entries: Vec<OwnedEntry>, deleted: i64) -> Self {
-        Self { entries, token: Arc::new(()), deleted }
-    }
-}
-
-impl Job for Freeing {
-    fn step(&mut self, _: &mut Slice<'_>) -> bool {
-        for entry in self.entries.drain(..) {
-            let bytes = entry.as_ref().memory();
-            send(Garbage::Awaited(entry, Arc::clone(&self.token)), 1, bytes);
-        }
-        Arc::strong_count(&self.token) == 1
-    }
-
-    fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.integer(self.deleted);
-    }
+/// Frees an entry in the background, and then drops the token.
+pub fn free_awaited(entry: OwnedEntry, token: Arc<()>) {
+    let bytes = entry.as_ref().memory();
+    send(Garbage::Awaited(entry, token), 1, bytes);
 }
 
 /// Has the allocator give back what it keeps: many megabytes were freed that no thread needs so
@@ -87,9 +62,9 @@ pub fn free_databases(databases: Vec<Database>) {
     }
 }
 
-/// Frees a job that is done, or never will be, and with it the values that it pinned.
-pub fn free_job(job: Box<dyn Job>) {
-    send(Garbage::Job(job), 0, 0);
+/// Frees what is done with values that it pinned, a job say, and with it those values.
+pub fn free_pins(holder: Box<dyn Send>) {
+    send(Garbage::Pins(holder), 0, 0);
 }
 
 fn send(garbage: Garbage, objects: usize, bytes: usize) {
@@ -118,7 +93,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
                 };
                 let bytes = match &garbage {
                     Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
-                    Garbage::Databases(_) | Garbage::Job(_) => 0,
+                    Garbage::Databases(_) | Garbage::Pins(_) => 0,
                     Garbage::Pages => {
                         pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
                         0

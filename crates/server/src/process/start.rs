@@ -19,6 +19,7 @@ use crate::engine::blocking::Waiters;
 use crate::engine::client::Clients;
 use crate::engine::client::eviction::ClientMemory;
 use crate::engine::command::Registry;
+use crate::engine::command::monitor::Monitors;
 use crate::engine::defrag::{self, Defrag};
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
@@ -26,7 +27,6 @@ use crate::engine::server::pause::Pause;
 use crate::engine::server::{
     ErrorStats, Server, ServerEnd, ServerParts, Switch, Switches, Workers,
 };
-use crate::engine::telemetry::monitor::Monitors;
 use crate::engine::telemetry::services::Services;
 use crate::persistence::aof::{self, Aof};
 use crate::persistence::{Persistence, load};

@@ -9,6 +9,7 @@ use bobbin_io::Token;
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
 use crate::engine::client::{ClientInfo, Replies};
+use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// When to look at which connection again (Unix ms): those that are blocked and do not wait for
@@ -128,7 +129,7 @@ impl Worker {
                 slowlog::shortened(waiter.command, &args)
             };
             let (client, command) = (&connection.client, waiter.command);
-            slowlog::note_words(self.server, client, command, words, &measured);
+            observe::note_words(self.server, client, command, words, &measured);
         }
         if failed {
             if refused { &stats.rejected } else { &stats.failed }.add(1);

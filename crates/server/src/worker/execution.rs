@@ -8,9 +8,9 @@ use crate::engine::client::connection::output::Arena;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Account;
-use crate::engine::command::{Data, Registered};
+use crate::engine::command::{Data, Registered, observe};
 use crate::engine::server::Server;
-use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::aof::{Aof, unkept};
 
@@ -114,7 +114,7 @@ impl Executor<'_> {
                 }
                 self.stats.commands[command.id].executed(measured.ticks, track);
                 if limits.exceeded_by(&measured) {
-                    slowlog::note(server, client, command, request.args, &measured);
+                    observe::note(server, client, command, request.args, &measured);
                 }
             }
             if client.subscriptions.is_some() {

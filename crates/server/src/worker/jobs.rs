@@ -134,7 +134,7 @@ impl Worker {
             let (stats, client) = (&self.handle.stats, &connection.client);
             pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
         }
-        lazyfree::free_job(job);
+        lazyfree::free_pins(job);
         pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
         connection.output.push_arena(rest);
         connection.output.push_owned(std::mem::take(&mut connection.client.behind));

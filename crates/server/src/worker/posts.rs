@@ -126,7 +126,7 @@ impl Worker {
         let mut job = connection.client.job.take();
         if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
             job.abandon(self.server, &mut self.data);
-            lazyfree::free_job(job);
+            lazyfree::free_pins(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
             self.deadlines.forget(waiter.deadline_ms, connection.token);

@@ -10,7 +10,6 @@ use crate::engine::eviction::{self, Room};
 use crate::engine::script::GateWish;
 use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::latency::LatencyEvent;
-use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
 use crate::persistence::aof::{Aof, rewrite};
 use crate::replication::Replication;
@@ -61,7 +60,7 @@ impl Timer {
 impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.turn.now_ms;
-        Rates::tick(self.server, self.data.turn.now_ms);
+        self.server.note_rates(self.data.turn.now_ms);
         self.begin_what_is_due();
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon

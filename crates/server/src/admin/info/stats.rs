@@ -41,7 +41,7 @@ pub(super) const DEBUG: Section = Section {
 
 const FIELDS: &[InfoField] = &[
     counter("total_connections_received", Number, "Connections accepted.", |s| {
-        s.server.services.connections_received(&s.server.clients).into()
+        s.server.services.connections_received(s.server.clients.last_id()).into()
     }),
     counter("total_commands_processed", Number, "Commands executed.", |s| {
         s.totals().commands.get().into()

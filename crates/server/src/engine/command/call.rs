@@ -7,12 +7,11 @@ use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
 use super::slices::SLICED_MIN;
-use super::{Data, Failure, Flags, Key, Registered};
+use super::{Data, Failure, Flags, Key, Registered, monitor, observe};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
-use crate::engine::telemetry::{hotkeys, monitor};
 use crate::engine::tracking;
 
 /// What a handler gets.
@@ -233,7 +232,7 @@ fn show_onlookers(call: &mut Call<'_>) {
         tracking::remember(call);
     }
     if call.server.switches.load() & Switch::SIZED != 0 {
-        hotkeys::look_at_sizes(call);
+        observe::look_at_sizes(call);
     }
 }
 

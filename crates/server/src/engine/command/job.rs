@@ -4,7 +4,7 @@ use bobbin_resp::Reply;
 
 use crate::engine::client::connection::output::Arena;
 use crate::engine::client::{Client, Replies};
-use crate::engine::command::{Data, Registered};
+use crate::engine::command::{Data, Registered, observe};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -158,7 +158,7 @@ impl Account {
         let track = server.config.latency_tracking();
         stats.commands[self.command.id].executed(self.measured.ticks, track);
         if server.services.command_log.limits().exceeded_by(&self.measured) {
-            slowlog::note_words(
+            observe::note_words(
                 server,
                 client,
                 self.command,

@@ -9,6 +9,8 @@ pub mod elsewhere;
 pub mod execute;
 pub mod help;
 pub mod job;
+pub mod monitor;
+pub mod observe;
 pub mod plan;
 pub mod registry;
 pub mod slices;

@@ -68,7 +68,7 @@ impl LongCommand {
         let (server, stats, client) = (slice.server, slice.stats, &*slice.client);
         let mut rest = Arena::default();
         let pieces = account.close(&mut *job, server, stats, client, &mut rest);
-        lazyfree::free_job(job);
+        lazyfree::free_pins(job);
         let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);
         *self = Self::Joining(pieces.into_iter(), rest);
         bytes
@@ -78,7 +78,7 @@ impl LongCommand {
     pub(super) fn abandon(self, server: &'static Server, data: &mut Data) {
         if let Self::Working(mut job, _) = self {
             job.abandon(server, data);
-            lazyfree::free_job(job);
+            lazyfree::free_pins(job);
         }
     }
 }

@@ -11,10 +11,9 @@ use super::lua::Compiled;
 use super::session::{ScriptSession, Way, count_failure};
 use super::{Lua, LuaState};
 use crate::engine::command::plan::hold_keys;
-use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome, monitor};
 use crate::engine::eviction::{self, Room};
 use crate::engine::server::Switch;
-use crate::engine::telemetry::monitor;
 
 /// What the first argument is.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use crate::engine::client::Client;
 use crate::engine::command::call::{self, Call};
 use crate::engine::command::job::{Account, STAY_US, Slice};
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Failure, Flags, Registered};
+use crate::engine::command::{Data, Failure, Flags, Registered, observe};
 use crate::engine::row::KeyShape;
 use crate::engine::server::{Server, Switch};
-use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
 
 /// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
@@ -420,7 +420,7 @@ impl ScriptSession {
         }
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
         if server.services.command_log.limits().exceeded_by(&measured) {
-            slowlog::note(server, call.client, command, args, &measured);
+            observe::note(server, call.client, command, args, &measured);
         }
         Some(ended)
     }

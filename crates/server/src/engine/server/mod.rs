@@ -17,6 +17,7 @@ use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 use bobbin_sync::Mutex;
 
 use crate::base::clock::Clock;
+use crate::base::memory;
 use crate::config::{AppendFsync, Config, OptionId};
 use crate::engine::acl::Acl;
 use crate::engine::blocking::Waiters;
@@ -24,12 +25,12 @@ use crate::engine::client::Clients;
 use crate::engine::client::eviction::ClientMemory;
 use crate::engine::command::Registry;
 use crate::engine::command::data::Deletes;
+use crate::engine::command::monitor::Monitors;
 use crate::engine::log::Feed;
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
 use crate::engine::server::pause::Pause;
 use crate::engine::server::pressure::Pressure;
-use crate::engine::telemetry::monitor::Monitors;
 use crate::engine::telemetry::services::Services;
 use crate::engine::tracking::Tracking;
 use crate::system::tls::Tls;
@@ -138,6 +139,24 @@ impl Server {
             self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
         let has_many = self.config.worker_count() >= WORKERS_BY_CLOCK;
         self.log.number_by_clock(has_many && !is_always);
+    }
+
+    /// Notes what all workers have counted, if it is time. Called by every worker, now and then.
+    #[inline]
+    pub fn note_rates(&self, now_ms: i64) {
+        if self.services.rates.claim(now_ms) {
+            self.take_rates(now_ms);
+        }
+    }
+
+    #[cold]
+    fn take_rates(&self, now_ms: i64) {
+        // Also moves the peak on.
+        let used = memory::used();
+        // Only the first reading is kept.
+        let startup_bytes = &self.services.startup_bytes;
+        startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed).ok();
+        self.services.rates.note(&self.workers.totals(), now_ms);
     }
 
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the

@@ -23,9 +23,7 @@ use bobbin_sync::{Mutex, RwLock};
 use crate::base::clock::system_ms;
 use crate::base::random::Random;
 use crate::base::usage::ProcessorUsage;
-use crate::engine::command::Call;
 use crate::engine::row::{Facts, KeyShape};
-use crate::engine::server::Switch;
 use crate::engine::telemetry::slowlog::Measured;
 use ranked::Ranked;
 
@@ -161,6 +159,13 @@ impl HotKeys {
         self.with_session(|session| session.note(command, args, measured, us))
     }
 
+    /// Takes the sizes of a command's keys, which `sizes` calls a function with. `false`: the
+    /// session is over.
+    #[must_use]
+    pub fn note_sizes(&self, sizes: impl FnOnce(&mut dyn FnMut(&[u8], u64))) -> bool {
+        self.with_session(|session| session.note_sizes(sizes))
+    }
+
     /// Calls `f` with whether a session is at work, which stays so for as long as that takes.
     pub fn while_steady<R>(&self, f: impl FnOnce(bool) -> R) -> R {
         self.read(|session| f(session.is_some_and(HotkeysSession::is_active)))
@@ -243,17 +248,15 @@ impl HotkeysSession {
         }
     }
 
-    /// Looks at the sizes of a command's keys, as far as they are held.
-    fn note_sizes(&self, call: &mut Call<'_>) {
+    fn note_sizes(&self, sizes: impl FnOnce(&mut dyn FnMut(&[u8], u64))) {
         let mut part = self.parts[own_part()].lock();
         if !part.draw(self.wanted.sample) {
             return;
         }
         let kept = self.wanted.count * KEPT_PER_KEY;
-        call.each_key(|call, key| {
-            if key.bytes.len() <= KEY_BYTES_MAX && call.data.holds(key.hash.shard()) {
-                let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
-                part.by_size.set(key.bytes, size, kept);
+        sizes(&mut |key, size| {
+            if key.len() <= KEY_BYTES_MAX {
+                part.by_size.set(key, size, kept);
             }
         });
     }
@@ -289,16 +292,6 @@ impl HotkeysSession {
         report.by_bytes = most(by_bytes, self.wanted.count);
         report.by_size = most(by_size, self.wanted.count);
         report
-    }
-}
-
-/// Behind a command's handler, with its keys held: looks at their sizes, if somebody wants to know.
-#[cold]
-pub fn look_at_sizes(call: &mut Call<'_>) {
-    // What a script calls is part of the script's own command.
-    let server = call.server;
-    if call.client.caller == 0 && !server.services.hot_keys.with_session(|it| it.note_sizes(call)) {
-        server.switches.set(Switch::SIZED, false);
     }
 }
 

@@ -1,9 +1,8 @@
-//! What the server tells of itself: counters, slow and frequent commands, latencies, MONITOR.
+//! What the server tells of itself: counters, slow and frequent commands, latencies.
 
 pub mod histogram;
 pub mod hotkeys;
 pub mod latency;
-pub mod monitor;
 pub mod rates;
 pub mod services;
 pub mod slowlog;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bobbin_sync::Mutex;
 
-use crate::engine::server::Server;
+use crate::engine::telemetry::stats::Totals;
 
 /// The samples that rates are worked out from.
 #[derive(Default)]
@@ -29,34 +29,21 @@ pub struct RateSample {
 }
 
 impl Rates {
-    /// Takes a note if it is time. Called by every worker, now and then.
+    /// Whether it is time for a note, which the caller then takes: no other is told so.
     #[inline]
-    pub fn tick(server: &Server, now_ms: i64) {
-        let due_ms = server.services.rates.due_ms.load(Ordering::Relaxed);
-        if now_ms >= due_ms {
-            Self::note(server, due_ms, now_ms);
-        }
+    pub fn claim(&self, now_ms: i64) -> bool {
+        let due_ms = self.due_ms.load(Ordering::Relaxed);
+        now_ms >= due_ms && self.claim_of(due_ms, now_ms)
     }
 
     #[cold]
-    fn note(server: &Server, due_ms: i64, now_ms: i64) {
-        let services = &server.services;
+    fn claim_of(&self, due_ms: i64, now_ms: i64) -> bool {
         let next_ms = now_ms + INTERVAL_MS;
-        let claim = services.rates.due_ms.compare_exchange(
-            due_ms,
-            next_ms,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        if claim.is_err() {
-            return;
-        }
-        // Also moves the peak on.
-        let used = crate::base::memory::used();
-        // Only the first reading is kept.
-        let startup_bytes = &services.startup_bytes;
-        startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed).ok();
-        let totals = server.workers.totals();
+        self.due_ms.compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes a note.
+    pub fn note(&self, totals: &Totals, now_ms: i64) {
         let note = RateSample {
             time_ms: now_ms,
             commands: totals.commands.get(),
@@ -65,7 +52,7 @@ impl Rates {
             turns: totals.turns.get(),
             busy_ticks: totals.busy_ticks.get(),
         };
-        let mut notes = services.rates.notes.lock();
+        let mut notes = self.notes.lock();
         if notes.len() == NOTES_MAX {
             notes.pop_front();
         }

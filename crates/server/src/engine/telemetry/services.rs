@@ -6,7 +6,6 @@ use bobbin_sync::Mutex;
 
 use crate::base::clock::Clock;
 use crate::config::Config;
-use crate::engine::client::Clients;
 use crate::engine::telemetry::hotkeys::HotKeys;
 use crate::engine::telemetry::latency::LatencyMonitor;
 use crate::engine::telemetry::rates::Rates;
@@ -51,15 +50,14 @@ impl Services {
         drop(self.oom_score.lock().apply(config, is_replica));
     }
 
-    /// Connections since the start, or since CONFIG RESETSTAT.
-    pub fn connections_received(&self, clients: &Clients) -> u64 {
-        clients.last_id().saturating_sub(self.connections_forgotten.load(Ordering::Relaxed))
+    /// Of all connections, those since CONFIG RESETSTAT.
+    pub fn connections_received(&self, all: u64) -> u64 {
+        all.saturating_sub(self.connections_forgotten.load(Ordering::Relaxed))
     }
 
-    /// CONFIG RESETSTAT.
-    pub fn reset_statistics(&self, clients: &Clients) {
+    /// CONFIG RESETSTAT; `connections`: how many there were.
+    pub fn reset_statistics(&self, connections: u64) {
         self.rates.reset();
-        clients.reset_rejected();
-        self.connections_forgotten.store(clients.last_id(), Ordering::Relaxed);
+        self.connections_forgotten.store(connections, Ordering::Relaxed);
     }
 }

@@ -8,12 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bobbin_sync::Mutex;
 
-use crate::base::clock::system_ms;
 use crate::config::{self, Config};
-use crate::engine::client::Client;
-use crate::engine::row::{Facts, Flags};
-use crate::engine::server::Server;
-use crate::engine::telemetry::latency::LatencyEvent;
+use crate::engine::row::Facts;
 
 /// What a command is measured by.
 #[derive(Clone, Copy)]
@@ -151,80 +147,42 @@ impl CommandLog {
         self.logs[class as usize].lock().entries.clear();
     }
 
+    /// Adds a command to the lists of the limits that it exceeded. `us`: the time that it took;
+    /// `entry` makes what is kept of it, but for the figure.
+    pub fn note(
+        &self,
+        config: &Config,
+        measured: &Measured,
+        us: u64,
+        entry: impl Fn() -> SlowlogEntry,
+    ) {
+        let (request_bytes, reply_bytes) = (measured.request_bytes, measured.reply_bytes);
+        let over = [
+            (us >= self.slow_us.load(Ordering::Relaxed), SlowlogClass::Slow, us),
+            (
+                request_bytes >= self.request_bytes.load(Ordering::Relaxed),
+                SlowlogClass::LargeRequest,
+                request_bytes as u64,
+            ),
+            (
+                reply_bytes >= self.reply_bytes.load(Ordering::Relaxed),
+                SlowlogClass::LargeReply,
+                reply_bytes as u64,
+            ),
+        ];
+        for ((over, class, value), keep) in over.into_iter().zip(lengths(config)) {
+            if over && keep > 0 {
+                self.add(class, keep, SlowlogEntry { value, ..entry() });
+            }
+        }
+    }
+
     fn add(&self, class: SlowlogClass, keep: usize, mut entry: SlowlogEntry) {
         let mut log = self.logs[class as usize].lock();
         entry.id = log.next_id;
         log.next_id += 1;
         log.entries.push_front(entry);
         log.entries.truncate(keep);
-    }
-}
-
-/// Logs a command that exceeded a limit, and tells the latency monitor.
-#[cold]
-pub fn note(
-    server: &Server,
-    client: &Client,
-    command: &Facts,
-    args: &[&[u8]],
-    measured: &Measured,
-) {
-    // What a script calls is part of the script's own command.
-    let is_script = client.caller != 0;
-    if server.services.hot_keys.is_active() && !is_script {
-        let us = server.clock.us(measured.ticks) as u64;
-        if !server.services.hot_keys.note(command, args, measured, us) {
-            // Not every command is worth a look any more.
-            server.services.follow(&server.config, &server.clock);
-        }
-    }
-    note_words(server, client, command, || shortened(command, args), measured);
-}
-
-/// Notes a command whose words were already `shortened`.
-#[cold]
-pub fn note_words(
-    server: &Server,
-    client: &Client,
-    command: &Facts,
-    words: impl Fn() -> Vec<Vec<u8>>,
-    measured: &Measured,
-) {
-    let us = server.clock.us(measured.ticks) as u64;
-    let event =
-        if command.has(Flags::FAST) { LatencyEvent::FastCommand } else { LatencyEvent::Command };
-    server.services.latency.sample(&server.config, event, us);
-    if command.has(Flags::SKIP_SLOWLOG) {
-        return;
-    }
-    let log = &server.services.command_log;
-    let over = [
-        (us >= log.slow_us.load(Ordering::Relaxed), SlowlogClass::Slow, us),
-        (
-            measured.request_bytes >= log.request_bytes.load(Ordering::Relaxed),
-            SlowlogClass::LargeRequest,
-            measured.request_bytes as u64,
-        ),
-        (
-            measured.reply_bytes >= log.reply_bytes.load(Ordering::Relaxed),
-            SlowlogClass::LargeReply,
-            measured.reply_bytes as u64,
-        ),
-    ];
-    let caller = if client.caller == 0 { None } else { server.clients.find(client.caller) };
-    let info = caller.as_ref().unwrap_or(&client.info);
-    for ((over, class, value), keep) in over.into_iter().zip(lengths(&server.config)) {
-        if over && keep > 0 {
-            let entry = SlowlogEntry {
-                id: 0,
-                time_s: system_ms() / 1000,
-                value,
-                words: words(),
-                peer: info.peer.clone(),
-                name: cut(&info.names().name).into(),
-            };
-            log.add(class, keep, entry);
-        }
     }
 }
 
@@ -255,7 +213,7 @@ pub fn shortened(command: &Facts, args: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 /// A word as the log keeps it.
-fn cut(word: &[u8]) -> Vec<u8> {
+pub fn cut(word: &[u8]) -> Vec<u8> {
     match word.split_at_checked(WORD_BYTES_MAX) {
         Some((start, rest)) if !rest.is_empty() => {
             [start, format!("... ({} more bytes)", rest.len()).as_bytes()].concat()

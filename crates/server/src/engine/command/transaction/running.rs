@@ -17,12 +17,11 @@ use crate::engine::client::connection::output::Arena;
 use crate::engine::command::call::{self, Call};
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
-use crate::engine::command::{Data, Flags, Registered};
+use crate::engine::command::{Data, Flags, Registered, monitor, observe};
 use crate::engine::lazyfree;
 use crate::engine::row::KeyShape;
 use crate::engine::server::Switch;
-use crate::engine::telemetry::monitor;
-use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog::Measured;
 
 /// A transaction that EXEC runs.
 pub struct RunningTransaction {
@@ -245,7 +244,7 @@ fn run(
     call.stats.totals.commands.add(1);
     call.client.info.commands.add(1);
     if call.server.services.command_log.limits().exceeded_by(&measured) {
-        slowlog::note(call.server, call.client, queued.command, args, &measured);
+        observe::note(call.server, call.client, queued.command, args, &measured);
     }
     Ran { reply_bytes: measured.reply_bytes, ended, left: None }
 }
@@ -287,7 +286,7 @@ impl LongCommand {
         client.info.commands.add(1);
         let mut rest = Arena::default();
         let pieces = self.account.close(&mut *self.job, server, stats, client, &mut rest);
-        lazyfree::free_job(self.job);
+        lazyfree::free_pins(self.job);
         (pieces, rest)
     }
 }
@@ -345,7 +344,7 @@ impl PausedTransaction {
             // It makes a reply that no client will see, and does nothing else.
             slice.client.set_overflowed(true);
             long.job.abandon(slice.server, slice.data);
-            lazyfree::free_job(long.job);
+            lazyfree::free_pins(long.job);
         } else {
             let (pieces, rest) = long.end(slice);
             let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);

@@ -1,0 +1,37 @@
+//! DEL's wait until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+
+use std::sync::Arc;
+
+use bobbin_resp::Reply;
+use bobbin_store::OwnedEntry;
+
+use crate::engine::command::job::{Job, Slice};
+use crate::engine::lazyfree;
+
+/// DEL's client waits until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+pub struct Freeing {
+    /// What is not yet on its way.
+    entries: Vec<OwnedEntry>,
+    token: Arc<()>,
+    deleted: i64,
+}
+
+impl Freeing {
+    /// `deleted`: what DEL answers.
+    pub fn new(entries: Vec<OwnedEntry>, deleted: i64) -> Self {
+        Self { entries, token: Arc::new(()), deleted }
+    }
+}
+
+impl Job for Freeing {
+    fn step(&mut self, _: &mut Slice<'_>) -> bool {
+        for entry in self.entries.drain(..) {
+            lazyfree::free_awaited(entry, Arc::clone(&self.token));
+        }
+        Arc::strong_count(&self.token) == 1
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.integer(self.deleted);
+    }
+}
