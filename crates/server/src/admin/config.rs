@@ -4,7 +4,7 @@ use bobbin_resp::Reply;
 
 use crate::base::memory;
 use crate::config::{self, Barred, Config, ConfigError, Effect, OptionId, Selection};
-use crate::engine::acl;
+use crate::engine::client::protected::is_allowed;
 use crate::engine::command::data::Counters;
 use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
@@ -60,7 +60,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let is_loading = server.switches.load() & Switch::LOADING != 0;
     let loading = Failure::loading(&server.config);
     let barred = Barred {
-        protected: !acl::is_allowed(server.config.enable_protected_configs(), call.client),
+        protected: !is_allowed(server.config.enable_protected_configs(), call.client),
         loading: is_loading.then_some(loading.text()),
     };
     let (data, in_transaction) = (&mut *call.data, call.in_transaction);

@@ -7,7 +7,7 @@ use bobbin_resp::Protocol;
 use super::pubsub;
 use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
-use crate::engine::acl::{self, DEFAULT_USER, Rights};
+use crate::engine::acl::{DEFAULT_USER, Rights};
 use crate::engine::client::name::{checked_name, set_name};
 use crate::engine::client::{ClientFlag, Replies};
 use crate::engine::command::{
@@ -70,7 +70,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     if client.replies == Replies::Off {
         client.replies = Replies::On;
     }
-    client.become_newcomer(Rights::new(call.server));
+    client.become_newcomer(Rights::new(&call.server.acl));
     call.reply.simple("RESET");
     Ok(())
 }
@@ -195,7 +195,7 @@ pub fn list_modules(reply: &mut bobbin_resp::Reply<'_>) {
 
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     if let Some(user) = call.server.acl.log_in(user, password) {
-        acl::log_in(call.server, call.client, user);
+        call.client.log_in(&call.server.acl, user);
         return Ok(());
     }
     let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };

@@ -167,7 +167,7 @@ impl Embedded {
     pub fn connect(&mut self) -> Session {
         let (id, now_ms) = (self.server.clients.next_id(), self.data.turn.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
-        let client = Client::new(Arc::new(info), Rights::new(self.server));
+        let client = Client::new(Arc::new(info), Rights::new(&self.server.acl));
         Session {
             client,
             parser: Parser::default(),

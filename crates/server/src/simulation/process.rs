@@ -73,7 +73,7 @@ impl Process {
         let info = ClientInfo::new(id, -1, "test".into(), "test".into(), true, self.now_ms);
         let info = Arc::new(info);
         self.server.clients.add(Arc::clone(&info));
-        let client = Client::new(info, Rights::new(self.server));
+        let client = Client::new(info, Rights::new(&self.server.acl));
         let connection = Box::new(Connection::new(socket, Token::new(0, 0), client));
         assert!(self.workers[worker].handle().give(connection).is_ok(), "the worker serves");
         peer

@@ -38,7 +38,7 @@ pub fn adopt(server: &'static Server, accepted: Accepted) {
     );
     let info = Arc::new(info);
     server.clients.add(Arc::clone(&info));
-    let client = Client::new(info, Rights::new(server));
+    let client = Client::new(info, Rights::new(&server.acl));
     let mut connection = Box::new(Connection::new(accepted.socket, Token::new(0, 0), client));
     if accepted.is_tls {
         connection.tls = Some(Box::default());

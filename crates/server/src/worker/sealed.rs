@@ -12,7 +12,7 @@ use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
 use super::{Worker, touch};
-use crate::engine::acl::certificate::identify;
+use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::connection::output::{ReplyRange, Sending};
 use crate::system::tls::{Handshake, TlsSession};

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::allocator;
-use crate::engine::acl::check_debug_allowed;
 use crate::engine::blocking::{self, Wait};
+use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::command::{Call, Command, Failure, Flags, Key, Outcome};
 use crate::engine::server::Switch;
 use crate::persistence::Existing;

@@ -20,7 +20,7 @@ use self::options::SortOptions;
 use self::output::Stored;
 use self::sliced::SlicedSort;
 use self::sorting::Sorting;
-use crate::engine::acl;
+use crate::engine::command::rights::may_read_all;
 use crate::engine::command::slices::{SLICED_MIN, change_in_slices};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
@@ -81,7 +81,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
 fn check_lookups(call: &Call<'_>, options: &SortOptions<'_>) -> Outcome {
     let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let looks_up = looks_up_weights || !options.get.is_empty();
-    if !looks_up || acl::may_read_all(call) {
+    if !looks_up || may_read_all(call) {
         return Ok(());
     }
     let option = if looks_up_weights { "BY" } else { "GET" };

@@ -1,7 +1,9 @@
 //! Whether a user may run a command.
 
+use super::log::{AclEvent, Scene};
 use super::selector::{Databases, Selector};
 use super::user::User;
+use crate::config::Config;
 use crate::engine::row::keys::{ChannelArguments, DatabaseUse};
 use crate::engine::row::{Facts, Failure, Flags};
 
@@ -161,7 +163,22 @@ impl Selector {
     }
 }
 
+impl<'a> Asked<'a> {
+    pub fn new(command: &'a Facts, args: &'a [&'a [u8]], database: u32, config: &Config) -> Self {
+        Self { command, args, database, databases: config.databases() as u32 }
+    }
+}
+
 impl Denied {
+    /// What the log says of it.
+    pub fn event(self, scene: Scene, command: &Facts, args: &[&[u8]], user: &User) -> AclEvent {
+        let object = match self.at {
+            0 => command.full_name.as_bytes(),
+            at => args[at],
+        };
+        AclEvent::new(self.reason, scene, object, &user.name)
+    }
+
     /// The reply, without its code. `named`: it tells what it was, as ACL DRYRUN does.
     pub fn text(self, user: &User, command: &Facts, named: Option<&[u8]>) -> String {
         let user = String::from_utf8_lossy(&user.name);

@@ -6,12 +6,10 @@
 //! comparison; the others look their user up once in an epoch, then test a bit, and the command's
 //! keys, channels and databases if the user is limited to some.
 
-pub mod certificate;
 pub mod check;
 pub mod file;
 pub mod log;
 pub mod pattern;
-mod protected;
 mod rights;
 pub mod rules;
 pub mod selector;
@@ -25,17 +23,11 @@ use bobbin_sync::{Mutex, RwLock};
 use self::check::Reason;
 use self::file::Users;
 use self::log::{AclEvent, AclLog};
-pub use self::protected::{check_debug_allowed, is_allowed};
-pub use self::rights::{
-    Rights, admit, admit_queued, admit_script, admit_waiter, log_in, may_call, may_read_all,
-};
+pub use self::rights::Rights;
 use self::rules::{RuleGrammar, join_selectors};
 use self::user::{User, hash_password};
 use crate::config::{AclPubsubDefault, Config};
-use crate::engine::client::{self, ClientInfo, describe};
 use crate::engine::row::Facts;
-use crate::engine::server::Server;
-use crate::engine::server::mailbox::Post;
 
 /// All users.
 pub struct Acl {
@@ -53,8 +45,6 @@ pub struct Acl {
 /// The user that every client has at first. It cannot be deleted.
 pub const DEFAULT_USER: &[u8] = b"default";
 const DEFAULT_IDENTITY: u64 = 0;
-/// No client's id.
-const NOBODY: u64 = 0;
 
 impl Acl {
     /// With the default user alone.
@@ -136,6 +126,108 @@ impl Acl {
     }
 }
 
+/// Changes of users. The gate is held, or no client is connected yet.
+impl Acl {
+    /// Takes up the users of the configuration file: the words behind `user` of each line.
+    pub fn load_lines(
+        &self,
+        lines: &[Vec<Vec<u8>>],
+        grammar: &RuleGrammar<'_>,
+    ) -> Result<(), String> {
+        for words in lines {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let name = words.first().copied().unwrap_or_default();
+            let identity =
+                if name == DEFAULT_USER { DEFAULT_IDENTITY } else { self.new_identity() };
+            let user = file::read_user(&words, identity, grammar)?;
+            if !user.enabled {
+                let name = String::from_utf8_lossy(name);
+                ::log::info!(
+                    "The user '{name}' is disabled: its line has no 'on'. Make sure that this is meant."
+                );
+            }
+            self.put(user);
+        }
+        self.begin_epoch();
+        Ok(())
+    }
+
+    /// Takes up all users of a file, or none. Returns those (by identity) that may not listen any
+    /// more to all that they could.
+    pub fn load_file(&self, path: &[u8], grammar: &RuleGrammar<'_>) -> Result<Vec<u64>, String> {
+        let mut identity = |name: &[u8]| match self.find(name) {
+            _ if name == DEFAULT_USER => DEFAULT_IDENTITY,
+            Some(known) => known.identity,
+            None => self.new_identity(),
+        };
+        let mut users = file::load(path, grammar, &mut identity)?;
+        users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(open_user(grammar)));
+        let before = std::mem::replace(&mut *self.users.write(), users);
+        self.begin_epoch();
+        let lost = before
+            .values()
+            .filter(|old| self.renewed(old).is_some_and(|new| loses_channels(old, &new)));
+        Ok(lost.map(|user| user.identity).collect())
+    }
+
+    /// Writes all users to a file.
+    pub fn save_file(&self, path: &[u8]) -> std::io::Result<()> {
+        let _one_at_a_time = self.saving.lock();
+        file::save(path, &self.all())
+    }
+
+    /// Follows all of the rules or none. The error is the reply's text. Returns the user's identity
+    /// if it may not listen any more to all that it could.
+    pub fn set(
+        &self,
+        name: &[u8],
+        rules: &[&[u8]],
+        grammar: &RuleGrammar<'_>,
+    ) -> Result<Option<u64>, String> {
+        let rules = join_selectors(rules).map_err(file::unmatched)?;
+        let before = self.find(name);
+        let mut user = match &before {
+            Some(user) => User::clone(user),
+            None => User::new(name, self.new_identity(), grammar.commands, grammar.all_channels),
+        };
+        for rule in rules {
+            user.apply(&rule, grammar).map_err(|error| {
+                let rule = String::from_utf8_lossy(&rule);
+                format!("Error in ACL SETUSER modifier '{rule}': {}", error.text())
+            })?;
+        }
+        user.settle(grammar.commands);
+        let (identity, lost) =
+            (user.identity, before.is_some_and(|before| loses_channels(&before, &user)));
+        self.put(user);
+        self.begin_epoch();
+        Ok(lost.then_some(identity))
+    }
+
+    /// Deletes a user; returns its identity.
+    pub fn delete(&self, name: &[u8]) -> Option<u64> {
+        let deleted = self.users.write().remove(name)?;
+        self.begin_epoch();
+        Some(deleted.identity)
+    }
+
+    /// Takes up what `requirepass` says.
+    pub fn follow_requirepass(&self, password: &[u8]) {
+        let mut default = User::clone(&self.default_user());
+        require_password(&mut default, password);
+        self.put(default);
+        self.begin_epoch();
+    }
+
+    /// Counts a refusal, and logs it. `client`: what ACL LOG says of the client; `keep`: how many
+    /// refusals are kept.
+    #[cold]
+    pub fn note_denied(&self, client: String, event: AclEvent, now_ms: i64, keep: usize) {
+        self.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.log.add(event, client, now_ms, keep);
+    }
+}
+
 /// What rules are read with on this server.
 pub fn grammar<'a>(commands: &'a [&'a Facts], config: &Config) -> RuleGrammar<'a> {
     let all_channels = config.acl_pubsub_default() == AclPubsubDefault::Allchannels;
@@ -159,161 +251,6 @@ fn require_password(user: &mut User, password: &[u8]) {
     user.no_password = password.is_empty();
     if !password.is_empty() {
         user.passwords.push(hash_password(password));
-    }
-}
-
-/// Changes of users. The gate is held, or no client is connected yet.
-impl Server {
-    /// Takes up the users of the configuration file (the words behind `user` of each line), or of
-    /// `aclfile`; at start.
-    pub fn load_users(&self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
-        let path = self.config.aclfile();
-        if !path.is_empty() && !lines.is_empty() {
-            return Err("Users are defined in the configuration file and in the file of aclfile. Keep them in one of \
-                        the two: else nobody can tell which rules hold."
-                .into());
-        }
-        if !path.is_empty() {
-            return self
-                .load_user_file(NOBODY)
-                .map_err(|errors| format!("Aborting startup because of ACL errors: {errors}"));
-        }
-        let grammar = grammar(self.registry.facts(), &self.config);
-        for words in lines {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            let name = words.first().copied().unwrap_or_default();
-            let identity =
-                if name == DEFAULT_USER { DEFAULT_IDENTITY } else { self.acl.new_identity() };
-            let user = file::read_user(&words, identity, &grammar)?;
-            if !user.enabled {
-                let name = String::from_utf8_lossy(name);
-                ::log::info!(
-                    "The user '{name}' is disabled: its line has no 'on'. Make sure that this is meant."
-                );
-            }
-            self.acl.put(user);
-        }
-        self.acl.begin_epoch();
-        Ok(())
-    }
-
-    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but
-    /// for the one that asks.
-    pub fn load_user_file(&self, asking: u64) -> Result<(), String> {
-        let grammar = grammar(self.registry.facts(), &self.config);
-        let mut identity = |name: &[u8]| match self.acl.find(name) {
-            _ if name == DEFAULT_USER => DEFAULT_IDENTITY,
-            Some(known) => known.identity,
-            None => self.acl.new_identity(),
-        };
-        let mut users = file::load(&self.config.aclfile(), &grammar, &mut identity)?;
-        users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(open_user(&grammar)));
-        let before = std::mem::replace(&mut *self.acl.users.write(), users);
-        self.acl.begin_epoch();
-        self.end_clients(asking, |user| self.acl.renewed(user).is_none());
-        let lost = before
-            .values()
-            .filter(|old| self.acl.renewed(old).is_some_and(|new| loses_channels(old, &new)));
-        self.end_listeners(lost.map(|user| user.identity).collect());
-        Ok(())
-    }
-
-    /// ACL SAVE.
-    pub fn save_user_file(&self) -> std::io::Result<()> {
-        let _one_at_a_time = self.acl.saving.lock();
-        file::save(&self.config.aclfile(), &self.acl.all())
-    }
-
-    /// The users' lines of the configuration file; none if they are in a file of their own.
-    pub fn user_lines(&self) -> Vec<Vec<u8>> {
-        if !self.config.aclfile().is_empty() {
-            return Vec::new();
-        }
-        self.acl.all().iter().map(|user| file::configuration_line(user)).collect()
-    }
-
-    /// ACL SETUSER: follows all of the rules or none. The error is the reply's text.
-    pub fn set_user(&self, name: &[u8], rules: &[&[u8]]) -> Result<(), String> {
-        let grammar = grammar(self.registry.facts(), &self.config);
-        let rules = join_selectors(rules).map_err(file::unmatched)?;
-        let before = self.acl.find(name);
-        let mut user = match &before {
-            Some(user) => User::clone(user),
-            None => {
-                User::new(name, self.acl.new_identity(), grammar.commands, grammar.all_channels)
-            }
-        };
-        for rule in rules {
-            user.apply(&rule, &grammar).map_err(|error| {
-                let rule = String::from_utf8_lossy(&rule);
-                format!("Error in ACL SETUSER modifier '{rule}': {}", error.text())
-            })?;
-        }
-        user.settle(grammar.commands);
-        let (identity, lost) =
-            (user.identity, before.is_some_and(|before| loses_channels(&before, &user)));
-        self.acl.put(user);
-        self.acl.begin_epoch();
-        if lost {
-            self.end_listeners(vec![identity]);
-        }
-        Ok(())
-    }
-
-    /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one
-    /// that asks.
-    pub fn delete_user(&self, name: &[u8], asking: u64) -> bool {
-        let Some(deleted) = self.acl.users.write().remove(name) else { return false };
-        self.acl.begin_epoch();
-        self.end_clients(asking, |user| user.identity == deleted.identity);
-        true
-    }
-
-    /// CONFIG SET requirepass.
-    pub fn follow_requirepass(&self) {
-        let mut default = User::clone(&self.acl.default_user());
-        require_password(&mut default, &self.config.requirepass());
-        self.acl.put(default);
-        self.acl.begin_epoch();
-    }
-
-    fn end_clients(&self, asking: u64, concerned: impl Fn(&User) -> bool) {
-        for info in self.clients.all() {
-            if info.id == asking {
-                continue;
-            }
-            let user = info.user();
-            if user.is_some_and(|user| concerned(&user)) {
-                client::kill(self, &info);
-            }
-        }
-    }
-
-    /// Has the workers end those clients of users that listen to what they may not.
-    fn end_listeners(&self, identities: Vec<u64>) {
-        if identities.is_empty() {
-            return;
-        }
-        let identities: Arc<[u64]> = identities.into();
-        for worker in self.workers.all() {
-            // One that has ended has no clients.
-            drop(worker.mailbox.post(Post::Revoked(Arc::clone(&identities))));
-        }
-    }
-
-    /// Counts a refusal, and logs it.
-    #[cold]
-    pub fn note_denied(&self, info: &ClientInfo, event: AclEvent, now_ms: i64) {
-        let mut client = describe::line(self, info, now_ms, None);
-        client.truncate(client.trim_end().len());
-        self.note_denied_to(client, event, now_ms);
-    }
-
-    /// Likewise; `client`: what ACL LOG says of the client.
-    pub fn note_denied_to(&self, client: String, event: AclEvent, now_ms: i64) {
-        self.acl.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
-        let keep = usize::try_from(self.config.acllog_max_len()).unwrap_or(0);
-        self.acl.log.add(event, client, now_ms, keep);
     }
 }
 

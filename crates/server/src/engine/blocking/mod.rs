@@ -23,11 +23,13 @@ use bobbin_sync::Mutex;
 pub use self::timeout::{deadline_ms, deadline_of_ms};
 use self::waiter::{Answer, WaiterState};
 pub use self::waiter::{Waiter, WaiterEnd, Waiters};
+use crate::engine::acl::check::Asked;
+use crate::engine::acl::log::Scene;
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::row::distinct::Distinct;
 use crate::engine::server::Server;
-use crate::engine::{acl, tracking};
+use crate::engine::tracking;
 
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {
@@ -224,7 +226,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let mut answer = Answer::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => acl::admit_waiter(server, &waiter, data.turn.now_ms),
+            false => admit(server, &waiter, data.turn.now_ms),
         };
         answer.refused = admitted.is_err();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
@@ -258,6 +260,21 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         waiter.step(WaiterState::CLAIMED, WaiterState::SERVED);
         waiter.tell(server);
     }
+}
+
+/// Checks a blocked command that is about to be served, in an epoch later than that in which it was
+/// blocked.
+#[cold]
+fn admit(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
+    let Some(user) = waiter.client.user() else { return Ok(()) };
+    let Some(user) = server.acl.renewed(&user) else { return Err(Failure::NOT_AUTHENTICATED) };
+    let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();
+    let asked = Asked::new(waiter.command, &args, waiter.database, &server.config);
+    user.check(&asked).map_err(|denied| {
+        let event = denied.event(Scene::Toplevel, waiter.command, &args, &user);
+        server.note_denied(&waiter.client, event, now_ms);
+        Failure::format(format!("NOPERM {}", denied.text(&user, waiter.command, None)))
+    })
 }
 
 /// What became of the wish to hold another key's shard as well.

@@ -1,10 +1,12 @@
 //! A client's session: what commands know and change about their client.
 
+pub mod certificate;
 pub mod connection;
 pub mod describe;
 pub mod eviction;
 pub mod feeder;
 pub mod name;
+pub mod protected;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +16,8 @@ use bobbin_io::Token;
 use bobbin_resp::Protocol;
 use bobbin_sync::Mutex;
 
-use crate::engine::acl::Rights;
 use crate::engine::acl::user::User;
+use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
@@ -38,6 +40,8 @@ pub struct Client {
     pub protocol: Protocol,
     pub database: u32,
     pub rights: Rights,
+    /// Of a script: the client that its commands are run for, unless that may do everything.
+    pub on_behalf_of: Option<Arc<ClientInfo>>,
     pub transaction: Option<Box<Transaction>>,
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
@@ -304,6 +308,7 @@ impl Client {
             protocol: Protocol::Resp2,
             database: 0,
             rights,
+            on_behalf_of: None,
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
@@ -339,6 +344,24 @@ impl Client {
     pub fn change_rights(&mut self, rights: Rights) {
         self.rights = rights;
         self.halts.0 |= Halts::RIGHTS;
+    }
+
+    /// Makes it another user's.
+    pub fn log_in(&mut self, acl: &Acl, user: Arc<User>) {
+        self.info.names().user = Some(Arc::clone(&user));
+        self.change_rights(Rights::of_user(acl, user));
+    }
+
+    /// A script's client acts for another.
+    #[inline]
+    pub fn act_for(&mut self, other: &Self, acl: &Acl) {
+        self.rights.follow(&other.rights);
+        if !other.rights.is_open(acl) {
+            let info = other.on_behalf_of.as_ref().unwrap_or(&other.info);
+            self.on_behalf_of = Some(Arc::clone(info));
+        } else if self.on_behalf_of.is_some() {
+            self.on_behalf_of = None;
+        }
     }
 
     /// Selects a database for the commands that follow.

@@ -5,8 +5,7 @@
 
 use super::call::{Call, Context, Request};
 use super::transaction::Transaction;
-use super::{Data, Failure, Flags, Outcome, Registered};
-use crate::engine::acl;
+use super::{Data, Failure, Flags, Outcome, Registered, rights};
 use crate::engine::client::{Client, ClientFlag, Replies};
 use crate::engine::eviction::{self, Room};
 use crate::engine::script::{self, GateWish};
@@ -207,8 +206,8 @@ pub(super) fn admit_again(
     request: &Request<'_>,
 ) -> Result<bool, Failure> {
     context.data.refresh_time(context.server);
-    if !client.rights.is_open(context.server) {
-        acl::admit(context, client, request)?;
+    if !client.rights.is_open(&context.server.acl) {
+        rights::admit(context, client, request)?;
     }
     let goes_on = may_run(context.server, context.data, client, command, request.args)?;
     if !goes_on {
@@ -232,8 +231,8 @@ impl Call<'_> {
             return Ok(());
         }
         self.data.refresh_time(self.server);
-        if !self.client.rights.is_open(self.server) {
-            acl::admit_queued(self, self.command, self.args)?;
+        if !self.client.rights.is_open(&self.server.acl) {
+            rights::admit_queued(self, self.command, self.args)?;
         }
         let goes_on = may_run(self.server, self.data, self.client, self.command, self.args)?;
         if goes_on { Ok(()) } else { Err(Failure::Postponed) }

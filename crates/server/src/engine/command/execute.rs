@@ -9,8 +9,8 @@ use super::KeyShape;
 use super::admission::{admit_again, guard, wait_for_reserved};
 use super::call::{Call, Context, Request, run};
 use super::plan::lone_key;
-use super::{Failure, Flags, Outcome, Registered, transaction};
-use crate::engine::acl;
+use super::{Failure, Flags, Outcome, Registered, rights, transaction};
+use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::client::{Client, Replies};
 use crate::engine::server::{Server, Switch};
 
@@ -64,8 +64,8 @@ fn admit(
 ) -> Result<Executed, Failure> {
     let args = request.args;
     let Some(command) = request.command else { return admit_unknown(context, client, request) };
-    if !client.rights.is_open(context.server) {
-        acl::admit(context, client, request)?;
+    if !client.rights.is_open(&context.server.acl) {
+        rights::admit(context, client, request)?;
     }
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
@@ -242,7 +242,7 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
         let text = format!("ERR Command '{name}' not allowed inside a transaction");
         return Err(Failure::format(text));
     }
-    acl::check_debug_allowed(server, client)
+    check_debug_allowed(server, client)
 }
 
 /// What is no command is refused; a line of HTTP ends the connection, whichever client sent it: a
@@ -256,7 +256,7 @@ fn admit_unknown(
     static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
     let args = request.args;
     if !is_http(args[0]) {
-        acl::admit(context, client, request)?;
+        rights::admit(context, client, request)?;
         return Err(unknown(args));
     }
     let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));

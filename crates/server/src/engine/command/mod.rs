@@ -13,6 +13,7 @@ pub mod monitor;
 pub mod observe;
 pub mod plan;
 pub mod registry;
+pub mod rights;
 pub mod slices;
 pub mod transaction;
 pub mod walk;

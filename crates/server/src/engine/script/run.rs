@@ -147,7 +147,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         client.no_touch = call.client.no_touch;
         client.last_record = call.client.last_record;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
-        client.rights.act_for(call.client, call.server);
+        client.act_for(call.client, &call.server.acl);
         client.tracking.clone_from(&call.client.tracking);
         client.caller = call.client.info.id;
         let mut session =

@@ -10,12 +10,11 @@ use bobbin_store::Hash;
 use super::long_command::LongCommand;
 use super::{Busy, GateWish, Habits};
 use crate::base::clock::ticks;
-use crate::engine::acl;
 use crate::engine::client::Client;
 use crate::engine::command::call::{self, Call};
 use crate::engine::command::job::{Account, STAY_US, Slice};
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Failure, Flags, Registered, observe};
+use crate::engine::command::{Data, Failure, Flags, Registered, observe, rights};
 use crate::engine::row::KeyShape;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
@@ -236,11 +235,11 @@ impl ScriptSession {
     fn check_rights(&mut self, command: &Registered, args: &[&[u8]]) -> Result<(), Failure> {
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
-        if client.rights.is_open(self.server) {
+        if client.rights.is_open(&self.server.acl) {
             return Ok(());
         }
         let now_ms = self.data().turn.now_ms;
-        acl::admit_script(self.server, client, command, args, now_ms)
+        rights::admit_script(self.server, client, command, args, now_ms)
     }
 
     /// What keeps a command that writes or takes memory from running, on few servers.
@@ -587,7 +586,7 @@ impl Host for ScriptSession {
         }
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
-        Some(acl::may_call(self.server, client, command, args))
+        Some(rights::may_call(self.server, client, command, args))
     }
 
     fn watch(&mut self) -> Verdict {

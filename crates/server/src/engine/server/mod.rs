@@ -8,6 +8,7 @@ mod parts;
 pub mod pause;
 pub mod pressure;
 mod switches;
+mod users;
 mod workers;
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};

@@ -12,12 +12,11 @@ use bobbin_store::Hash;
 
 use super::{Queued, Transaction, WINDOW, leave};
 use crate::base::clock::ticks;
-use crate::engine::acl;
 use crate::engine::client::connection::output::Arena;
 use crate::engine::command::call::{self, Call};
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
-use crate::engine::command::{Data, Flags, Registered, monitor, observe};
+use crate::engine::command::{Data, Flags, Registered, monitor, observe, rights};
 use crate::engine::lazyfree;
 use crate::engine::row::KeyShape;
 use crate::engine::server::Switch;
@@ -201,8 +200,8 @@ fn run(
         return Ran { reply_bytes: 0, ended: 0, left: None };
     }
     let start = call.reply.output().len();
-    if !call.client.rights.is_open(call.server)
-        && let Err(failure) = acl::admit_queued(call, queued.command, args)
+    if !call.client.rights.is_open(&call.server.acl)
+        && let Err(failure) = rights::admit_queued(call, queued.command, args)
     {
         call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);

@@ -5,7 +5,6 @@ use bobbin_tls::CertificateFacts;
 use crate::config::TlsAuthClientsUser;
 use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
-use crate::engine::acl::log_in;
 use crate::engine::client::Client;
 use crate::engine::server::Server;
 
@@ -25,7 +24,7 @@ pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms
     let mut users = names.iter().filter_map(|name| server.acl.find(name.as_bytes()));
     if let Some(user) = users.find(|user| user.is_enabled()) {
         log::debug!("TLS: client {} is known by its certificate", client.info.id);
-        log_in(server, client, user);
+        client.log_in(&server.acl, user);
         return;
     }
     log::debug!("TLS: the certificate of client {} names no user", client.info.id);

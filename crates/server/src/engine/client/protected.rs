@@ -2,7 +2,7 @@
 
 use crate::config::ProtectedAction;
 use crate::engine::client::Client;
-use crate::engine::command::{Failure, Outcome};
+use crate::engine::row::{Failure, Outcome};
 use crate::engine::server::Server;
 
 /// Whether an action that is allowed to all clients, to none or to this host is allowed to the
