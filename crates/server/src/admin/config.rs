@@ -6,9 +6,9 @@ use crate::base::memory;
 use crate::config::{self, Barred, Config, ConfigError, Effect, OptionId, Selection};
 use crate::engine::client::protected::is_allowed;
 use crate::engine::command::data::Counters;
-use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::defrag::{self, Defrag};
+use crate::engine::execution::slices::reply_in_slices;
 use crate::engine::server::{Server, Switch};
 use crate::system::{host, logging, title, tls};
 

@@ -1,6 +1,6 @@
 //! MONITOR.
 
-use crate::engine::command::monitor::join;
+use crate::engine::client::monitors::join;
 use crate::engine::command::{Call, Categories, Command, Flags, Outcome};
 
 fn monitor(call: &mut Call<'_>) -> Outcome {

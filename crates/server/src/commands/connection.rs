@@ -9,10 +9,9 @@ use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::acl::{DEFAULT_USER, Rights};
 use crate::engine::client::name::{checked_name, set_name};
-use crate::engine::client::{ClientFlag, Replies};
-use crate::engine::command::{
-    Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, monitor, transaction,
-};
+use crate::engine::client::{ClientFlag, Replies, monitors};
+use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
+use crate::engine::execution::transaction;
 use crate::engine::server::Switch;
 use crate::engine::tracking;
 
@@ -54,7 +53,7 @@ fn quit(call: &mut Call<'_>) -> Outcome {
 /// As if the client had just connected; it keeps its id, its library's name and what it is capable
 /// of.
 fn reset(call: &mut Call<'_>) -> Outcome {
-    monitor::leave(call.server, &call.client.info);
+    monitors::leave(call.server, &call.client.info);
     call.data.release();
     transaction::end(call);
     pubsub::leave_all(call);

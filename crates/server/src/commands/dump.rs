@@ -14,12 +14,12 @@ use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use super::string::PinnedString;
 use crate::config::RdbVersionCheck;
-use crate::engine::command::elsewhere::Elsewhere;
 use crate::engine::command::job::{Job, Slice};
-use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{
     Call, Categories, Classes, Command, Data, Failure, Flags, Key, Outcome,
 };
+use crate::engine::execution::elsewhere::Elsewhere;
+use crate::engine::execution::slices::{SlicedChange, change_in_slices};
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 

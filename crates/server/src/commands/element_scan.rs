@@ -4,7 +4,7 @@ use bobbin_resp::Reply;
 
 use super::scan_options::ScanOptions;
 use crate::engine::command::Call;
-use crate::engine::command::slices::{SLICE, reply_in_slices};
+use crate::engine::execution::slices::{SLICE, reply_in_slices};
 
 /// Answers a scan: the cursor, and `count` elements, whose encoded bytes are given.
 pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, elements: &[u8]) {

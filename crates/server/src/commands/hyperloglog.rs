@@ -15,10 +15,10 @@ use bobbin_store::{EntryRef, NewValue};
 
 use super::string::PinnedStrings;
 use crate::engine::command::data::string;
-use crate::engine::command::slices::{SlicedChange, change_in_slices, reply_in_slices};
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
+use crate::engine::execution::slices::{SlicedChange, change_in_slices, reply_in_slices};
 use crate::engine::pubsub::notify::Classes;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 

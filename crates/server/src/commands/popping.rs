@@ -3,10 +3,10 @@
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Drafted;
 
-use crate::engine::command::slices::{
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{
     Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
 };
-use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// Which elements of a collection go, and what becomes known of that.
 pub(super) trait Pops: Send + 'static {

@@ -5,8 +5,8 @@ use bobbin_store::EntryRef;
 
 use super::scan_options::{ScanOptions, Scanned};
 use crate::engine::command::job::{Job, Slice};
-use crate::engine::command::slices::Pieces;
 use crate::engine::command::{Call, Categories, Command, Data, Flags, KeyWalk, Outcome};
+use crate::engine::execution::slices::Pieces;
 
 fn keys(call: &mut Call<'_>) -> Outcome {
     let search =

@@ -1,6 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use crate::engine::command::{Call, Categories, Command, Flags, Outcome, transaction};
+use crate::engine::command::{Call, Categories, Command, Flags, Outcome};
+use crate::engine::execution::transaction;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn unwatch(call: &mut Call<'_>) -> Outcome {

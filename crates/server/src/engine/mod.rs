@@ -6,6 +6,7 @@ pub mod client;
 pub mod command;
 pub mod defrag;
 pub mod eviction;
+pub mod execution;
 pub mod lazyfree;
 pub mod log;
 pub mod pubsub;

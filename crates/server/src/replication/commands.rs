@@ -13,6 +13,7 @@ use super::{Replication, Wanted};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::{Client, ClientFlag};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::execution::admission::{admit_again, wait_for_reserved};
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::aof::{Aof, NO_LOG};
@@ -132,9 +133,9 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     let id = String::from_utf8_lossy(call.args[1]).into_owned();
     log::info!("Failover request received for replid {id}.");
     if !call.data.hold_gate() {
-        return Err(call.wait_for_reserved());
+        return Err(wait_for_reserved(call));
     }
-    call.admit_again()?;
+    admit_again(call)?;
     let replication = Replication::of(call.server);
     if replication.link().is_none() {
         return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());

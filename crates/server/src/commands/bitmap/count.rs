@@ -6,8 +6,8 @@ use bobbin_store::EntryRef;
 use bobbin_store::value::{CHUNK_LEN, StringRef};
 
 use crate::commands::string::{PinnedString, clamp, slice};
-use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::reply_in_slices;
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let wanted = BitRangeOptions::parse(call, 2)?;

@@ -11,8 +11,8 @@ use bobbin_store::shard::Expire;
 use bobbin_store::value::{CHUNK_LEN, StringRef};
 
 use crate::commands::string::PinnedStrings;
-use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{SlicedChange, change_in_slices};
 
 /// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

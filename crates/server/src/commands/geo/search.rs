@@ -11,8 +11,8 @@ use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
-use crate::engine::command::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
+use crate::engine::execution::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
     search(call, SearchForm::Search)

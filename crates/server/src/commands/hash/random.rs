@@ -7,8 +7,8 @@ use bobbin_store::value::hash::Field;
 use super::super::choice::{below, distinct_below};
 use super::super::elements::{TOO_LOW, bulk};
 use crate::base::random::Random;
-use crate::engine::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 
 pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     let args = call.args;

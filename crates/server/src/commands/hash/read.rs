@@ -9,8 +9,8 @@ use super::super::elements::bulk;
 use super::super::repeats::{MANY, Repeats};
 use super::super::scan::parse_cursor;
 use super::super::scan_options::{ScanOptions, Scanned};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, reply_in_slices};
 
 pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());

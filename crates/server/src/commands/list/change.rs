@@ -7,8 +7,8 @@ use super::super::elements;
 use super::position::{LOOKS, PositionSearch};
 use super::read::index_of;
 use super::{element, limits, shrunk};
-use crate::engine::command::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 
 pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     let after = if call.word_is(2, "after") {

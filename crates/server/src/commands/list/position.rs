@@ -4,8 +4,8 @@ use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::List;
 
 use super::super::elements::TOO_LOW;
-use crate::engine::command::slices::{SLICE, SLICED_MIN, elements_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, elements_in_slices, reply_in_slices};
 
 /// A search for elements that are equal to a value, from one end of a list to the other.
 pub(super) struct PositionSearch {

@@ -3,8 +3,8 @@
 use bobbin_store::value::List;
 
 use super::super::elements::{self, bulk};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, reply_in_slices};
 
 pub(super) fn llen(call: &mut Call<'_>) -> Outcome {
     let len = call.data.read_as::<List>(call.key(1)?)?.map_or(0, List::len);

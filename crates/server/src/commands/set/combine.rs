@@ -11,10 +11,10 @@ use bobbin_store::value::{Item, Set, SetLimits};
 
 use super::super::elements::bulk;
 use super::limits;
-use crate::engine::command::slices::{
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
 };
-use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::row::distinct::Distinct;
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {

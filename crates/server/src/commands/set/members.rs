@@ -9,8 +9,10 @@ use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::super::scan_options::{ScanOptions, Scanned};
 use super::{changed, ended, limits};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, each_word_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Classes, Outcome};
+use crate::engine::execution::slices::{
+    SLICE, SLICED_MIN, each_word_in_slices, has_many_words, reply_in_slices,
+};
 
 pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
@@ -100,7 +102,7 @@ pub(super) fn sismember(call: &mut Call<'_>) -> Outcome {
 pub(super) fn smismember(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
-    let is_long = call.has_many_words();
+    let is_long = has_many_words(call);
     let set = call.data.read_as::<Set>(key)?;
     if is_long {
         let set = set.cloned();

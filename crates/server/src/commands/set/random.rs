@@ -10,8 +10,8 @@ use super::super::elements::{TOO_LOW, bulk};
 use super::super::popping::{self, Pops, pop_in_slices};
 use super::ended;
 use crate::base::random::Random;
-use crate::engine::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {

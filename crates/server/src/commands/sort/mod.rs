@@ -20,9 +20,9 @@ use self::options::SortOptions;
 use self::output::Stored;
 use self::sliced::SlicedSort;
 use self::sorting::Sorting;
-use crate::engine::command::rights::may_read_all;
-use crate::engine::command::slices::{SLICED_MIN, change_in_slices};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::execution::rights::may_read_all;
+use crate::engine::execution::slices::{SLICED_MIN, change_in_slices};
 use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
 fn sort(call: &mut Call<'_>) -> Outcome {

@@ -9,8 +9,8 @@ use super::lookups::Lookups;
 use super::options::{Owned, SortOptions};
 use super::output::Stored;
 use super::sorting::Sorting;
-use crate::engine::command::slices::{Pieces, SlicedChange};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{Pieces, SlicedChange};
 
 /// A SORT in slices.
 pub(super) struct SlicedSort {

@@ -14,8 +14,8 @@ use super::options::SortOptions;
 use super::output::SortOutput;
 use super::pattern::SortPattern;
 use crate::base::locale::Collation;
-use crate::engine::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 use crate::engine::command::{Data, Failure};
+use crate::engine::execution::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 
 /// One sort at work.
 pub(super) struct Sorting {

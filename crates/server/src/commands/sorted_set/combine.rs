@@ -10,10 +10,10 @@ use super::gathered::Gathered;
 use super::input::{SetInput, SetPlace};
 use super::limits;
 use super::range::{element, header, store};
-use crate::engine::command::slices::{
+use crate::engine::command::{Call, Data, Failure, Outcome};
+use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
 };
-use crate::engine::command::{Call, Data, Failure, Outcome};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SortedSetOperation {

@@ -9,8 +9,8 @@ use bobbin_store::value::{CollectionRef, Item, Set, SortedSet};
 use bobbin_store::{Hasher, ValueRef};
 
 use super::super::repeats::MANY;
-use crate::engine::command::slices::SLICE;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::SLICE;
 
 /// A set that is combined with others, pinned; the members of a plain one have the score 1.
 pub(super) enum SetInput {

@@ -7,8 +7,8 @@ use super::super::choice::{below, distinct_below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::base::random::Random;
-use crate::engine::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 
 pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 2 {

@@ -10,10 +10,10 @@ use super::super::elements::bulk;
 use super::bounds::ElementBounds;
 use super::gathered::Gathered;
 use super::limits;
-use crate::engine::command::slices::{
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
 };
-use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
 
 use super::bounds::ElementBounds;
-use crate::engine::command::slices::each_word_in_slices;
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{each_word_in_slices, has_many_words};
 
 pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
     let len = call.data.read_as::<SortedSet>(call.key(1)?)?.map_or(0, SortedSet::len);
@@ -53,7 +53,7 @@ pub(in crate::commands) fn each_score(
     append: impl Fn(&mut Reply<'_>, Option<f64>) + Send + 'static,
 ) -> Outcome {
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
-    let is_long = call.has_many_words();
+    let is_long = has_many_words(call);
     let set = call.data.read_as::<SortedSet>(key)?;
     if is_long {
         let set = set.cloned();

@@ -8,8 +8,8 @@ use bobbin_store::value::SortedSet;
 
 use super::bounds::ElementBounds;
 use super::shrunk;
-use crate::engine::command::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 
 pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());

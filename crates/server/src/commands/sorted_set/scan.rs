@@ -8,8 +8,8 @@ use super::super::element_scan::{reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::super::scan_options::{ScanOptions, Scanned};
-use crate::engine::command::slices::SLICED_MIN;
 use crate::engine::command::{Call, Outcome};
+use crate::engine::execution::slices::SLICED_MIN;
 
 pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;

@@ -9,8 +9,8 @@ use super::draft::GroupDraft;
 use super::range::append_entry;
 use super::read::stream_at;
 use super::{consumer, group, id, propagate};
-use crate::engine::command::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 
 /// How entries are taken over.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@ use bobbin_store::value::stream::{ConsumerNumber, Group};
 
 use super::group;
 use super::pending::{PendingPart, PendingRemoval};
-use crate::engine::command::slices::SLICED_MIN;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::SLICED_MIN;
 
 /// The consumer of this name, which did something just now; it is added if it is new.
 pub(super) fn seen(

@@ -16,8 +16,8 @@ use super::range::append_entry;
 use super::read::{From, GroupMember, StreamReading, name, no_group, stream_at, streams};
 use super::{consumer, group, id};
 use crate::engine::blocking::Wait;
-use crate::engine::command::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange};
 use crate::engine::command::{Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange};
 
 /// Reads one stream at once; whether there was something, or might have been.
 pub(super) fn read(

@@ -8,8 +8,8 @@ use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
 use super::{group, id};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, reply_in_slices};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     let key = call.key(2)?;

@@ -6,10 +6,10 @@ use bobbin_store::value::stream::{ConsumerNumber, Group, Stream, StreamId};
 use super::draft::GroupDraft;
 use super::read::stream_at;
 use super::{consumer, group, id};
-use crate::engine::command::slices::{
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices,
 };
-use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);

@@ -6,8 +6,8 @@ use bobbin_store::value::{Stream, StreamId};
 
 use super::super::elements::bulk;
 use super::id;
-use crate::engine::command::slices::{SLICE, SLICED_MIN, elements_in_slices};
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, elements_in_slices};
 
 pub(super) fn xlen(call: &mut Call<'_>) -> Outcome {
     let len = call.data.read_as::<Stream>(call.key(1)?)?.map_or(0, Stream::len);

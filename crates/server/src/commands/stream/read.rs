@@ -10,8 +10,8 @@ use bobbin_store::value::{Stream, StreamId};
 use super::range::append_entry;
 use super::{deliver, id};
 use crate::engine::blocking::{self, Wait};
-use crate::engine::command::slices::{SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 use crate::engine::command::{Call, Data, Failure, Key, KeyUse, Outcome};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 
 pub(super) fn xread(call: &mut Call<'_>) -> Outcome {
     read(call, false)

@@ -8,8 +8,8 @@ use bobbin_store::entry::Shared;
 
 use super::edit::len_max;
 use crate::engine::command::data::string;
-use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::slices::reply_in_slices;
 
 /// What the options ask for.
 #[derive(Clone, Copy, Default)]

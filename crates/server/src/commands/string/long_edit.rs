@@ -10,8 +10,8 @@ use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
 use super::edit::{affordable, checked_len};
 use super::pinned::PinnedString;
 use crate::engine::command::data::string;
-use crate::engine::command::slices::{SlicedChange, change_in_slices};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::execution::slices::{SlicedChange, change_in_slices};
 
 /// Parts of more bytes than this are written in slices.
 pub(super) const PART_AT_ONCE_MAX: usize = 512 * 1024;

@@ -5,6 +5,7 @@ pub mod connection;
 pub mod describe;
 pub mod eviction;
 pub mod feeder;
+pub mod monitors;
 pub mod name;
 pub mod protected;
 

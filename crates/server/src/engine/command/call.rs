@@ -1,4 +1,4 @@
-//! What a handler gets, and running it.
+//! What a handler gets.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,11 +6,10 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
-use super::slices::SLICED_MIN;
-use super::{Data, Failure, Flags, Key, Registered, monitor, observe};
+use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
@@ -122,12 +121,6 @@ impl<'a> Call<'a> {
         words
     }
 
-    /// Whether it has enough words to go on with them in slices, so that no other client is kept
-    /// from the keys meanwhile.
-    pub fn has_many_words(&self) -> bool {
-        self.args.len() > SLICED_MIN && self.may_leave_job && !self.in_transaction
-    }
-
     /// After publishing: puts the client off if a worker has more messages waiting than it may.
     pub fn wait_for_listeners(&mut self) {
         let subscribers = self.data.audience.subscribers.as_mut();
@@ -172,81 +165,6 @@ impl<'a> Call<'a> {
     /// Whether an argument is this word, in upper or lower case.
     pub fn word_is(&self, index: usize, word: &str) -> bool {
         self.args[index].eq_ignore_ascii_case(word.as_bytes())
-    }
-}
-
-/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and
-/// its client waits.
-#[inline(always)]
-pub fn run(call: &mut Call<'_>) -> bool {
-    call.data.database = call.client.database;
-    call.data.turn.touch = !call.client.no_touch;
-    call.client.ran(call.command);
-    let start = call.reply.output().len();
-    let dirty = call.data.counters.dirty;
-    call.data.unit.begin_command();
-    let outcome = (call.command.handler)(call);
-    if let Err(failure) = outcome {
-        call.reply.truncate(start);
-        if failure == Failure::Postponed {
-            call.data.release();
-            return false;
-        }
-        call.reply.error(failure.text().as_bytes());
-        count_failure(call.server, call.stats, call.command, &failure);
-    }
-    if call.data.is_logged() {
-        log_effects(call, call.data.counters.dirty != dirty);
-    }
-    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
-        show_onlookers(call);
-    }
-    if call.data.unit.has_done_something() && !call.in_transaction {
-        call.end_unit();
-    }
-    true
-}
-
-/// Counts that a command ran and failed.
-#[cold]
-pub fn count_failure(
-    server: &Server,
-    stats: &WorkerStats,
-    command: &Registered,
-    failure: &Failure,
-) {
-    stats.commands[command.id].failed.add(1);
-    stats.totals.error_replies.add(1);
-    server.errors.count(failure.code());
-}
-
-/// Shows the command to the clients that look at all commands, and remembers what it read.
-#[inline(never)]
-fn show_onlookers(call: &mut Call<'_>) {
-    // A transaction that has paused is shown at its end, behind its commands.
-    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
-    if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
-        monitor::feed(call);
-    }
-    if call.client.tracking.is_some() {
-        tracking::remember(call);
-    }
-    if call.server.switches.load() & Switch::SIZED != 0 {
-        observe::look_at_sizes(call);
-    }
-}
-
-/// Logs what a command did.
-#[inline(never)]
-fn log_effects(call: &mut Call<'_>, changed: bool) {
-    // EXEC's commands have logged theirs.
-    let changed = changed && !call.command.has(Flags::EXECUTES);
-    if let Some(number) = call.data.log_command(call.args, call.wire, changed, !call.in_transaction)
-    {
-        call.client.last_record = number;
-    }
-    if call.data.recorder.take_far_ahead() {
-        call.server.hold_writers_for_log();
     }
 }
 

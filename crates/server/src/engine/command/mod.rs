@@ -2,19 +2,13 @@
 //!
 //! A family file in `commands/` holds its handlers and ends in its rows.
 
-pub mod admission;
 pub mod call;
 pub mod data;
-pub mod elsewhere;
-pub mod execute;
 pub mod help;
 pub mod job;
-pub mod monitor;
 pub mod observe;
 pub mod plan;
 pub mod registry;
-pub mod rights;
-pub mod slices;
 pub mod transaction;
 pub mod walk;
 

@@ -1,9 +1,9 @@
 //! What is kept of a command that has run: in the command log, by the latency monitor, by HOTKEYS.
 
-use super::{Call, Flags, Registered};
+use super::{Flags, Registered};
 use crate::base::clock::system_ms;
 use crate::engine::client::Client;
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::engine::telemetry::slowlog::{Measured, SlowlogEntry, cut, shortened};
 
@@ -54,26 +54,4 @@ pub fn note_words(
         peer: info.peer.clone(),
         name: cut(&info.names().name).into(),
     });
-}
-
-/// Behind a command's handler, with its keys held: looks at their sizes, if somebody wants to know.
-/// Of keys that are not held nothing is known.
-#[cold]
-pub fn look_at_sizes(call: &mut Call<'_>) {
-    let server = call.server;
-    // What a script calls is part of the script's own command.
-    if call.client.caller != 0 {
-        return;
-    }
-    let is_active = server.services.hot_keys.note_sizes(|note| {
-        call.each_key(|call, key| {
-            if call.data.holds(key.hash.shard()) {
-                let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
-                note(key.bytes, size);
-            }
-        });
-    });
-    if !is_active {
-        server.switches.set(Switch::SIZED, false);
-    }
 }

@@ -17,7 +17,7 @@ pub const fn lone_key(hash: Hash) -> [Hash; 2] {
 pub struct ShardSet {
     shards: Vec<u16>,
     /// By argument, of all commands of the plan one behind the other; see `Call::hashes`.
-    pub(super) hashes: Vec<Hash>,
+    pub hashes: Vec<Hash>,
     everything: bool,
 }
 
@@ -62,12 +62,7 @@ impl ShardSet {
 
     /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop
     /// of `add`, so that the compiler writes this one in place.
-    pub(super) fn add_alone(
-        &mut self,
-        data: &Data,
-        command: &'static Registered,
-        request: &Request<'_>,
-    ) {
+    pub fn add_alone(&mut self, data: &Data, command: &'static Registered, request: &Request<'_>) {
         let args = request.args;
         self.everything |= is_about_everything(command, args);
         self.hashes.resize(args.len(), Hash::default());
@@ -122,12 +117,12 @@ impl ShardSet {
         }
     }
 
-    pub(super) fn prefetch_buckets(&self, data: &Data) {
+    pub fn prefetch_buckets(&self, data: &Data) {
         self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
     }
 
     /// Their shards are held.
-    pub(super) fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
+    pub fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
         if !data.holds_all() {
             self.keyed().for_each(|hash| data.prefetch(database, hash, writes));
         }
@@ -161,7 +156,7 @@ fn sort(shards: &mut [u16]) {
     shards.copy_from_slice(&sorted[..shards.len()]);
 }
 
-pub(super) fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool {
+pub fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool {
     command.has(Flags::GATE) || command.row.gate_when.is_some_and(|condition| condition(args))
 }
 

@@ -97,3 +97,6 @@ impl Categories {
         all.with(if flags.has(Flags::FAST) { Self::FAST } else { Self::SLOW })
     }
 }
+
+/// Commands that change keys, or go to replicas for another reason.
+pub const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);

@@ -14,7 +14,7 @@ pub mod words;
 
 pub use facts::{Described, Facts, KeyShape};
 pub use failure::{Failure, Outcome};
-pub use flags::{Categories, Flags};
+pub use flags::{Categories, Flags, WRITERS};
 pub use keys::{ChannelArguments, DatabaseUse, KeySpec, KeyUse};
 
 /// Calls a function with the index of each key among the words of a command, and its use.

@@ -21,6 +21,7 @@ use super::lua::{LuaState, StateSource};
 use super::run::{ScriptTask, count_keys, run};
 use crate::base::clock::ticks;
 use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::execution::admission::{admit_again, wait_for_reserved};
 use crate::engine::server::Switch;
 
 /// All libraries.
@@ -270,9 +271,9 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let everything = function.learned.habits() != Habits::Declared;
     // A thread that holds the gate finds the state in its place, or with a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
-        return Err(call.wait_for_reserved());
+        return Err(wait_for_reserved(call));
     }
-    call.admit_again()?;
+    admit_again(call)?;
     let state = take_state(call, &library)?;
     let task = ScriptTask {
         chunk: function.chunk,
@@ -305,7 +306,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
         if ticks() >= until && !call.data.holds_all() {
             // Before the last look, so that a thread that gives it back after that sees it.
             library.is_awaited.store(true, Ordering::SeqCst);
-            return library.state.lock().take().ok_or_else(|| call.wait_for_reserved());
+            return library.state.lock().take().ok_or_else(|| wait_for_reserved(call));
         }
         std::thread::yield_now();
     }

@@ -11,8 +11,10 @@ use super::lua::Compiled;
 use super::session::{ScriptSession, Way, count_failure};
 use super::{Lua, LuaState};
 use crate::engine::command::plan::hold_keys;
-use crate::engine::command::{Call, Failure, Outcome, monitor};
+use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction::{self, Room};
+use crate::engine::execution::admission::{admit_again, wait_for_reserved};
+use crate::engine::execution::monitor;
 use crate::engine::server::Switch;
 
 /// What the first argument is.
@@ -107,7 +109,7 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> O
 fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     if task.makes_way(call) {
         owner.give_back(call.server, call.data);
-        return Err(call.wait_for_reserved());
+        return Err(wait_for_reserved(call));
     }
     let mut is_oom = false;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
@@ -115,7 +117,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             Room::Enough | Room::Soon => {}
             Room::Reserved => {
                 owner.give_back(call.server, call.data);
-                return Err(call.wait_for_reserved());
+                return Err(wait_for_reserved(call));
             }
             Room::None => is_oom = true,
         }
@@ -131,9 +133,9 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         // A transaction holds what it needs.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
             owner.give_back(call.server, call.data);
-            return Err(call.wait_for_reserved());
+            return Err(wait_for_reserved(call));
         }
-        if let Err(failure) = call.admit_again() {
+        if let Err(failure) = admit_again(call) {
             owner.give_back(call.server, call.data);
             return Err(failure);
         }

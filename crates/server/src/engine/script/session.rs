@@ -11,10 +11,11 @@ use super::long_command::LongCommand;
 use super::{Busy, GateWish, Habits};
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
-use crate::engine::command::call::{self, Call};
 use crate::engine::command::job::{Account, STAY_US, Slice};
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Failure, Flags, Registered, observe, rights};
+use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
+use crate::engine::execution::rights;
+use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
@@ -403,7 +404,7 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        call::run(&mut call);
+        run(&mut call);
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {

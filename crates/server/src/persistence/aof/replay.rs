@@ -11,11 +11,12 @@ use super::{AofFault, AofItem, AofReader};
 use crate::base::clock::ticks;
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
-use crate::engine::command::call::{self, Call, Context, Request};
-use crate::engine::command::execute::{Executed, execute};
+use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered};
+use crate::engine::execution::execute::{Executed, execute};
+use crate::engine::execution::run::run;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -234,7 +235,7 @@ impl Replay {
             in_transaction: true,
             may_leave_job: false,
         };
-        call::run(&mut call);
+        run(&mut call);
         let effects = self.data.take_effects();
         let now = ticks();
         let track = self.server.config.latency_tracking();

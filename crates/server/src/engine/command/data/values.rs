@@ -19,7 +19,7 @@ impl Data {
     /// Copies those of the arguments that become values and are too long to lie in an entry.
     /// Nothing is held meanwhile: a large copy takes the kernel's time as well.
     #[inline(always)]
-    pub(in crate::engine::command) fn prepare(&mut self, values: Values, args: &[&[u8]]) {
+    pub fn prepare(&mut self, values: Values, args: &[&[u8]]) {
         let long = |at: usize| args.get(at).is_some_and(|arg| arg.len() > INLINE_MAX);
         if values.step == 0 {
             if long(values.first) {
@@ -60,14 +60,14 @@ impl Data {
     }
 
     /// The copy of the argument at `at`, if one was prepared.
-    pub(in crate::engine::command) fn take_prepared(&mut self, at: usize) -> Option<Shared> {
+    pub fn take_prepared(&mut self, at: usize) -> Option<Shared> {
         let found = self.values.prepared.iter().position(|(index, _)| *index == at)?;
         Some(self.values.prepared.swap_remove(found).1)
     }
 
     /// Drops what the command did not take.
     #[inline(always)]
-    pub(in crate::engine::command) fn end_prepared(&mut self) {
+    pub fn end_prepared(&mut self) {
         if !self.values.prepared.is_empty() {
             self.values.prepared.clear();
         }

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
-use super::KeyShape;
-use super::admission::{admit_again, guard, wait_for_reserved};
-use super::call::{Call, Context, Request, run};
-use super::plan::lone_key;
-use super::{Failure, Flags, Outcome, Registered, rights, transaction};
+use super::admission::{admit_after_wait, guard, postpone_for_reserved};
+use super::run::run;
+use super::{rights, transaction};
 use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::client::{Client, Replies};
+use crate::engine::command::call::{Context, Request};
+use crate::engine::command::plan::lone_key;
+use crate::engine::command::{Call, Failure, Flags, KeyShape, Outcome, Registered};
+use crate::engine::script;
 use crate::engine::server::{Server, Switch};
 
 /// What became of a request.
@@ -90,7 +92,8 @@ fn admit(
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        transaction.queue(context.server, request, command, &client.info);
+        let may_write = script::may_write(context.server, command, request.args);
+        transaction.queue(request, command, may_write, &client.info);
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }
@@ -112,9 +115,9 @@ fn admit(
         }
     };
     if !held {
-        return Err(wait_for_reserved(context.server, context.data, client, command));
+        return Err(postpone_for_reserved(context.server, context.data, client, command));
     }
-    if context.data.turn.waited && !admit_again(context, client, command, request)? {
+    if context.data.turn.waited && !admit_after_wait(context, client, command, request)? {
         return Ok(Executed::Postponed);
     }
     let hashes = match command.shape {
@@ -150,7 +153,7 @@ fn run_planned(
     let executed = if shards.hold(data) {
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
         let admitted = match context.data.turn.waited {
-            true => admit_again(context, client, command, request),
+            true => admit_after_wait(context, client, command, request),
             false => Ok(true),
         };
         admitted.map(|goes_on| match goes_on {
@@ -158,7 +161,7 @@ fn run_planned(
             false => Executed::Postponed,
         })
     } else {
-        Err(wait_for_reserved(context.server, context.data, client, command))
+        Err(postpone_for_reserved(context.server, context.data, client, command))
     };
     context.data.shard_set = shards;
     executed

@@ -14,11 +14,11 @@ use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::is_put_off;
-use super::call::count_failure;
-use super::plan::ShardSet;
-use super::{Call, Data, Failure, Key, Outcome, Registered};
+use super::run::count_failure;
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
+use crate::engine::command::plan::ShardSet;
+use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::row::words::Words;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -27,6 +27,12 @@ use crate::engine::telemetry::stats::WorkerStats;
 pub const SLICED_MIN: usize = 4096;
 /// Elements between two looks at the time.
 pub const SLICE: usize = 64;
+
+/// Whether a command has enough words to go on with them in slices, so that no other client is kept
+/// from the keys meanwhile.
+pub fn has_many_words(call: &Call<'_>) -> bool {
+    call.args.len() > SLICED_MIN && call.may_leave_job && !call.in_transaction
+}
 
 /// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
 /// whether there are more.

@@ -1,59 +1,15 @@
-//! MONITOR: a stream of what all clients do.
+//! What MONITOR shows: a stream of what all clients do.
 //!
 //! A command is shown once it has run and while its shards are still held, so that a monitor sees
 //! the commands on one key in the order in which they happened.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use bobbin_sync::Mutex;
 
 use crate::base::clock::system_us;
 use crate::config::quote;
-use crate::engine::client::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Flags};
-use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog;
 use crate::engine::tracking::Push;
-
-/// The clients that monitor.
-#[derive(Default)]
-pub struct Monitors {
-    clients: Mutex<Vec<Arc<ClientInfo>>>,
-}
-
-impl Server {
-    /// A client is gone, or going.
-    pub fn forget_client(&self, info: &ClientInfo) {
-        info.gone.store(true, Ordering::Release);
-        self.clients.remove(info.id);
-        leave(self, info);
-    }
-}
-
-/// Has a client monitor; the gate is held. `false`: it does so already.
-pub fn join(server: &Server, info: &Arc<ClientInfo>) -> bool {
-    if info.has(ClientFlag::MONITOR) {
-        return false;
-    }
-    info.flag(ClientFlag::MONITOR, true);
-    server.monitors.clients.lock().push(Arc::clone(info));
-    server.switches.set(Switch::MONITORED, true);
-    true
-}
-
-/// Ends a client's monitoring, if it does.
-pub fn leave(server: &Server, info: &ClientInfo) {
-    if !info.has(ClientFlag::MONITOR) {
-        return;
-    }
-    info.flag(ClientFlag::MONITOR, false);
-    let mut clients = server.monitors.clients.lock();
-    clients.retain(|client| client.id != info.id);
-    if clients.is_empty() {
-        server.switches.set(Switch::MONITORED, false);
-    }
-}
 
 /// Shows the monitors a command that has run.
 #[cold]
@@ -68,7 +24,7 @@ pub fn feed(call: &Call<'_>) {
 #[cold]
 pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();
-    for client in call.server.monitors.clients.lock().iter() {
+    for client in call.server.monitors.all().iter() {
         call.server.push_to(client, Push::Seen(Arc::clone(&line)));
     }
 }

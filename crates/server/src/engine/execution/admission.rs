@@ -3,11 +3,13 @@
 //! What is checked here may change while a command waits for a lock, so it is checked again behind
 //! each wait.
 
-use super::call::{Call, Context, Request};
-use super::transaction::Transaction;
-use super::{Data, Failure, Flags, Outcome, Registered, rights};
+use super::rights;
 use crate::engine::client::{Client, ClientFlag, Replies};
+use crate::engine::command::call::{Context, Request};
+use crate::engine::command::transaction::Transaction;
+use crate::engine::command::{Call, Data, Failure, Flags, Outcome, Registered};
 use crate::engine::eviction::{self, Room};
+use crate::engine::row::WRITERS;
 use crate::engine::script::{self, GateWish};
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
@@ -49,7 +51,12 @@ pub(super) fn guard(
             match room {
                 Room::Enough | Room::Soon => {}
                 Room::Reserved => {
-                    return Err(wait_for_reserved(context.server, context.data, client, command));
+                    return Err(postpone_for_reserved(
+                        context.server,
+                        context.data,
+                        client,
+                        command,
+                    ));
                 }
                 Room::None => return Err(Failure::OUT_OF_MEMORY),
             }
@@ -199,7 +206,7 @@ fn executed<'a>(client: &'a Client, command: &Registered) -> Option<&'a Transact
 /// Checks again what may have changed while the command waited for what it holds now: rules,
 /// pauses, and what the time is. `false`: the client has to wait.
 #[cold]
-pub(super) fn admit_again(
+pub(super) fn admit_after_wait(
     context: &mut Context<'_>,
     client: &mut Client,
     command: &'static Registered,
@@ -217,32 +224,30 @@ pub(super) fn admit_again(
     Ok(goes_on)
 }
 
-impl Call<'_> {
-    /// What a command returns that finds what it needs reserved; nothing was done yet.
-    pub fn wait_for_reserved(&mut self) -> Failure {
-        wait_for_reserved(self.server, self.data, self.client, self.command)
-    }
+/// What a command returns that finds what it needs reserved; nothing was done yet.
+pub fn wait_for_reserved(call: &mut Call<'_>) -> Failure {
+    postpone_for_reserved(call.server, call.data, call.client, call.command)
+}
 
-    /// Checks again what may have changed while the command waited. It is for a command that gets
-    /// hold of what it needs only while it runs. The command must return an error at once, with
-    /// nothing done.
-    pub fn admit_again(&mut self) -> Outcome {
-        if !self.data.turn.waited || self.in_transaction {
-            return Ok(());
-        }
-        self.data.refresh_time(self.server);
-        if !self.client.rights.is_open(&self.server.acl) {
-            rights::admit_queued(self, self.command, self.args)?;
-        }
-        let goes_on = may_run(self.server, self.data, self.client, self.command, self.args)?;
-        if goes_on { Ok(()) } else { Err(Failure::Postponed) }
+/// Checks again what may have changed while the command waited. It is for a command that gets
+/// hold of what it needs only while it runs. The command must return an error at once, with
+/// nothing done.
+pub fn admit_again(call: &mut Call<'_>) -> Outcome {
+    if !call.data.turn.waited || call.in_transaction {
+        return Ok(());
     }
+    call.data.refresh_time(call.server);
+    if !call.client.rights.is_open(&call.server.acl) {
+        rights::admit_queued(call, call.command, call.args)?;
+    }
+    let goes_on = may_run(call.server, call.data, call.client, call.command, call.args)?;
+    if goes_on { Ok(()) } else { Err(Failure::Postponed) }
 }
 
 /// What becomes of a command that finds what it needs reserved: its client waits until that is
 /// over, or is told that a script is slow. Nothing was done yet.
 #[cold]
-pub(super) fn wait_for_reserved(
+pub(super) fn postpone_for_reserved(
     server: &'static Server,
     data: &mut Data,
     client: &mut Client,
@@ -259,6 +264,4 @@ pub(super) fn wait_for_reserved(
     Failure::Postponed
 }
 
-/// Commands that change keys, or go to replicas for another reason.
-pub(super) const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);

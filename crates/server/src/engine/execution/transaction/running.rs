@@ -10,15 +10,15 @@
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Hash;
 
-use super::{Queued, Transaction, WINDOW, leave};
+use super::{WINDOW, leave};
 use crate::base::clock::ticks;
 use crate::engine::client::connection::output::Arena;
-use crate::engine::command::call::{self, Call};
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
-use crate::engine::command::{Data, Flags, Registered, monitor, observe, rights};
+use crate::engine::command::transaction::{Queued, Transaction};
+use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
+use crate::engine::execution::{monitor, rights, run};
 use crate::engine::lazyfree;
-use crate::engine::row::KeyShape;
 use crate::engine::server::Switch;
 use crate::engine::telemetry::slowlog::Measured;
 
@@ -223,7 +223,7 @@ fn run(
         may_leave_job: pause_at != u64::MAX,
     };
     let started = ticks();
-    call::run(&mut inner);
+    run::run(&mut inner);
     let ended = ticks();
     let measured = Measured {
         ticks: ended - started,

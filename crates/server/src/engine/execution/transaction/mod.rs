@@ -3,114 +3,16 @@
 
 mod running;
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use bobbin_store::Hash;
-use bobbin_store::entry::Shared;
-
-use super::admission::WRITERS;
-use super::call::{Call, Request};
-use super::{Failure, Flags, Outcome, Registered};
-use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use super::admission::{admit_again, wait_for_reserved};
+use crate::engine::client::{Client, ClientFlag};
+use crate::engine::command::transaction::{Queued, WatchedKey};
+use crate::engine::command::{Call, Data, Failure, Flags, Outcome};
 use crate::engine::row::distinct::Distinct;
-use crate::engine::row::words::Words;
-use crate::engine::script;
-use crate::engine::server::Server;
-
-/// A transaction that is being queued.
-#[derive(Default)]
-pub struct Transaction {
-    queue: Vec<Queued>,
-    /// Those of all queued commands.
-    words: Words,
-    /// A command was refused: EXEC will be too.
-    spoiled: bool,
-    /// Those of all queued commands.
-    flags: Flags,
-    /// Those that some queued command lacks.
-    missing: Flags,
-    /// It runs a script that may write.
-    may_write_by_script: bool,
-    /// That a queued SELECT leads to.
-    database: Option<u32>,
-}
-
-/// A command and which of the transaction's arguments are its.
-struct Queued {
-    command: &'static Registered,
-    args: Range<usize>,
-    /// Of the first key; meaningful only when that is argument 1.
-    first_hash: Hash,
-}
-
-/// A key that a client watches.
-pub struct WatchedKey {
-    pub database: u32,
-    pub key: Box<[u8]>,
-    pub version: u64,
-    /// It had expired when it was watched, so that its removal is no change.
-    pub stale: bool,
-}
 
 /// Commands whose keys are prefetched together.
 const WINDOW: usize = 32;
-
-impl Transaction {
-    /// Whether a queued command has one of these flags.
-    pub fn has(&self, flags: Flags) -> bool {
-        self.flags.has(flags)
-    }
-
-    /// Whether every queued command has this flag.
-    pub fn all_have(&self, flag: Flags) -> bool {
-        !self.missing.has(flag)
-    }
-
-    /// Whether a pause of commands that write holds it up.
-    pub const fn may_write(&self) -> bool {
-        self.may_write_by_script || self.flags.has(WRITERS)
-    }
-
-    /// The database that is selected behind the commands so far; `None`: as before.
-    pub const fn database(&self) -> Option<u32> {
-        self.database
-    }
-
-    /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
-    pub const fn argument_bytes(&self) -> usize {
-        self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
-    }
-
-    /// Queues a command.
-    pub fn queue(
-        &mut self,
-        server: &Server,
-        request: &Request<'_>,
-        command: &'static Registered,
-        info: &ClientInfo,
-    ) {
-        let first = self.words.count();
-        for arg in request.args {
-            self.words.push(arg, |arg| Shared::new(arg.to_vec()));
-        }
-        self.flags = self.flags.with(command.row.flags);
-        self.missing = self.missing.with(Flags::of_bits(!command.row.flags.bits()));
-        self.may_write_by_script |= script::may_write(server, command, request.args);
-        if command.has(Flags::SELECTS) {
-            let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
-            self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
-        }
-        let (args, first_hash) = (first..self.words.count(), request.first_hash);
-        self.queue.push(Queued { command, args, first_hash });
-        info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
-        info.queued_bytes.store(self.memory(), Ordering::Relaxed);
-    }
-
-    fn memory(&self) -> usize {
-        self.words.memory() + self.queue.capacity() * size_of::<Queued>()
-    }
-}
 
 /// A command of the transaction was refused.
 pub fn spoil(client: &mut Client) {
@@ -156,7 +58,7 @@ fn leave(client: &mut Client) {
 }
 
 /// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
-pub fn abort(client: &mut Client, data: &mut super::Data) {
+pub fn abort(client: &mut Client, data: &mut Data) {
     leave(client);
     data.release();
     forget(client, data);
@@ -192,7 +94,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     // Whether it may run now depends on what it is.
     drop(args);
     call.client.transaction = Some(transaction);
-    let admitted = if held { call.admit_again() } else { Err(call.wait_for_reserved()) };
+    let admitted = if held { admit_again(call) } else { Err(wait_for_reserved(call)) };
     if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);
         if failure == Failure::Postponed {
@@ -289,7 +191,7 @@ pub fn unwatch(call: &mut Call<'_>) {
 }
 
 /// Forgets a client's watched keys, one shard at a time.
-pub fn forget(client: &mut Client, data: &mut super::Data) {
+pub fn forget(client: &mut Client, data: &mut Data) {
     if client.watched.is_empty() {
         return;
     }
@@ -302,5 +204,3 @@ pub fn forget(client: &mut Client, data: &mut super::Data) {
 
 /// A WATCH of more keys than this looks for each in a table.
 const MANY_KEYS: usize = 16;
-/// What Redis counts for an argument beside its bytes: a pointer.
-const ARGUMENT_BYTES: usize = 8;

@@ -1,0 +1,107 @@
+//! What MULTI queues and WATCH guards.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use bobbin_store::Hash;
+use bobbin_store::entry::Shared;
+
+use super::call::Request;
+use super::{Flags, Registered};
+use crate::engine::client::ClientInfo;
+use crate::engine::row::WRITERS;
+use crate::engine::row::words::Words;
+
+/// A transaction that is being queued.
+#[derive(Default)]
+pub struct Transaction {
+    pub queue: Vec<Queued>,
+    /// Those of all queued commands.
+    pub words: Words,
+    /// A command was refused: EXEC will be too.
+    pub spoiled: bool,
+    /// Those of all queued commands.
+    pub flags: Flags,
+    /// Those that some queued command lacks.
+    pub missing: Flags,
+    /// It runs a script that may write.
+    pub may_write_by_script: bool,
+    /// That a queued SELECT leads to.
+    pub database: Option<u32>,
+}
+
+/// A command and which of the transaction's arguments are its.
+pub struct Queued {
+    pub command: &'static Registered,
+    pub args: Range<usize>,
+    /// Of the first key; meaningful only when that is argument 1.
+    pub first_hash: Hash,
+}
+
+/// A key that a client watches.
+pub struct WatchedKey {
+    pub database: u32,
+    pub key: Box<[u8]>,
+    pub version: u64,
+    /// It had expired when it was watched, so that its removal is no change.
+    pub stale: bool,
+}
+
+impl Transaction {
+    /// Whether a queued command has one of these flags.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
+    /// Whether every queued command has this flag.
+    pub fn all_have(&self, flag: Flags) -> bool {
+        !self.missing.has(flag)
+    }
+
+    /// Whether a pause of commands that write holds it up.
+    pub const fn may_write(&self) -> bool {
+        self.may_write_by_script || self.flags.has(WRITERS)
+    }
+
+    /// The database that is selected behind the commands so far; `None`: as before.
+    pub const fn database(&self) -> Option<u32> {
+        self.database
+    }
+
+    /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
+    pub const fn argument_bytes(&self) -> usize {
+        self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
+    }
+
+    /// Queues a command. `may_write`: it runs a script that may.
+    pub fn queue(
+        &mut self,
+        request: &Request<'_>,
+        command: &'static Registered,
+        may_write: bool,
+        info: &ClientInfo,
+    ) {
+        let first = self.words.count();
+        for arg in request.args {
+            self.words.push(arg, |arg| Shared::new(arg.to_vec()));
+        }
+        self.flags = self.flags.with(command.row.flags);
+        self.missing = self.missing.with(Flags::of_bits(!command.row.flags.bits()));
+        self.may_write_by_script |= may_write;
+        if command.has(Flags::SELECTS) {
+            let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
+            self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
+        }
+        let (args, first_hash) = (first..self.words.count(), request.first_hash);
+        self.queue.push(Queued { command, args, first_hash });
+        info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
+        info.queued_bytes.store(self.memory(), Ordering::Relaxed);
+    }
+
+    fn memory(&self) -> usize {
+        self.words.memory() + self.queue.capacity() * size_of::<Queued>()
+    }
+}
+
+/// What Redis counts for an argument beside its bytes: a pointer.
+const ARGUMENT_BYTES: usize = 8;

@@ -1,0 +1,104 @@
+//! Running a command whose shards are held.
+
+use super::monitor;
+use crate::engine::command::{Call, Failure, Flags, Registered};
+use crate::engine::server::{Server, Switch};
+use crate::engine::telemetry::stats::WorkerStats;
+use crate::engine::tracking;
+
+/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and
+/// its client waits.
+#[inline(always)]
+pub fn run(call: &mut Call<'_>) -> bool {
+    call.data.database = call.client.database;
+    call.data.turn.touch = !call.client.no_touch;
+    call.client.ran(call.command);
+    let start = call.reply.output().len();
+    let dirty = call.data.counters.dirty;
+    call.data.unit.begin_command();
+    let outcome = (call.command.handler)(call);
+    if let Err(failure) = outcome {
+        call.reply.truncate(start);
+        if failure == Failure::Postponed {
+            call.data.release();
+            return false;
+        }
+        call.reply.error(failure.text().as_bytes());
+        count_failure(call.server, call.stats, call.command, &failure);
+    }
+    if call.data.is_logged() {
+        log_effects(call, call.data.counters.dirty != dirty);
+    }
+    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+        show_onlookers(call);
+    }
+    if call.data.unit.has_done_something() && !call.in_transaction {
+        call.end_unit();
+    }
+    true
+}
+
+/// Counts that a command ran and failed.
+#[cold]
+pub fn count_failure(
+    server: &Server,
+    stats: &WorkerStats,
+    command: &Registered,
+    failure: &Failure,
+) {
+    stats.commands[command.id].failed.add(1);
+    stats.totals.error_replies.add(1);
+    server.errors.count(failure.code());
+}
+
+/// Shows the command to the clients that look at all commands, and remembers what it read.
+#[inline(never)]
+fn show_onlookers(call: &mut Call<'_>) {
+    // A transaction that has paused is shown at its end, behind its commands.
+    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
+    if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
+        monitor::feed(call);
+    }
+    if call.client.tracking.is_some() {
+        tracking::remember(call);
+    }
+    if call.server.switches.load() & Switch::SIZED != 0 {
+        look_at_sizes(call);
+    }
+}
+
+/// Logs what a command did.
+#[inline(never)]
+fn log_effects(call: &mut Call<'_>, changed: bool) {
+    // EXEC's commands have logged theirs.
+    let changed = changed && !call.command.has(Flags::EXECUTES);
+    if let Some(number) = call.data.log_command(call.args, call.wire, changed, !call.in_transaction)
+    {
+        call.client.last_record = number;
+    }
+    if call.data.recorder.take_far_ahead() {
+        call.server.hold_writers_for_log();
+    }
+}
+
+/// Behind a command's handler, with its keys held: looks at their sizes, if somebody wants to know.
+/// Of keys that are not held nothing is known.
+#[cold]
+fn look_at_sizes(call: &mut Call<'_>) {
+    let server = call.server;
+    // What a script calls is part of the script's own command.
+    if call.client.caller != 0 {
+        return;
+    }
+    let is_active = server.services.hot_keys.note_sizes(|note| {
+        call.each_key(|call, key| {
+            if call.data.holds(key.hash.shard()) {
+                let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
+                note(key.bytes, size);
+            }
+        });
+    });
+    if !is_active {
+        server.switches.set(Switch::SIZED, false);
+    }
+}
