@@ -4,8 +4,9 @@ use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
+use crate::engine::evaluation::{call_function, kill};
 use crate::engine::row::keys::KeySpec;
-use crate::engine::script::{Policy, call_function, kill};
+use crate::engine::script::Policy;
 
 fn fcall(call: &mut Call<'_>) -> Outcome {
     call_function(call, false)

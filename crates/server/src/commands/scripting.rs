@@ -2,8 +2,9 @@
 
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::evaluation::{ScriptSource, evaluate, kill};
 use crate::engine::row::keys::{KeySpec, KeyUse};
-use crate::engine::script::{Lua, ScriptSource, evaluate, kill};
+use crate::engine::script::Lua;
 
 fn eval(call: &mut Call<'_>) -> Outcome {
     evaluate(call, ScriptSource::Text, false)

@@ -5,6 +5,7 @@ pub mod blocking;
 pub mod client;
 pub mod command;
 pub mod defrag;
+pub mod evaluation;
 pub mod eviction;
 pub mod execution;
 pub mod lazyfree;

@@ -1,5 +1,7 @@
 //! Work too long for one turn: done in slices between turns, while its client alone waits.
 
+use std::any::Any;
+
 use bobbin_resp::Reply;
 
 use crate::engine::client::connection::output::Arena;
@@ -10,7 +12,7 @@ use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
 
 /// What a command leaves to be done in slices.
-pub trait Job: Send {
+pub trait Job: Any + Send {
     /// Works for about as long as `slice.more` says so; whether it is done. It may have blocked its
     /// client then: what ends that answers the command.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool;

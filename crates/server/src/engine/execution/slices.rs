@@ -470,7 +470,7 @@ impl<F> ReplyInSlices<F> {
     }
 }
 
-impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<F> {
+impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static> Job for ReplyInSlices<F> {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         loop {
             let mut reply = Reply::new(self.pieces.open(), self.protocol);

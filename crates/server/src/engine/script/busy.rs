@@ -1,37 +1,9 @@
-//! A script that takes long: what others know of it, and how it goes on.
-//!
-//! After half a millisecond a script pauses in the midst of its code and becomes a job of its
-//! client: it goes on in slices, and between them its worker serves all other clients. It keeps
-//! what it held; if that was the gate, every shard instead, so that others can have their turns.
-//! These shards are reserved (`Aside`): a command that wants one is refused at once, and its client
-//! waits until the script is over. What only forgets something there (`visit`) gets in between two
-//! slices.
-//!
-//! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and
-//! nothing is carried out but what must be possible then (`Switch::BUSY`).
-//!
-//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the
-//! script, the rest of the transaction waits with it, with all that it holds.
+//! What others know of a script that takes long.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Ended, Progress};
-
-use super::cache::Learned;
-use super::functions::Library;
-use super::lua::STATES_KEPT;
-use super::session::{ScriptSession, Way, count_failure};
-use super::{Lua, LuaState};
 use crate::config::Config;
-use crate::engine::command::data::{Suspended, Then};
-use crate::engine::command::job::{Job, SLICE_US, Slice};
-use crate::engine::command::{Call, Data, Failure, Registered};
-use crate::engine::server::Server;
-use crate::engine::telemetry::slowlog;
-use crate::engine::telemetry::stats::WorkerStats;
+use crate::engine::row::Failure;
 
 /// What others know of a script that goes on in slices.
 pub struct Busy {
@@ -54,12 +26,28 @@ const CHANGED: u8 = 1;
 const KILLED: u8 = 2;
 
 impl Busy {
+    /// `has_changed`: it has changed something.
+    pub fn new(
+        function: Option<Vec<u8>>,
+        words: Vec<Vec<u8>>,
+        started_ms: i64,
+        has_changed: bool,
+    ) -> Self {
+        Self {
+            function,
+            words,
+            started_ms,
+            state: AtomicU8::new(if has_changed { CHANGED } else { UNTOUCHED }),
+            is_slow: AtomicBool::new(false),
+        }
+    }
+
     /// The reply to a client that asks for something else.
     pub fn failure(&self, config: &Config) -> Failure {
         Self::failure_of(self.function.is_some(), config)
     }
 
-    pub(super) fn failure_of(function: bool, config: &Config) -> Failure {
+    pub fn failure_of(function: bool, config: &Config) -> Failure {
         let (name, kind) = (config.name(), if function { "FUNCTION" } else { "SCRIPT" });
         Failure::format(format!(
             "BUSY {name} is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
@@ -71,24 +59,24 @@ impl Busy {
     }
 
     /// From now on clients are told of it; to be called by `Scripts`, which has them told.
-    pub(super) fn become_slow(&self) {
+    pub fn become_slow(&self) {
         self.is_slow.store(true, Ordering::Relaxed);
     }
 
     /// Has it end as soon as it looks.
-    pub(super) fn kill(&self) -> Result<(), Failure> {
+    pub fn kill(&self) -> Result<(), Failure> {
         match self.move_to(KILLED) {
             true => Ok(()),
             false => Err(UNKILLABLE),
         }
     }
 
-    pub(super) fn check_killable(&self) -> Result<(), Failure> {
+    pub fn check_killable(&self) -> Result<(), Failure> {
         if self.state.load(Ordering::Acquire) == CHANGED { Err(UNKILLABLE) } else { Ok(()) }
     }
 
     /// To be called before the script changes something; fails if it was told to end.
-    pub(super) fn begin_change(&self) -> Result<(), Failure> {
+    pub fn begin_change(&self) -> Result<(), Failure> {
         match self.move_to(CHANGED) {
             true => Ok(()),
             false => Err(Failure::new(self.text_of_kill())),
@@ -103,7 +91,7 @@ impl Busy {
     }
 
     /// What the script fails with, if it was told to end.
-    pub(super) fn killed(&self) -> Option<&'static str> {
+    pub fn killed(&self) -> Option<&'static str> {
         let killed = self.state.load(Ordering::Acquire) == KILLED;
         killed.then(|| self.text_of_kill())
     }
@@ -113,304 +101,6 @@ impl Busy {
             Some(_) => "Script killed by user with FUNCTION KILL.",
             None => "Script killed by user with SCRIPT KILL.",
         }
-    }
-}
-
-/// Whose state a script runs in.
-pub(super) enum Owner {
-    Worker(Box<Lua>),
-    Library(Arc<Library>, Box<LuaState>),
-}
-
-impl Owner {
-    pub(super) fn state(&mut self) -> &mut LuaState {
-        match self {
-            Self::Worker(lua) => &mut lua.state,
-            Self::Library(_, state) => state,
-        }
-    }
-
-    /// Lets others see what the state takes.
-    fn show_memory(&self) {
-        match self {
-            Self::Worker(lua) => lua.show_memory(),
-            Self::Library(library, state) => library.show_memory(state),
-        }
-    }
-
-    /// Gives the state back, for the next script.
-    pub(super) fn give_back(self, server: &Server, data: &mut Data) {
-        match self {
-            Self::Worker(lua) => {
-                lua.show_memory();
-                lua.give_back(data);
-            }
-            Self::Library(library, state) => {
-                if library.give_back(state) {
-                    server.scripts.serve_waiters(server);
-                }
-            }
-        }
-    }
-}
-
-/// A script that pauses, as a job of its client.
-pub struct PausedScript {
-    next: NextStep,
-    busy: Arc<Busy>,
-    command: &'static Registered,
-    protocol: Protocol,
-    reply: Vec<u8>,
-    /// It is part of a transaction, which ends the unit.
-    in_transaction: bool,
-    /// The command's words, while the script may have to begin anew.
-    words: Vec<Box<[u8]>>,
-}
-
-/// What its job does next.
-enum NextStep {
-    /// The script goes on where it paused.
-    Resume(Box<ScriptRun>),
-    /// It begins anew: it needs a shard that others hold, and has changed nothing.
-    Again,
-    /// It is over.
-    Done,
-}
-
-/// The run of a script.
-struct ScriptRun {
-    owner: Owner,
-    session: Box<ScriptSession>,
-    busy: Arc<Busy>,
-    progress: Progress,
-    /// Of the script: keys live or die by it.
-    now_ms: i64,
-    /// What it holds and has done, while it does not run.
-    unit: Option<Suspended>,
-    /// Where it is kept which keys the script uses.
-    learned: Arc<Learned>,
-}
-
-// SAFETY: only the thread that has the run follows its pointers. Those of the session to what
-// belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the
-// others lead to what the run itself owns, in boxes.
-unsafe impl Send for ScriptRun {}
-
-impl ScriptRun {
-    /// Has the script go on for a slice; whether it is over.
-    fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
-        let now_ms = data.turn.now_ms;
-        self.take_up(data, Then::Suspended);
-        data.turn.now_ms = self.now_ms;
-        // The script is alone, so what it finds dead goes as it does in any other.
-        data.turn.may_expire = true;
-        self.session.resume(data, stats, server.clock.ticks(SLICE_US));
-        self.progress = self.owner.state().vm.resume();
-        if self.progress == Progress::Paused && self.session.is_slow() {
-            server.scripts.announce(server, &self.busy, self.session.duration());
-        }
-        self.put_off(data, None);
-        data.turn.now_ms = now_ms;
-        data.turn.may_expire = server.may_expire(now_ms);
-        self.progress != Progress::Paused
-    }
-
-    /// Keeps what the script has done so far to itself, and lets others in. `narrow`: of
-    /// everything, it keeps only these shards.
-    fn put_off(&mut self, data: &mut Data, narrow: Option<Vec<usize>>) {
-        self.owner.show_memory();
-        self.unit = Some(data.suspend_unit_on(narrow));
-    }
-
-    /// Holds again what the script held, and has the calling thread know what it has done.
-    fn take_up(&mut self, data: &mut Data, then: Then) {
-        self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, then));
-    }
-}
-
-impl PausedScript {
-    /// Whether a script that has run for a while goes on in slices: a slow one always does, others
-    /// while few do, as each keeps a Lua state.
-    pub(super) fn may_begin(server: &Server, session: &ScriptSession) -> bool {
-        session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
-    }
-
-    /// Sets a script aside that has run for a while, into `data.paused`.
-    pub(super) fn begin(
-        call: &mut Call<'_>,
-        mut owner: Owner,
-        session: ScriptSession,
-        learned: &Arc<Learned>,
-    ) {
-        let mut session = Box::new(session);
-        let function = match &owner {
-            Owner::Worker(_) => None,
-            Owner::Library(..) => Some(call.args[1].to_vec()),
-        };
-        let busy = Arc::new(Busy {
-            function,
-            words: slowlog::shortened(call.command, call.args),
-            started_ms: call.data.turn.now_ms,
-            state: AtomicU8::new(if session.has_changed() { CHANGED } else { UNTOUCHED }),
-            is_slow: AtomicBool::new(false),
-        });
-        session.busy = Some(Arc::clone(&busy));
-        // SAFETY: the session lives in its box as long as the script does.
-        unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
-        learned.note_pause();
-        call.server.scripts.begin_slices(&busy);
-        if session.is_slow() {
-            // Before anything is given up, so that no client comes between that has not been told.
-            call.server.scripts.announce(call.server, &busy, session.duration());
-        }
-        let mut run = Box::new(ScriptRun {
-            owner,
-            session,
-            busy: Arc::clone(&busy),
-            progress: Progress::Paused,
-            now_ms: call.data.turn.now_ms,
-            unit: None,
-            learned: Arc::clone(learned),
-        });
-        let keeps_words = run.session.may_restart();
-        let words = call.args.iter().filter(|_| keeps_words);
-        // What else a transaction does may need more than its scripts do.
-        let narrow = if call.in_transaction { None } else { run.session.narrow() };
-        run.put_off(call.data, narrow);
-        call.data.propagate_nothing();
-        call.data.paused = Some(Box::new(Self {
-            next: NextStep::Resume(run),
-            busy,
-            command: call.command,
-            protocol: call.client.protocol,
-            reply: Vec::new(),
-            in_transaction: call.in_transaction,
-            words: words.map(|&word| word.into()).collect(),
-        }));
-    }
-
-    /// Has the script go on for a slice; the run, once it is over.
-    fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
-        match std::mem::replace(&mut self.next, NextStep::Done) {
-            NextStep::Resume(mut run) => {
-                if run.step(slice.server, slice.data, slice.stats) {
-                    return Some(run);
-                }
-                self.next = NextStep::Resume(run);
-            }
-            other => self.next = other,
-        }
-        None
-    }
-
-    /// Ends the run of a script that is over. Everything that it held is held again.
-    fn finish(&mut self, mut run: ScriptRun, slice: &mut Slice<'_>) {
-        let Slice { server, data, stats, client, .. } = slice;
-        client.info.commands.add(run.session.commands);
-        run.learned.note(run.session.way().habits());
-        run.take_up(data, Then::Ended);
-        let start = self.reply.len();
-        let vm = &mut run.owner.state().vm;
-        let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
-        if let Ended::Failed { text, counted } = ended {
-            self.reply.truncate(start);
-            Reply::new(&mut self.reply, self.protocol).error(&text);
-            count_failure(server, stats, self.command, &text, counted);
-        }
-        run.owner.give_back(server, data);
-        server.scripts.end_slices(&server.switches, &run.busy);
-    }
-
-    /// Begins anew, with everything held, a script that has changed nothing; whether it is over.
-    fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Slice { server, data, stats, client, .. } = slice;
-        let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
-        self.reply.clear();
-        let mut call = Call {
-            server,
-            command: self.command,
-            args: &words,
-            wire: &[],
-            client,
-            data,
-            stats,
-            reply: Reply::new(&mut self.reply, self.protocol),
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
-        // Kept until this attempt has failed or not.
-        let wish = call.client.gate_wish.take();
-        let outcome = (self.command.handler)(&mut call);
-        drop(wish);
-        call.client.postpone(false);
-        match outcome {
-            Ok(()) => {}
-            // Another script keeps something.
-            Err(Failure::Postponed) => return false,
-            Err(failure) => call.reply.error(failure.text().as_bytes()),
-        }
-        if let Some(paused) = data.paused.take() {
-            *self = *paused;
-            return false;
-        }
-        data.end_unit(server, None);
-        data.release();
-        true
-    }
-}
-
-impl Job for PausedScript {
-    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Some(run) = self.go_on(slice) else {
-            return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
-        };
-        let (now_ms, script_ms) = (slice.data.turn.now_ms, run.now_ms);
-        let is_blocked = run.session.way() == Way::Blocked;
-        self.finish(*run, slice);
-        if is_blocked {
-            // What it found dead is gone.
-            slice.data.end_unit(slice.server, None);
-            slice.data.release();
-            (slice.data.turn.now_ms, slice.data.turn.may_expire) =
-                (now_ms, slice.server.may_expire(now_ms));
-            self.next = NextStep::Again;
-            slice.server.scripts.serve_waiters(slice.server);
-            return false;
-        }
-        if self.in_transaction {
-            return true;
-        }
-        slice.data.turn.now_ms = script_ms;
-        // What it did is made known, and others go on.
-        slice.data.end_unit(slice.server, None);
-        slice.data.release();
-        slice.data.turn.now_ms = now_ms;
-        slice.data.turn.may_expire = slice.server.may_expire(now_ms);
-        slice.server.scripts.serve_waiters(slice.server);
-        true
-    }
-
-    fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.append(&self.reply, &[]);
-    }
-
-    fn goes_on_while_busy(&self) -> bool {
-        true
-    }
-
-    fn is_parked(&self) -> bool {
-        match &self.next {
-            NextStep::Resume(run) => run.session.waits(),
-            NextStep::Again => true,
-            NextStep::Done => false,
-        }
-    }
-
-    fn outlives_client(&mut self) -> bool {
-        // No client waits for it. What it has written must be whole, though: then it goes on.
-        drop(self.busy.kill());
-        true
     }
 }
 

@@ -10,7 +10,7 @@ use sha1::{Digest, Sha1};
 
 use super::{Busy, StateSource};
 use crate::config::Config;
-use crate::engine::command::Failure;
+use crate::engine::row::Failure;
 use crate::engine::server::{Server, Switch, Switches};
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
@@ -236,18 +236,18 @@ impl Scripts {
     }
 
     /// How many scripts go on in slices.
-    pub(super) fn paused(&self) -> usize {
+    pub fn paused(&self) -> usize {
         self.busy.lock().len()
     }
 
     /// A script begins to go on in slices.
-    pub(super) fn begin_slices(&self, busy: &Arc<Busy>) {
+    pub fn begin_slices(&self, busy: &Arc<Busy>) {
         self.busy.lock().push(Arc::clone(busy));
     }
 
     /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is
     /// called.
-    pub(super) fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
+    pub fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
         let mut all = self.busy.lock();
         all.retain(|other| !Arc::ptr_eq(other, busy));
         switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
@@ -255,7 +255,7 @@ impl Scripts {
 
     /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so
     /// far.
-    pub(super) fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
+    pub fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
         let all = self.busy.lock();
         if busy.is_slow() {
             return;
@@ -293,12 +293,12 @@ impl Scripts {
         self.wishes.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn add_wish(&self) {
+    pub fn add_wish(&self) {
         self.wishes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether it was the last.
-    pub(super) fn remove_wish(&self) -> bool {
+    pub fn remove_wish(&self) -> bool {
         self.wishes.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
@@ -322,7 +322,7 @@ impl Scripts {
     }
 
     /// A cell for the bytes of a Lua state; they count until it is dropped.
-    pub(super) fn add_state(&self) -> Arc<OwnLine<AtomicUsize>> {
+    pub fn add_state(&self) -> Arc<OwnLine<AtomicUsize>> {
         let cell = Arc::new(OwnLine(AtomicUsize::new(0)));
         let mut states = self.states.lock();
         states.retain(|state| state.strong_count() > 0);

@@ -15,14 +15,10 @@ use bobbin_script::{
 };
 use bobbin_sync::{Mutex, RwLock};
 
-use super::busy::Owner;
-use super::cache::{Habits, Learned};
+use super::cache::Learned;
+use super::log_message;
 use super::lua::{LuaState, StateSource};
-use super::run::{ScriptTask, count_keys, run};
-use crate::base::clock::ticks;
-use crate::engine::command::{Call, Failure, Outcome};
-use crate::engine::execution::admission::{admit_again, wait_for_reserved};
-use crate::engine::server::Switch;
+use crate::engine::row::Failure;
 
 /// All libraries.
 pub struct Functions {
@@ -56,8 +52,8 @@ pub struct Function {
     pub name: Vec<u8>,
     pub description: Option<Vec<u8>>,
     pub flags: ScriptFlags,
-    chunk: Chunk,
-    learned: Arc<Learned>,
+    pub chunk: Chunk,
+    pub learned: Arc<Learned>,
 }
 
 /// What becomes of what is there when libraries are added.
@@ -140,12 +136,12 @@ impl Functions {
     }
 
     /// What a function has said of itself.
-    pub(super) fn flags(&self, name: &[u8]) -> Option<ScriptFlags> {
+    pub fn flags(&self, name: &[u8]) -> Option<ScriptFlags> {
         let (library, at) = self.find(name)?;
         Some(library.functions[at].flags)
     }
 
-    fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
+    pub fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         self.known.read().functions.get(&name.to_ascii_lowercase()).cloned()
     }
 }
@@ -247,68 +243,26 @@ impl Library {
     }
 
     /// Lets others see what the state takes.
-    pub(super) fn show_memory(&self, state: &LuaState) {
+    pub fn show_memory(&self, state: &LuaState) {
         self.memory.store(state.vm.memory(), Ordering::Relaxed);
     }
 
+    /// Takes its state; `None`: another thread has it.
+    pub fn take_state(&self) -> Option<Box<LuaState>> {
+        self.state.lock().take()
+    }
+
+    /// Notes that a client waits for the state. A thread that looks for it once more behind that
+    /// does not miss it.
+    pub fn await_state(&self) {
+        self.is_awaited.store(true, Ordering::SeqCst);
+    }
+
     /// Puts its state back; whether a client waits for it.
-    pub(super) fn give_back(&self, state: Box<LuaState>) -> bool {
+    pub fn give_back(&self, state: Box<LuaState>) -> bool {
         self.show_memory(&state);
         *self.state.lock() = Some(state);
         self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst)
-    }
-}
-
-/// FCALL and FCALL_RO.
-pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
-    let found = call.server.functions.find(call.args[1]);
-    let (library, at) = found.ok_or("ERR Function not found")?;
-    if bobbin_resp::parse_i64(call.args[2]).is_none() {
-        return Err("ERR Bad number of keys provided".into());
-    }
-    let keys = count_keys(call)?;
-    let function = &library.functions[at];
-    let everything = function.learned.habits() != Habits::Declared;
-    // A thread that holds the gate finds the state in its place, or with a slow function.
-    if !call.in_transaction && everything && !call.data.hold_gate() {
-        return Err(wait_for_reserved(call));
-    }
-    admit_again(call)?;
-    let state = take_state(call, &library)?;
-    let task = ScriptTask {
-        chunk: function.chunk,
-        keys,
-        learned: &function.learned,
-        everything,
-        flags: function.flags,
-        is_strict: true,
-        can_restart: false,
-        read_only,
-    };
-    run(call, Owner::Library(Arc::clone(&library), state), &task)
-}
-
-/// Takes a library's state. While another thread has it the client waits, and its worker serves
-/// others.
-fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, Failure> {
-    if !call.data.holds_all() {
-        // Nothing is held while waiting.
-        call.data.release();
-    }
-    let until = ticks() + call.server.clock.ticks(PATIENCE_US);
-    loop {
-        if let Some(state) = library.state.lock().take() {
-            return Ok(state);
-        }
-        if call.server.switches.load() & Switch::BUSY != 0 {
-            return Err(call.server.scripts.busy_failure(&call.server.config));
-        }
-        if ticks() >= until && !call.data.holds_all() {
-            // Before the last look, so that a thread that gives it back after that sees it.
-            library.is_awaited.store(true, Ordering::SeqCst);
-            return library.state.lock().take().ok_or_else(|| wait_for_reserved(call));
-        }
-        std::thread::yield_now();
     }
 }
 
@@ -349,7 +303,7 @@ impl Host for LibraryLoading {
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
-        super::session::log_message(level, message);
+        log_message(level, message);
     }
 
     fn set_replication(&mut self, _: u8) {}
@@ -366,8 +320,6 @@ impl Host for LibraryLoading {
     }
 }
 
-/// How long a call waits for its library's state before its worker serves others.
-const PATIENCE_US: u64 = 100;
 /// A library's code is stopped after this.
 const LOADING_MAX: Duration = Duration::from_millis(500);
 

@@ -25,8 +25,8 @@ pub struct StateSource {
 
 /// A Lua state and the client that its commands come from.
 pub struct LuaState {
-    pub(super) vm: Vm,
-    pub(super) client: Client,
+    pub vm: Vm,
+    pub client: Client,
 }
 
 impl StateSource {
@@ -37,7 +37,7 @@ impl StateSource {
     }
 
     /// Which functions states have that are made from now on; whether that is another choice.
-    pub(super) fn allow_insecure(&self, is_insecure: bool) -> bool {
+    pub fn allow_insecure(&self, is_insecure: bool) -> bool {
         self.is_insecure.swap(is_insecure, Ordering::SeqCst) != is_insecure
     }
 
@@ -47,7 +47,7 @@ impl StateSource {
 }
 
 impl LuaState {
-    pub(super) fn new(profile: Profile, seed: u64, source: &StateSource) -> Self {
+    pub fn new(profile: Profile, seed: u64, source: &StateSource) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
         Self {
             vm: Vm::new(profile, source.api(), seed, Arc::clone(&source.memory)),
@@ -58,7 +58,7 @@ impl LuaState {
 
 /// A Lua state and its compiled scripts.
 pub struct Lua {
-    pub(super) state: LuaState,
+    pub state: LuaState,
     /// Of `Scripts` when the state was made.
     generation: u64,
     compiled: Vec<Arc<Compiled>>,
@@ -83,7 +83,7 @@ pub struct Compiled {
 const COMPILED_MAX: usize = 4096;
 
 /// States that a worker keeps: another than the first is needed while a script goes on in slices.
-pub(super) const STATES_KEPT: usize = 4;
+pub const STATES_KEPT: usize = 4;
 
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
@@ -117,7 +117,7 @@ impl Lua {
     }
 
     /// Lets others see what the state takes.
-    pub(super) fn show_memory(&self) {
+    pub fn show_memory(&self) {
         let memory = self.state.vm.memory();
         if self.memory.0.load(Ordering::Relaxed) != memory {
             self.memory.0.store(memory, Ordering::Relaxed);

@@ -1,40 +1,25 @@
-//! Scripts: EVAL and similar commands, from the command's words to the effects of what it called.
-//!
-//! Every worker has a Lua state of its own and runs scripts where it reads them. `cache` is what
-//! all workers know of scripts, `lua` what one worker has compiled, `run` takes the locks and runs,
-//! and `session` carries out the commands that a script calls.
-//!
-//! A script says which keys it uses, and its shards are held before it begins; scripts with other
-//! keys run beside it. But Redis lets a script use any key, and many do. The first run of a script
-//! therefore holds the gate, and shows whether it strays: uses keys that it did not declare. One
-//! that did not holds its declared shards from then on. Should it stray after all, it takes the
-//! further shard if it need not wait for it out of order; else, if it has changed nothing yet, it
-//! begins anew with the gate held. A first run that takes long gives all but its declared shards
-//! back when it pauses, and gets everything again if it strays.
+//! What is known of scripts: `cache` is what all workers know, `lua` what one worker has compiled,
+//! and `functions` has the libraries.
 
 mod busy;
 mod cache;
 mod functions;
-mod long_command;
 mod lua;
-mod run;
-mod session;
 mod wish;
 
-use bobbin_script::{ScriptFlags, Shebang};
+use bobbin_script::{Level, ScriptFlags, Shebang};
 
-use crate::engine::command::{Call, Flags, Outcome, Registered};
+use crate::engine::row::{Facts, Flags};
 use crate::engine::server::Server;
 
-pub use self::busy::{Busy, PausedScript};
-pub use self::cache::{Habits, Script, Scripts, Sha};
-pub use self::functions::{Functions, Library, Policy, call_function};
-pub use self::lua::{Lua, LuaState, StateSource};
-pub(crate) use self::run::{ScriptSource, evaluate};
+pub use self::busy::Busy;
+pub use self::cache::{Habits, Learned, Script, Scripts, Sha};
+pub use self::functions::{Functions, Library, Policy};
+pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
 pub use self::wish::GateWish;
 
 /// Whether a command runs a script, or a function, which has not said that it writes nothing.
-pub(crate) fn may_write(server: &Server, command: &Registered, args: &[&[u8]]) -> bool {
+pub(crate) fn may_write(server: &Server, command: &Facts, args: &[&[u8]]) -> bool {
     if !command.has(Flags::RUNS) || command.has(Flags::READONLY) {
         return false;
     }
@@ -47,9 +32,13 @@ pub(crate) fn may_write(server: &Server, command: &Registered, args: &[&[u8]]) -
     !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
 }
 
-/// SCRIPT KILL and FUNCTION KILL.
-pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {
-    call.server.scripts.kill(function, &call.server.config)?;
-    call.reply.ok();
-    Ok(())
+/// `redis.log`.
+pub fn log_message(level: Level, message: &[u8]) {
+    let message = String::from_utf8_lossy(message);
+    match level {
+        Level::Debug => log::debug!("{message}"),
+        Level::Verbose => log::debug!("{message}"),
+        Level::Notice => log::info!("{message}"),
+        Level::Warning => log::warn!("{message}"),
+    }
 }

@@ -27,11 +27,12 @@ use self::turn::Turn;
 pub use self::unit::{Suspended, Then, Unit};
 use self::values::IncomingValues;
 use super::Registered;
+use super::job::Job;
 use super::plan::ShardSet;
 use crate::base::random::Random;
 use crate::engine::eviction::Evictor;
 use crate::engine::log::Recorder;
-use crate::engine::script::{Lua, PausedScript};
+use crate::engine::script::Lua;
 use crate::engine::telemetry::stats::Totals;
 
 /// A key of the command at hand, hashed once.
@@ -54,7 +55,7 @@ pub struct Data {
     /// Where scripts run: the states that none uses.
     pub lua: Vec<Box<Lua>>,
     /// The command at hand: a script that pauses.
-    pub paused: Option<Box<PausedScript>>,
+    pub paused: Option<Box<dyn Job>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// Passes to the log what it must hold of what happens to keys.

@@ -232,7 +232,7 @@ fn run(
     };
     let script = inner.data.paused.take();
     let is_script = script.is_some();
-    let job = script.map(|script| script as Box<dyn Job>).or_else(|| inner.client.job.take());
+    let job = script.or_else(|| inner.client.job.take());
     if let Some(job) = job {
         let account = Account::new(queued.command, args, measured);
         let long = LongCommand { job, account, command: queued.command, is_script };

@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
-use super::busy::{Owner, PausedScript};
-use super::cache::{Habits, Learned, Sha};
-use super::lua::Compiled;
+use super::paused::{Owner, PausedScript};
 use super::session::{ScriptSession, Way, count_failure};
-use super::{Lua, LuaState};
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction::{self, Room};
 use crate::engine::execution::admission::{admit_again, wait_for_reserved};
 use crate::engine::execution::monitor;
+use crate::engine::script::{Compiled, Habits, Learned, Lua, LuaState, Sha};
 use crate::engine::server::Switch;
 
 /// What the first argument is.

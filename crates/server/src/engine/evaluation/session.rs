@@ -8,7 +8,6 @@ use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
 use super::long_command::LongCommand;
-use super::{Busy, GateWish, Habits};
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
 use crate::engine::command::job::{Account, STAY_US, Slice};
@@ -17,6 +16,7 @@ use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights;
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
+use crate::engine::script::{Busy, GateWish, Habits, log_message};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -615,17 +615,6 @@ pub(super) fn count_failure(
         stats.totals.error_replies.add(1);
         let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         server.errors.count_custom(&String::from_utf8_lossy(code));
-    }
-}
-
-/// `redis.log`.
-pub(super) fn log_message(level: Level, message: &[u8]) {
-    let message = String::from_utf8_lossy(message);
-    match level {
-        Level::Debug => log::debug!("{message}"),
-        Level::Verbose => log::debug!("{message}"),
-        Level::Notice => log::info!("{message}"),
-        Level::Warning => log::warn!("{message}"),
     }
 }
 
