@@ -1,8 +1,9 @@
 //! Which module imports which: no arrow may run up, and no two folders may need each other.
 //!
-//! A module of a crate's top level is a node, with all files below it. An arrow is a path in the
-//! source that names another node: in a `use`, a type, an expression or a macro's arguments. Tests
-//! are left out, as they may look at the whole. What the root exports counts as its module's.
+//! A module of a crate's top level is a node, with all files below it; in a second graph each
+//! module of the server's engine is one. An arrow is a path in the source that names another node:
+//! in a `use`, a type, an expression or a macro's arguments. Tests are left out, as they may look
+//! at the whole. What the root exports counts as its module's.
 //!
 //! And how much lies at the top level of a crate: what is more than a dozen wants folders.
 
@@ -18,25 +19,38 @@ use syn::{Attribute, Item, ItemImpl, ItemUse, Macro, Meta, Type, UseTree};
 use crate::shell::Outcome;
 
 /// The layers of the server, each of which uses only those before it.
-const LAYERS: [&str; 11] = [
-    "base",
-    "config",
-    "system",
-    "engine",
-    "commands",
-    "persistence",
-    "replication",
-    "worker",
-    "admin",
-    "process",
-    "embedded",
+const LAYERS: [&[&str]; 11] = [
+    &["base"],
+    &["config"],
+    &["system"],
+    &["engine"],
+    &["commands"],
+    &["persistence"],
+    &["replication"],
+    &["worker"],
+    &["admin"],
+    &["process"],
+    &["embedded"],
+];
+/// Likewise of the engine. Folders of one layer need each other.
+const ENGINE_LAYERS: [&[&str]; 8] = [
+    &["row"],
+    &["telemetry"],
+    &["acl"],
+    &["lazyfree"],
+    &["blocking", "client", "command", "eviction", "log", "pubsub", "script", "server", "tracking"],
+    &["execution"],
+    &["evaluation"],
+    &["defrag"],
 ];
 /// What a newcomer can take in at once: entries at a crate's top level.
 const ENTRIES_MAX: usize = 12;
 
-/// What a crate's top-level modules need of each other.
+/// What a crate's top-level modules need of each other, or the modules of one of its folders.
 #[derive(Default)]
 struct Graph {
+    /// The folder, as a path from the crate's root.
+    folder: Vec<String>,
     nodes: BTreeSet<String>,
     /// What lies in the folder of the sources.
     entries: Vec<String>,
@@ -44,27 +58,29 @@ struct Graph {
     exported: BTreeMap<String, String>,
     /// From a node to another one: the files in which it is named, and as what.
     arrows: BTreeMap<(String, String), Vec<String>>,
-    faults: Vec<String>,
+    /// Likewise: where a node gives methods to a type of the other one.
+    methods: BTreeMap<(String, String), Vec<String>>,
 }
 
 /// Adds a fault for each arrow that must not be there.
 pub(crate) fn check(faults: &mut Vec<String>) -> Outcome {
     for (name, graph) in graphs()? {
         if name == "server" {
-            faults.extend(graph.faults.iter().cloned());
-            faults.extend(graph.upward(&LAYERS));
+            faults.extend(graph.against(&LAYERS));
         }
         faults.extend(crowded(&format!("crates/{name}/src"), &graph.entries));
         for cycle in graph.cycles() {
             faults.push(format!("crates/{name}: a cycle of imports: {}", cycle.join(", ")));
         }
     }
+    faults.extend(engine()?.against(&ENGINE_LAYERS));
     Ok(())
 }
 
 /// Prints the graphs as Mermaid draws them.
 pub(crate) fn show() -> Outcome {
-    for (name, graph) in graphs()? {
+    let engine = ("server/engine".to_owned(), engine()?);
+    for (name, graph) in graphs()?.into_iter().chain([engine]) {
         println!("%% {name}\ngraph TD");
         for ((from, to), places) in &graph.arrows {
             println!("    {from} -->|{}| {to}", places.len());
@@ -87,6 +103,12 @@ fn graphs() -> Result<Vec<(String, Graph)>, String> {
         Ok((name, graph))
     };
     names.into_iter().map(graph).collect()
+}
+
+/// The graph of the server's engine.
+fn engine() -> Result<Graph, String> {
+    const SOURCE: &str = "crates/server/src/engine";
+    Graph::of_folder(&repository().join(SOURCE), SOURCE, &["engine"])
 }
 
 /// The names of what a folder holds.
@@ -139,13 +161,7 @@ fn list_names(tree: &UseTree, node: Option<&str>, names: &mut Vec<(String, Strin
 impl Graph {
     /// Of the crate whose sources lie in `folder`; `shown` is how faults name that.
     fn of(folder: &Path, shown: &str) -> Result<Self, String> {
-        let mut graph = Self { entries: list(folder)?, ..Self::default() };
-        for entry in &graph.entries {
-            let node = entry.strip_suffix(".rs").unwrap_or(entry);
-            if !ROOTS.contains(&node) {
-                graph.nodes.insert(node.to_owned());
-            }
-        }
+        let mut graph = Self::with_nodes(folder, &[])?;
         for root in ["lib.rs", "main.rs"] {
             if graph.entries.iter().any(|entry| entry == root) {
                 let text = read(&folder.join(root), &format!("{shown}/{root}"))?;
@@ -154,6 +170,23 @@ impl Graph {
         }
         graph.read(folder, shown, &[])?;
         Ok(graph)
+    }
+
+    /// Of a folder, which is the module `path` of its crate.
+    fn of_folder(folder: &Path, shown: &str, path: &[&str]) -> Result<Self, String> {
+        let mut graph = Self::with_nodes(folder, path)?;
+        let path = graph.folder.clone();
+        graph.read(folder, shown, &path)?;
+        Ok(graph)
+    }
+
+    /// Without arrows yet.
+    fn with_nodes(folder: &Path, path: &[&str]) -> Result<Self, String> {
+        let entries = list(folder)?;
+        let nodes = entries.iter().map(|entry| entry.strip_suffix(".rs").unwrap_or(entry));
+        let nodes = nodes.filter(|node| !ROOTS.contains(node)).map(str::to_owned).collect();
+        let folder = path.iter().map(|&part| part.to_owned()).collect();
+        Ok(Self { folder, nodes, entries, ..Self::default() })
     }
 
     /// Takes in the files of a folder, which is the module `path`.
@@ -195,18 +228,18 @@ impl Graph {
         let file = parse(shown, text)?;
         let mut named = Named { path: path.to_vec(), ..Named::default() };
         named.visit_file(&file);
-        let Some(from) = path.first() else { return Ok(()) };
+        let Some(from) = path.get(self.folder.len()) else { return Ok(()) };
         for target in &named.paths {
             let Some(to) = self.node_of(target).filter(|&to| to != from) else { continue };
             let place = format!("{shown}: {}", target.join("::"));
             self.arrows.entry((from.clone(), to.clone())).or_default().push(place);
         }
-        // A layer could do behind another one's back what it may not import.
         for name in &named.methods {
             let home = named.paths.iter().find(|target| target.last() == Some(name));
             let node = home.and_then(|target| self.node_of(target));
-            if node.is_some_and(|node| node != from) {
-                self.faults.push(format!("{shown}: methods of {name}, which is of another layer"));
+            if let Some(of) = node.filter(|&node| node != from) {
+                let place = format!("{shown}: methods of {name}, which is of another layer");
+                self.methods.entry((from.clone(), of.clone())).or_default().push(place);
             }
         }
         Ok(())
@@ -214,13 +247,15 @@ impl Graph {
 
     /// The node that a path from the crate's root leads to.
     fn node_of<'a>(&'a self, target: &'a [String]) -> Option<&'a String> {
-        let first = target.first()?;
+        let first = target.strip_prefix(&*self.folder)?.first()?;
         self.nodes.get(first).or_else(|| self.exported.get(first))
     }
 
-    /// Arrows from a layer to one behind it, and modules that are no layer.
-    fn upward(&self, layers: &[&str]) -> Vec<String> {
-        let rank = |node: &String| layers.iter().position(|layer| layer == node);
+    /// What is against layers: arrows from one to another behind it, methods for types of another
+    /// one, modules of none, and modules in a layer of several that need none of the others, or
+    /// that none of them needs.
+    fn against(&self, layers: &[&[&str]]) -> Vec<String> {
+        let rank = |node: &String| layers.iter().position(|layer| layer.contains(&&**node));
         let unknown = self.nodes.iter().filter(|node| rank(node).is_none());
         let mut faults: Vec<_> = unknown.map(|node| format!("{node}: give it a layer")).collect();
         for ((from, to), places) in &self.arrows {
@@ -228,6 +263,15 @@ impl Graph {
                 let fault = |place: &String| format!("{place}: {from} is a layer below {to}");
                 faults.extend(places.iter().map(fault));
             }
+        }
+        // A layer could do behind another one's back what it may not import.
+        let others = self.methods.iter().filter(|((from, of), _)| rank(from) != rank(of));
+        faults.extend(others.flat_map(|(_, places)| places).cloned());
+        let cycles = self.cycles();
+        for layer in layers.iter().filter(|layer| layer.len() > 1) {
+            let is_in_cycle = |node: &&&str| cycles.iter().flatten().any(|other| other == **node);
+            let alone = layer.iter().filter(|node| !is_in_cycle(node));
+            faults.extend(alone.map(|node| format!("{node}: give it a layer of its own")));
         }
         faults
     }
@@ -265,7 +309,7 @@ impl Graph {
 }
 
 /// Files that put the modules together: they name all of them.
-const ROOTS: [&str; 5] = ["lib", "main", "bin", "tests", "simulation"];
+const ROOTS: [&str; 6] = ["lib", "main", "mod", "bin", "tests", "simulation"];
 /// Entries that do not count: a crate has them because it is one.
 const UNCOUNTED: [&str; 5] = ["lib.rs", "main.rs", "bin", "tests", "tests.rs"];
 /// Modules that hold tests alone.
@@ -463,7 +507,7 @@ mod tests {
             "fn f() { assert!(matches!(1, crate::high::NUMBER)); }",
         ] {
             let graph = graph(&[("low", text), ("high", "use crate::low;")]);
-            assert!(!graph.upward(&["low", "high"]).is_empty(), "{text}");
+            assert!(!graph.against(&[&["low"], &["high"]]).is_empty(), "{text}");
             assert_eq!(graph.cycles(), [["high", "low"]], "{text}");
         }
         for text in [
@@ -476,17 +520,64 @@ mod tests {
             "fn f() { #[cfg(all(test, unix))] if crate::high::is() {} }",
         ] {
             let graph = graph(&[("low", text), ("high", "use crate::low;")]);
-            assert_eq!(graph.upward(&["low", "high"]), Vec::<String>::new(), "{text}");
+            assert_eq!(graph.against(&[&["low"], &["high"]]), Vec::<String>::new(), "{text}");
             assert_eq!(graph.cycles().len(), 0, "{text}");
         }
     }
 
     #[test]
     fn methods_belong_to_the_layer_of_their_type() {
-        let of = |text: &str| graph(&[("low", ""), ("high/a", text)]).faults;
+        let of =
+            |text: &str| graph(&[("low", ""), ("high/a", text)]).against(&[&["low"], &["high"]]);
         assert_eq!(of("use crate::low::Thing; impl Thing { fn f() {} }").len(), 1);
         assert_eq!(of("use crate::low::Thing; impl Clone for Thing {}"), [""; 0]);
         assert_eq!(of("use super::Thing; impl Thing { fn f() {} }"), [""; 0]);
+    }
+
+    /// The graph of the folder `engine`.
+    fn engine(files: &[(&str, &str)]) -> Graph {
+        let mut graph = Graph { folder: vec!["engine".to_owned()], ..Graph::default() };
+        let path = |file: &str| format!("engine/{file}").split('/').map(str::to_owned).collect();
+        let paths: Vec<Vec<String>> = files.iter().map(|(file, _)| path(file)).collect();
+        graph.nodes = paths.iter().map(|path| path[1].clone()).collect();
+        for ((file, text), path) in files.iter().zip(&paths) {
+            graph.add(file, path, text).expect("it is Rust");
+        }
+        graph
+    }
+
+    #[test]
+    fn an_arrow_up_within_the_engine_is_found() {
+        let layers: [&[&str]; 3] = [&["row"], &["client", "server"], &["execution"]];
+        let against = |file, text| {
+            let server = ("server", "use crate::engine::{client, row};");
+            let client = ("client", "use super::server;");
+            engine(&[("row", ""), server, client, ("execution", ""), (file, text)]).against(&layers)
+        };
+        for (file, text) in [
+            ("row/flags", "use crate::engine::server::Server;"),
+            ("row", "use super::client;"),
+            ("client/name", "use super::super::execution::Run;"),
+            ("client/name", "fn f() { crate::engine::execution::run(); }"),
+            ("server/end", "use crate::engine::row::Facts; impl Facts { fn f() {} }"),
+            ("execution/run", "use crate::engine::server::Server; impl Server { fn f() {} }"),
+        ] {
+            assert_eq!(against(file, text).len(), 1, "{file}: {text}");
+        }
+        for (file, text) in [
+            ("execution/run", "use crate::engine::{client, row, server};"),
+            ("client/name", "use crate::engine::server::Server; impl Server { fn f() {} }"),
+            ("row", "use crate::base::server; use self::execution::f;"),
+        ] {
+            assert_eq!(against(file, text), [""; 0], "{file}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_need_not_share_a_layer_has_one_of_its_own() {
+        let graph = engine(&[("client", "use super::row;"), ("row", "")]);
+        let alone = ["client", "row"].map(|node| format!("{node}: give it a layer of its own"));
+        assert_eq!(graph.against(&[&["client", "row"]]), alone);
     }
 
     #[test]
@@ -520,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_module_without_a_layer_is_a_fault() {
-        assert_eq!(graph(&[("new", "")]).upward(&["low"]), ["new: give it a layer"]);
+        assert_eq!(graph(&[("new", "")]).against(&[&["low"]]), ["new: give it a layer"]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Scripts: EVAL and similar commands, from the command's words to the effects of what it called.
 //!
 //! Every worker has a Lua state of its own and runs scripts where it reads them. `run` takes the
-//! locks and runs, `session` carries out the commands that a script calls, and `paused` goes on with
-//! what takes long.
+//! locks and runs, `session` carries out the commands that a script calls, and `paused` goes on
+//! with what takes long.
 //!
 //! A script says which keys it uses, and its shards are held before it begins; scripts with other
 //! keys run beside it. But Redis lets a script use any key, and many do. The first run of a script
