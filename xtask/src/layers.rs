@@ -33,12 +33,15 @@ const LAYERS: [&[&str]; 11] = [
     &["embedded"],
 ];
 /// Likewise of the engine. Folders of one layer need each other.
-const ENGINE_LAYERS: [&[&str]; 8] = [
+const ENGINE_LAYERS: [&[&str]; 11] = [
     &["row"],
     &["telemetry"],
     &["acl"],
+    &["clients"],
+    &["log"],
     &["lazyfree"],
-    &["blocking", "client", "command", "eviction", "log", "pubsub", "script", "server", "tracking"],
+    &["blocking", "client", "command", "pubsub", "script", "server", "tracking"],
+    &["eviction"],
     &["execution"],
     &["evaluation"],
     &["defrag"],

@@ -2,7 +2,7 @@
 
 use bobbin_resp::key_slot;
 
-use crate::engine::client::ClientFlag;
+use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, KeySpec, KeyUse, Outcome};
 
 fn disabled(_: &mut Call<'_>) -> Outcome {

@@ -5,18 +5,17 @@
 //! of a table holds keys that have nothing in common but a few bits of their hash, so the keys of
 //! one random bucket are a random sample, at the price of one cache miss more than their entries.
 
-use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
+use bobbin_store::{AccessClock, EntryRef, SHARDS};
 
 use crate::base::clock::ticks;
 use crate::base::memory;
 use crate::config::{Config, MaxmemoryPolicy};
-use crate::engine::command::{Classes, Data};
+use crate::engine::command::data::evictor::{Candidate, Evictor, POOL, Room, Walked};
+use crate::engine::command::{Classes, Data, Key};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 
-/// Candidates that are remembered between evictions.
-const POOL: usize = 16;
 /// How long one command, or one slice of the timer, evicts.
 const EVICT_US: u64 = 500;
 /// How long a worker relies on a walk that found nothing to evict.
@@ -29,47 +28,6 @@ const TRIES_MAX: usize = 32;
 /// Forgets that there was nothing to evict: the command that follows may change that.
 pub fn expect_change(data: &mut Data) {
     data.evictor.failure = None;
-}
-
-/// What came of making room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// Memory is below the limit.
-    Enough,
-    /// Keys are being evicted, and more will be: writing may go on.
-    Soon,
-    /// What can be evicted belongs to paused scripts: writing has to wait for them.
-    Reserved,
-    /// Nothing can be evicted.
-    None,
-}
-
-/// A worker's candidates, the best last.
-#[derive(Default)]
-pub struct Evictor {
-    pool: Vec<Candidate>,
-    /// Where to go on walking when sampling finds nothing.
-    cursor: usize,
-    /// The last walk over all shards found nothing to evict.
-    failure: Option<Walked>,
-}
-
-/// A walk over all shards that found nothing to evict. It is not repeated for each command.
-struct Walked {
-    room: Room,
-    policy: MaxmemoryPolicy,
-    /// `Scripts::turns` at that time. It is another when a script gives its keys back.
-    turns: u64,
-    /// In ticks: when to walk again, as other workers may have made keys evictable.
-    until: u64,
-}
-
-struct Candidate {
-    /// The higher, the sooner it goes. Time alone does not lower it: see `score`.
-    score: u64,
-    database: u32,
-    hash: Hash,
-    key: Box<[u8]>,
 }
 
 /// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
@@ -112,7 +70,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let mut room = Room::Enough;
     let mut evicted = 0;
     while !is_enough() {
-        match evictor.evict(data, &server.config, policy) {
+        match evict(&mut evictor, data, &server.config, policy) {
             Evicted::Key => evicted += 1,
             _ if is_surely_enough() => break,
             Evicted::Nothing => room = Room::None,
@@ -142,122 +100,110 @@ fn show_cycle(server: &Server, spent: u64) {
     }
 }
 
-impl Evictor {
-    /// Evicts one key.
-    fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> Evicted {
-        let mut recalls = 0;
-        loop {
-            let wanted = config.maxmemory_samples().max(1) as usize;
-            let found = match self.sample(data, policy, wanted) {
-                true => EvictionCandidates::Free,
-                false => self.walk(data, policy),
-            };
-            match self.pool.pop() {
-                Some(candidate) => match candidate.evict(data, policy) {
-                    Fate::Evicted => return Evicted::Key,
-                    // That was a free look.
-                    Fate::Gone => {}
-                    Fate::Used(score) if recalls < POOL => {
-                        recalls += 1;
-                        self.offer(score, candidate.database, candidate.hash, &candidate.key);
-                    }
-                    Fate::Used(_) => {}
-                },
-                None => match found {
-                    EvictionCandidates::Free => {}
-                    EvictionCandidates::Reserved => return Evicted::NothingFree,
-                    EvictionCandidates::Nothing => return Evicted::Nothing,
-                },
-            }
+/// Evicts one key.
+fn evict(
+    evictor: &mut Evictor,
+    data: &mut Data,
+    config: &Config,
+    policy: MaxmemoryPolicy,
+) -> Evicted {
+    let mut recalls = 0;
+    loop {
+        let wanted = config.maxmemory_samples().max(1) as usize;
+        let found = match sample(evictor, data, policy, wanted) {
+            true => EvictionCandidates::Free,
+            false => walk(evictor, data, policy),
+        };
+        match evictor.pool.pop() {
+            Some(candidate) => match take_out(&candidate, data, policy) {
+                Fate::Evicted => return Evicted::Key,
+                // That was a free look.
+                Fate::Gone => {}
+                Fate::Used(score) if recalls < POOL => {
+                    recalls += 1;
+                    evictor.offer(score, candidate.database, candidate.hash, &candidate.key);
+                }
+                Fate::Used(_) => {}
+            },
+            None => match found {
+                EvictionCandidates::Free => {}
+                EvictionCandidates::Reserved => return Evicted::NothingFree,
+                EvictionCandidates::Nothing => return Evicted::Nothing,
+            },
         }
     }
+}
 
-    /// Offers some `wanted` random keys; whether it found any that may be evicted.
-    fn sample(&mut self, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
-        let mut seen = 0;
-        for _ in 0..TRIES_MAX {
-            let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
-            let found = self.look(data, policy, shard as usize, |table| {
-                // From anywhere on: the last slots of a bucket must not be a hiding place.
-                let mut found: Vec<_> = table.sample(bucket).collect();
-                let first = bucket as usize % found.len().max(1);
-                found.rotate_left(first);
-                found.truncate(wanted - seen);
-                found
-            });
-            seen += if found.is_reserved { 0 } else { found.keys };
-            if seen >= wanted {
-                return true;
-            }
+/// Offers some `wanted` random keys; whether it found any that may be evicted.
+fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
+    let mut seen = 0;
+    for _ in 0..TRIES_MAX {
+        let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
+        let found = look(evictor, data, policy, shard as usize, |table| {
+            // From anywhere on: the last slots of a bucket must not be a hiding place.
+            let mut found: Vec<_> = table.sample(bucket).collect();
+            let first = bucket as usize % found.len().max(1);
+            found.rotate_left(first);
+            found.truncate(wanted - seen);
+            found
+        });
+        seen += if found.is_reserved { 0 } else { found.keys };
+        if seen >= wanted {
+            return true;
         }
-        seen > 0
     }
+    seen > 0
+}
 
-    /// Walks shards in order until one has keys that may be evicted, and offers those.
-    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> EvictionCandidates {
-        let mut result = EvictionCandidates::Nothing;
-        for _ in 0..SHARDS {
-            let shard = self.cursor;
-            self.cursor = (self.cursor + 1) % SHARDS;
-            let found = self.look(data, policy, shard, |table| table.iter().collect());
-            match (found.keys, found.is_reserved) {
-                (0, _) => data.visit(shard, bobbin_store::Shard::trim),
-                (_, false) => return EvictionCandidates::Free,
-                (_, true) => result = EvictionCandidates::Reserved,
-            }
+/// Walks shards in order until one has keys that may be evicted, and offers those.
+fn walk(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> EvictionCandidates {
+    let mut result = EvictionCandidates::Nothing;
+    for _ in 0..SHARDS {
+        let shard = evictor.cursor;
+        evictor.cursor = (evictor.cursor + 1) % SHARDS;
+        let found = look(evictor, data, policy, shard, |table| table.iter().collect());
+        match (found.keys, found.is_reserved) {
+            (0, _) => data.visit(shard, bobbin_store::Shard::trim),
+            (_, false) => return EvictionCandidates::Free,
+            (_, true) => result = EvictionCandidates::Reserved,
         }
-        result
     }
+    result
+}
 
-    /// Offers the keys that `choose` picks of each database of a shard, unless a script has the
-    /// shard reserved.
-    fn look(
-        &mut self,
-        data: &mut Data,
-        policy: MaxmemoryPolicy,
-        shard: usize,
-        choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
-    ) -> Looked {
-        let (clock, keyspace) = (data.turn.clock, data.keyspace());
-        let volatile_only = is_volatile(policy);
-        let random = data.random.next_u64();
-        data.visit_with(shard, |shard, is_reserved| {
-            let mut keys = 0;
-            for index in 0..shard.databases() {
-                let Some(database) = shard.database(index) else { continue };
-                if database.is_empty() || volatile_only && database.volatile() == 0 {
+/// Offers the keys that `choose` picks of each database of a shard, unless a script has the
+/// shard reserved.
+fn look(
+    evictor: &mut Evictor,
+    data: &mut Data,
+    policy: MaxmemoryPolicy,
+    shard: usize,
+    choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
+) -> Looked {
+    let (clock, keyspace) = (data.turn.clock, data.keyspace());
+    let volatile_only = is_volatile(policy);
+    let random = data.random.next_u64();
+    data.visit_with(shard, |shard, is_reserved| {
+        let mut keys = 0;
+        for index in 0..shard.databases() {
+            let Some(database) = shard.database(index) else { continue };
+            if database.is_empty() || volatile_only && database.volatile() == 0 {
+                continue;
+            }
+            for entry in choose(database.table()) {
+                if volatile_only && entry.expire_ms().is_none() {
                     continue;
                 }
-                for entry in choose(database.table()) {
-                    if volatile_only && entry.expire_ms().is_none() {
-                        continue;
-                    }
-                    keys += 1;
-                    if is_reserved {
-                        continue;
-                    }
-                    let score = score(entry, policy, &clock, random);
-                    self.offer(score, index, keyspace.hash(entry.key()), entry.key());
+                keys += 1;
+                if is_reserved {
+                    continue;
                 }
+                let score = score(entry, policy, &clock, random);
+                evictor.offer(score, index, keyspace.hash(entry.key()), entry.key());
             }
-            Looked { keys, is_reserved }
-        })
-    }
-
-    /// Keeps a key if the pool has room or it is better than the worst there.
-    fn offer(&mut self, score: u64, database: u32, hash: Hash, key: &[u8]) {
-        if self.pool.len() == POOL && score <= self.pool[0].score {
-            return;
         }
-        if self.pool.iter().any(|known| known.hash == hash && known.database == database) {
-            return;
-        }
-        if self.pool.len() == POOL {
-            self.pool.remove(0);
-        }
-        let at = self.pool.partition_point(|known| known.score < score);
-        self.pool.insert(at, Candidate { score, database, hash, key: key.into() });
-    }
+        Looked { keys, is_reserved }
+    })
 }
 
 /// What came of trying to evict a key.
@@ -294,36 +240,34 @@ enum Fate {
     Used(u64),
 }
 
-impl Candidate {
-    /// Deletes the key if it is still there, may still go and deserves it as much as when it was
-    /// sampled.
-    fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
-        if !data.hold_one(self.hash.shard()) {
-            return Fate::Gone;
-        }
-        let database = std::mem::replace(&mut data.database, self.database);
-        let key = crate::engine::command::Key { bytes: &self.key, hash: self.hash };
-        let clock = data.turn.clock;
-        let fate = match data.peek(key) {
-            Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
-                match score(entry, policy, &clock, self.score) {
-                    now if now < self.score => Fate::Used(now),
-                    _ => Fate::Evicted,
-                }
-            }
-            _ => Fate::Gone,
-        };
-        if fate == Fate::Evicted {
-            data.remove(key);
-            let command = data.turn.deletes.evicted;
-            data.log(&[command, key.bytes]);
-            data.event(Classes::EVICTED, "evicted", key);
-        }
-        data.visit(self.hash.shard(), bobbin_store::Shard::trim);
-        data.release();
-        data.database = database;
-        fate
+/// Deletes the key if it is still there, may still go and deserves it as much as when it was
+/// sampled.
+fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
+    if !data.hold_one(candidate.hash.shard()) {
+        return Fate::Gone;
     }
+    let database = std::mem::replace(&mut data.database, candidate.database);
+    let key = Key { bytes: &candidate.key, hash: candidate.hash };
+    let clock = data.turn.clock;
+    let fate = match data.peek(key) {
+        Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
+            match score(entry, policy, &clock, candidate.score) {
+                now if now < candidate.score => Fate::Used(now),
+                _ => Fate::Evicted,
+            }
+        }
+        _ => Fate::Gone,
+    };
+    if fate == Fate::Evicted {
+        data.remove(key);
+        let command = data.turn.deletes.evicted;
+        data.log(&[command, key.bytes]);
+        data.event(Classes::EVICTED, "evicted", key);
+    }
+    data.visit(candidate.hash.shard(), bobbin_store::Shard::trim);
+    data.release();
+    data.database = database;
+    fate
 }
 
 /// Whether only keys with an expiry may be evicted.
@@ -382,9 +326,9 @@ mod tests {
             let mut evictor = Evictor::default();
             let config = Config::new();
             // All candidates that the first rounds found are read, and must outlive all others.
-            assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
-            evictor.sample(&mut data, policy, 5);
-            evictor.walk(&mut data, policy);
+            assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
+            sample(&mut evictor, &mut data, policy, 5);
+            walk(&mut evictor, &mut data, policy);
             data.turn.clock = AccessClock::new(access, 1_700_000_005_000);
             let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
             assert!(!spared.is_empty());
@@ -395,7 +339,7 @@ mod tests {
                 data.release();
             }
             for _ in 0..99 - spared.len() {
-                assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+                assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
             }
             for name in &spared {
                 let key = data.key(name);
@@ -414,7 +358,7 @@ mod tests {
         data.enter();
         let (config, policy) = (Config::new(), MaxmemoryPolicy::AllkeysRandom);
         let mut evictor = Evictor::default();
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
         for name in ["a", "b"] {
             let key = data.key(name.as_bytes());
             assert!(data.hold_one(key.hash.shard()));
@@ -426,13 +370,13 @@ mod tests {
         for name in ["a", "b"] {
             keyspace.lock(shard(name)).reserve();
         }
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::NothingFree);
         drop(keyspace.take_back(shard("b")));
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::NothingFree);
         drop(keyspace.take_back(shard("a")));
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
-        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
         data.leave();
     }
 }

@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod blocking;
 pub mod client;
+pub mod clients;
 pub mod command;
 pub mod defrag;
 pub mod evaluation;

@@ -11,7 +11,7 @@ use super::transfer::{Form, Transfer, TransferState};
 use super::wish::Wish;
 use crate::engine::client::connection::output::ConnectionOutput;
 use crate::engine::client::feeder::{self, Feeder, Feeding};
-use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 

@@ -8,8 +8,9 @@ use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
 use crate::config::{Config, OptionId};
 use crate::embedded;
 use crate::engine::acl::Rights;
+use crate::engine::client::Client;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::{Client, ClientInfo};
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
 use crate::worker::Worker;
 

@@ -7,8 +7,9 @@ use bobbin_io::{Accepted, Token};
 use rustix::net::SendFlags;
 
 use crate::engine::acl::Rights;
+use crate::engine::client::Client;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::{Client, ClientInfo};
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::{Server, WorkerHandle};
 
 /// Gives a new connection to the next worker, or turns it away.

@@ -8,7 +8,8 @@ use bobbin_io::Token;
 
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
-use crate::engine::client::{ClientInfo, Replies};
+use crate::engine::client::Replies;
+use crate::engine::clients::ClientInfo;
 use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use rustix::net::sockopt;
 
 use super::{Worker, touch};
-use crate::engine::client::ClientInfo;
 use crate::engine::client::feeder::{self, Feeding};
+use crate::engine::clients::ClientInfo;
 
 /// A feeder is asked for more as long as fewer bytes than this wait to be sent.
 const OUTPUT_MAX: usize = 256 * 1024;

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use super::Worker;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::connection::output::Arena;
-use crate::engine::client::{ClientFlag, describe};
+use crate::engine::client::describe;
+use crate::engine::clients::ClientFlag;
 use crate::engine::lazyfree;
 use crate::engine::server::{Server, WorkerHandle};
 

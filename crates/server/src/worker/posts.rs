@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Driver;
 
 use super::{REPLIES_MAX, Worker, sealed, touch};
-use crate::engine::client::ClientInfo;
 use crate::engine::client::connection::{Connection, Reading};
+use crate::engine::clients::ClientInfo;
 use crate::engine::execution::transaction;
 use crate::engine::server::mailbox::Post;
 use crate::engine::{client, lazyfree, tracking};

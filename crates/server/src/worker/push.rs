@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Worker, touch};
-use crate::engine::client::{ClientInfo, Replies};
+use crate::engine::client::Replies;
+use crate::engine::clients::ClientInfo;
 use crate::engine::tracking::Push;
 
 impl Worker {

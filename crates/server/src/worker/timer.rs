@@ -6,7 +6,8 @@ use bobbin_store::SHARDS;
 
 use super::Worker;
 use crate::base::clock::ticks;
-use crate::engine::eviction::{self, Room};
+use crate::engine::command::data::evictor::Room;
+use crate::engine::eviction;
 use crate::engine::script::GateWish;
 use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::latency::LatencyEvent;

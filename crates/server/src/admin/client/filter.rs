@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::config::ClientClass;
-use crate::engine::client::{ClientFlag, ClientInfo, describe};
+use crate::engine::client::describe;
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Failure};
 
 /// Conditions that a client has to fulfil, all of them.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::filter::Filter;
-use crate::engine::client::{self, ClientFlag, ClientInfo, Replies};
+use crate::engine::client::{self, Replies};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::server::pause::PauseReason;
 use crate::replication::Replication;
@@ -201,7 +202,7 @@ fn unblock(call: &mut Call<'_>) -> Outcome {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
     }
     let id = u64::try_from(call.integer(2)?).unwrap_or(0);
-    let waiter = call.server.clients.find(id).and_then(|info| info.waiter.lock().clone());
+    let waiter = call.server.waiters.of_client(id);
     let unblocked = waiter.is_some_and(|waiter| waiter.unblock(call.server, with_error));
     call.reply.integer(i64::from(unblocked));
     Ok(())

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::InfoUnit::{Bytes, Milliseconds, Number};
 use super::{Lines, Section, SectionShown, gauge, label, zero};
-use crate::engine::client::ClientFlag;
+use crate::engine::client;
+use crate::engine::clients::ClientFlag;
 use crate::engine::server::Server;
 use crate::engine::server::pause::{PauseReason, ShownPause};
 
@@ -104,7 +105,7 @@ impl ClientFigures {
             let output = info.output_bytes.load(Ordering::Relaxed);
             figures.input_max_bytes = figures.input_max_bytes.max(input);
             figures.output_max_bytes = figures.output_max_bytes.max(output);
-            figures.memory_bytes += info.memory();
+            figures.memory_bytes += client::memory(&info);
             *figures.by_worker.entry(info.worker.load(Ordering::Relaxed)).or_default() += 1;
         }
         figures

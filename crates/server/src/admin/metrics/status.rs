@@ -16,7 +16,8 @@ use super::keys::KeySample;
 use super::site::Trust;
 use crate::admin::info::{self, SECTIONS, Snapshot};
 use crate::engine::acl::DEFAULT_USER;
-use crate::engine::client::{ClientInfo, describe};
+use crate::engine::client::{self, describe};
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
 use crate::engine::telemetry::histogram;
 use crate::engine::telemetry::slowlog::SlowlogClass;
@@ -150,7 +151,7 @@ fn clients(server: &Server, details: bool, json: &mut Json) -> usize {
 fn chosen(mut all: Vec<Arc<ClientInfo>>, now_ms: i64) -> (Vec<Arc<ClientInfo>>, usize) {
     let left = all.len().saturating_sub(CLIENTS_MAX);
     if left > 0 {
-        all.sort_by_cached_key(|info| std::cmp::Reverse(info.memory()));
+        all.sort_by_cached_key(|info| std::cmp::Reverse(client::memory(info)));
         let age_ms = |info: &ClientInfo| (now_ms - info.created_ms).max(1000) as u64;
         let pace = |info: &Arc<ClientInfo>| info.commands.get().saturating_mul(1000) / age_ms(info);
         all[LARGE_CLIENTS..].sort_by_cached_key(|info| std::cmp::Reverse(pace(info)));
@@ -171,7 +172,7 @@ fn client(server: &Server, info: &ClientInfo, now_ms: i64, json: &mut Json) {
         json.key("library").bytes(&names.library);
         json.key("command").text(command.map_or("", |command| &command.full_name));
         json.key("commands").number(info.commands.get());
-        json.key("memory").number(info.memory() as u64);
+        json.key("memory").number(client::memory(info) as u64);
         json.key("unsent").number(info.output_bytes.load(Relaxed) as u64);
         json.key("idle_s").number(seconds_since(info.last_ms.load(Relaxed)));
         json.key("age_s").number(seconds_since(info.created_ms));

@@ -14,7 +14,7 @@ mod timeout;
 mod waiter;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -25,7 +25,8 @@ use self::waiter::{Answer, WaiterState};
 pub use self::waiter::{Waiter, WaiterEnd, Waiters};
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
-use crate::engine::client::{Client, ClientFlag};
+use crate::engine::client::Client;
+use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::row::distinct::Distinct;
 use crate::engine::server::Server;
@@ -77,7 +78,7 @@ pub trait Wait: Send + Sync {
 /// more.
 pub fn dismiss_all(server: &Server) {
     for info in server.clients.all() {
-        let waiter = info.waiter.lock().clone();
+        let waiter = server.waiters.of_client(info.id);
         waiter.iter().for_each(|waiter| waiter.dismiss(server));
     }
 }
@@ -164,12 +165,8 @@ impl Waiting {
             data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));
             server.waiters.add(database, key, &waiter);
         }
-        server.waiters.clients.fetch_add(1, Ordering::Relaxed);
-        if deadline_ms.is_some() {
-            server.waiters.timed.fetch_add(1, Ordering::Relaxed);
-        }
+        server.waiters.enter(&waiter);
         client.info.flag(ClientFlag::BLOCKED, true);
-        *client.info.waiter.lock() = Some(Arc::clone(&waiter));
         client.blocked = Some(Arc::clone(&waiter));
         waiter
     }

@@ -9,7 +9,7 @@ use bobbin_store::Kind;
 use bobbin_sync::Mutex;
 
 use super::Wait;
-use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
@@ -80,11 +80,15 @@ pub enum WaiterEnd {
 #[repr(align(128))]
 pub struct Waiters {
     parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
-    pub(super) clients: AtomicUsize,
+    /// By client, for a thread that would unblock it.
+    by_client: Box<[Mutex<WaitersByClient>]>,
+    clients: AtomicUsize,
     /// Those of them that do not wait for ever.
-    pub(super) timed: AtomicUsize,
+    timed: AtomicUsize,
 }
 
+/// By the client's number.
+type WaitersByClient = HashMap<u64, Arc<Waiter>>;
 /// Database and key.
 type Name = (u32, Box<[u8]>);
 
@@ -98,7 +102,8 @@ struct WaiterQueue {
 impl Default for Waiters {
     fn default() -> Self {
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { parts, clients: AtomicUsize::new(0), timed: AtomicUsize::new(0) }
+        let by_client = (0..PARTS).map(|_| Mutex::default()).collect();
+        Self { parts, by_client, clients: AtomicUsize::new(0), timed: AtomicUsize::new(0) }
     }
 }
 
@@ -111,6 +116,35 @@ impl Waiters {
     /// How many of them wait for a limited time.
     pub fn timed(&self) -> usize {
         self.timed.load(Ordering::Relaxed)
+    }
+
+    /// What a client is blocked by.
+    pub fn of_client(&self, id: u64) -> Option<Arc<Waiter>> {
+        self.by_client(id).lock().get(&id).cloned()
+    }
+
+    fn by_client(&self, id: u64) -> &Mutex<WaitersByClient> {
+        &self.by_client[id as usize % PARTS]
+    }
+
+    /// A client is blocked from now on.
+    pub(super) fn enter(&self, waiter: &Arc<Waiter>) {
+        let id = waiter.client.id;
+        self.by_client(id).lock().insert(id, Arc::clone(waiter));
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        if waiter.deadline_ms.is_some() {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It is not any more.
+    fn leave(&self, waiter: &Waiter) {
+        let id = waiter.client.id;
+        self.by_client(id).lock().remove(&id);
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+        if waiter.deadline_ms.is_some() {
+            self.timed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// How many keys clients wait for, and how many of those for their end as well.
@@ -298,12 +332,8 @@ impl Waiter {
                 }
             });
         }
-        *self.client.waiter.lock() = None;
         self.client.flag(ClientFlag::BLOCKED, false);
-        server.waiters.clients.fetch_sub(1, Ordering::Relaxed);
-        if self.deadline_ms.is_some() {
-            server.waiters.timed.fetch_sub(1, Ordering::Relaxed);
-        }
+        server.waiters.leave(self);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::config::ClientClass;
 use crate::engine::acl::DEFAULT_USER;
-use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::pubsub::ChannelKind;
 use crate::engine::server::Server;
 
@@ -24,7 +24,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
     let input_bytes = info.input_bytes.load(Relaxed);
     let input_capacity = info.input_capacity.load(Relaxed);
     let output_bytes = info.output_bytes.load(Relaxed);
-    let total_bytes = info.memory() + argument_bytes;
+    let total_bytes = super::memory(info) + argument_bytes;
     let names = info.names().clone();
     let command = server.registry.all().get(info.command.load(Relaxed));
     let is_primary = info.has(ClientFlag::PRIMARY);

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bobbin_sync::Mutex;
 
-use crate::engine::client::{self, ClientFlag, ClientInfo, describe};
+use crate::engine::client::{self, describe};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
 
 /// A lower limit is taken for this one, so that a bad configuration does not lock all clients out.
@@ -53,8 +54,11 @@ impl Server {
         self.client_memory.retry_at_ms.store(0, Ordering::Relaxed);
         if on != was_on {
             for info in self.clients.all() {
-                let bytes =
-                    if on && !info.kill.load(Ordering::Relaxed) { info.memory() } else { 0 };
+                let bytes = if on && !info.kill.load(Ordering::Relaxed) {
+                    client::memory(&info)
+                } else {
+                    0
+                };
                 self.client_memory.count(&info, bytes);
             }
         }
@@ -64,7 +68,7 @@ impl Server {
     #[inline]
     pub fn count_client_memory(&self, info: &ClientInfo) {
         if self.switches.load() & Switch::CLIENT_MEMORY != 0 && !info.kill.load(Ordering::Relaxed) {
-            self.client_memory.count(info, info.memory());
+            self.client_memory.count(info, client::memory(info));
         }
     }
 

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ClientInfo;
 use crate::engine::client::connection::output::ConnectionOutput;
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 
@@ -41,5 +41,13 @@ pub fn wake(server: &Server, client: &Arc<ClientInfo>) {
             return;
         }
         worker = now;
+    }
+}
+
+impl Server {
+    /// Lets replicas have what the feed got.
+    pub fn publish_feed(&self) {
+        let backlog_max = self.config.repl_backlog_size();
+        self.feed.publish(backlog_max, |client| wake(self, client));
     }
 }

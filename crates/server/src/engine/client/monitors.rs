@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_sync::{Mutex, MutexGuard};
 
-use super::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
 
 /// The clients that monitor.

@@ -8,7 +8,7 @@ use bobbin_store::entry::Shared;
 
 use super::call::Request;
 use super::{Flags, Registered};
-use crate::engine::client::ClientInfo;
+use crate::engine::clients::ClientInfo;
 use crate::engine::row::WRITERS;
 use crate::engine::row::words::Words;
 

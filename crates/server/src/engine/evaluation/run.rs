@@ -7,9 +7,10 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
 use super::paused::{Owner, PausedScript};
 use super::session::{ScriptSession, Way, count_failure};
+use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
-use crate::engine::eviction::{self, Room};
+use crate::engine::eviction;
 use crate::engine::execution::admission::{admit_again, wait_for_reserved};
 use crate::engine::execution::monitor;
 use crate::engine::script::{Compiled, Habits, Learned, Lua, LuaState, Sha};

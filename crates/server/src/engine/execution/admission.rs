@@ -4,11 +4,13 @@
 //! each wait.
 
 use super::rights;
-use crate::engine::client::{Client, ClientFlag, Replies};
+use crate::engine::client::{Client, Replies};
+use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
+use crate::engine::command::data::evictor::Room;
 use crate::engine::command::transaction::Transaction;
 use crate::engine::command::{Call, Data, Failure, Flags, Outcome, Registered};
-use crate::engine::eviction::{self, Room};
+use crate::engine::eviction;
 use crate::engine::row::WRITERS;
 use crate::engine::script::{self, GateWish};
 use crate::engine::server::pause::PauseReason;

@@ -14,8 +14,7 @@ use bobbin_sync::Mutex;
 
 use super::append_command;
 use super::history::{History, HistoryId};
-use crate::engine::client::{ClientInfo, feeder};
-use crate::engine::server::Server;
+use crate::engine::clients::ClientInfo;
 
 /// What is kept of the stream.
 #[derive(Default)]
@@ -269,14 +268,6 @@ impl Feed {
             at = end;
         }
         reader.state.at.store(at, Ordering::Relaxed);
-    }
-}
-
-impl Server {
-    /// Lets replicas have what the feed got.
-    pub fn publish_feed(&self) {
-        let backlog_max = self.config.repl_backlog_size();
-        self.feed.publish(backlog_max, |client| feeder::wake(self, client));
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Token;
 
 use super::{ByName, ChannelKind, Message, MessagePayload, PubSub, Publication};
-use crate::engine::client::{Client, ClientFlag};
+use crate::engine::client::Client;
+use crate::engine::clients::ClientFlag;
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::Post;
 

@@ -11,7 +11,8 @@ use bobbin_sync::OwnLine;
 
 use super::cache::{Habits, Script, Sha};
 use crate::engine::acl::Rights;
-use crate::engine::client::{Client, ClientInfo};
+use crate::engine::client::Client;
+use crate::engine::clients::ClientInfo;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::Server;
 

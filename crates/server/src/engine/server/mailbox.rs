@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bobbin_io::Waker;
 use bobbin_sync::inbox::Inbox;
 
-use crate::engine::client::ClientInfo;
 use crate::engine::client::connection::Connection;
+use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Message;
 use crate::engine::tracking::Push;
 

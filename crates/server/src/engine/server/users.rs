@@ -8,7 +8,8 @@ use crate::engine::acl::log::AclEvent;
 use crate::engine::acl::rules::RuleGrammar;
 use crate::engine::acl::user::User;
 use crate::engine::acl::{self, file};
-use crate::engine::client::{self, ClientInfo, describe};
+use crate::engine::client::{self, describe};
+use crate::engine::clients::ClientInfo;
 
 /// No client's id.
 const NOBODY: u64 = 0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
 
-use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 
 /// A push message. Written for the protocol that the client speaks when it gets there.
 #[derive(Clone)]

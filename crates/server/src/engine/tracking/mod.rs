@@ -27,7 +27,7 @@ pub use self::publish::{AtWork, Notice, Tracker};
 pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already,
 };
-use crate::engine::client::ClientInfo;
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::{Server, Switch};
 
 /// What all workers know of clients that track. A leaf: nothing but mailboxes is locked under it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
-use crate::engine::client::ClientInfo;
+use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
 use crate::engine::pubsub::notify::KeyspaceEvent;
 use crate::engine::server::Server;

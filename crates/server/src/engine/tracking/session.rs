@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::TrackingClient;
 use crate::base::bits::bits;
-use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use crate::engine::client::Client;
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Flags};
 use crate::engine::server::Server;
 

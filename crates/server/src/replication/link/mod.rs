@@ -30,7 +30,7 @@ use self::session::{Session, lost};
 use self::wire::Wire;
 use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
-use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof;

@@ -5,6 +5,7 @@
 //! that no handler ever sees a dead key.
 
 mod change;
+pub mod evictor;
 mod expiry;
 mod holding;
 mod look;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
 
+use self::evictor::Evictor;
 use self::holding::Holding;
 pub use self::look::string;
 use self::notices::Audience;
@@ -30,7 +32,6 @@ use super::Registered;
 use super::job::Job;
 use super::plan::ShardSet;
 use crate::base::random::Random;
-use crate::engine::eviction::Evictor;
 use crate::engine::log::Recorder;
 use crate::engine::script::Lua;
 use crate::engine::telemetry::stats::Totals;

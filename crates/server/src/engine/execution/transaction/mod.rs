@@ -6,7 +6,8 @@ mod running;
 use std::sync::atomic::Ordering;
 
 use super::admission::{admit_again, wait_for_reserved};
-use crate::engine::client::{Client, ClientFlag};
+use crate::engine::client::Client;
+use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};
 use crate::engine::command::{Call, Data, Failure, Flags, Outcome};
 use crate::engine::row::distinct::Distinct;
