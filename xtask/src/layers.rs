@@ -33,7 +33,8 @@ const LAYERS: [&[&str]; 11] = [
     &["embedded"],
 ];
 /// Likewise of the engine. Folders of one layer need each other.
-const ENGINE_LAYERS: [&[&str]; 11] = [
+const ENGINE_LAYERS: [&[&str]; 12] = [
+    &["buffers"],
     &["row"],
     &["telemetry"],
     &["acl"],

@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod blocking;
+pub mod buffers;
 pub mod client;
 pub mod clients;
 pub mod command;

@@ -9,7 +9,7 @@ use super::Replication;
 use super::refusals::Refusal;
 use super::transfer::{Form, Transfer, TransferState};
 use super::wish::Wish;
-use crate::engine::client::connection::output::ConnectionOutput;
+use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::client::feeder::{self, Feeder, Feeding};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::log::feed::FeedReader;

@@ -13,7 +13,7 @@ use bobbin_io::{Driver, Event};
 use super::Worker;
 use super::turn::ARENA_KEPT_MAX;
 use crate::base::clock::ticks;
-use crate::engine::client::connection::output::Sending;
+use crate::engine::buffers::output::Sending;
 
 /// How long replies may wait for the disk.
 const DISK_LIMIT_US: u64 = 10_000_000;

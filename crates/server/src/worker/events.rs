@@ -7,7 +7,7 @@ use bobbin_io::{Driver, Event, Received, Token, receive_into, receive_split};
 
 use super::limits::is_queue_too_long;
 use super::{Worker, arrived, touch};
-use crate::engine::client::connection::output::Sending;
+use crate::engine::buffers::output::Sending;
 
 /// Bytes that are received directly although no large argument is missing any.
 const STRAY_MAX: usize = 16 * 1024;

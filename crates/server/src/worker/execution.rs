@@ -3,8 +3,8 @@
 use super::batch::{Batch, ParsedInput};
 use super::limits::ReplyLimit;
 use crate::base::clock::ticks;
+use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
-use crate::engine::client::connection::output::Arena;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::job::Account;
 use crate::engine::command::{Data, Registered, observe};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bobbin_resp::Protocol;
 
 use super::{Worker, touch};
+use crate::engine::buffers::output::{Arena, ReplyRange};
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::{Arena, ReplyRange};
 use crate::engine::pubsub::Message;
 
 /// A turn hands messages to connections at most this many times, ...

@@ -2,8 +2,8 @@
 
 use super::{Worker, limits, touch};
 use crate::base::clock::ticks;
+use crate::engine::buffers::output::Arena;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::Arena;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::lazyfree;
 use crate::engine::server::Switch;

@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
+use crate::engine::buffers::output::Arena;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::Arena;
 use crate::engine::client::describe;
 use crate::engine::clients::ClientFlag;
 use crate::engine::lazyfree;

@@ -12,9 +12,9 @@ use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
 use super::{Worker, touch};
+use crate::engine::buffers::output::{ReplyRange, Sending};
 use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
-use crate::engine::client::connection::output::{ReplyRange, Sending};
 use crate::system::tls::{Handshake, TlsSession};
 
 /// Memory of a worker for such connections.

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use super::Worker;
-use crate::engine::client::connection::output::{Offered, Sending};
+use crate::engine::buffers::output::{Offered, Sending};
 
 impl Worker {
     pub(super) fn flush(&mut self) {

@@ -9,10 +9,10 @@ use super::execution::Executor;
 use super::limits::ReplyLimit;
 use super::{REPLIES_MAX, Worker, limits, touch};
 use crate::base::clock::ticks;
+use crate::engine::buffers::input::ConnectionInput;
+use crate::engine::buffers::output::ReplyRange;
 use crate::engine::client::connection::Reading;
-use crate::engine::client::connection::input::ConnectionInput;
 use crate::engine::client::connection::large::OutsideArgument;
-use crate::engine::client::connection::output::ReplyRange;
 
 /// An argument of which at least this much is missing is received straight into the connection's
 /// own buffer.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::engine::client::connection::output::ConnectionOutput;
+use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use bobbin_resp::Reply;
 
-use crate::engine::client::connection::output::Arena;
+use crate::engine::buffers::output::Arena;
 use crate::engine::client::{Client, Replies};
 use crate::engine::command::{Data, Registered, observe};
 use crate::engine::server::Server;

@@ -6,7 +6,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::Called;
 
 use crate::base::clock::ticks;
-use crate::engine::client::connection::output::Arena;
+use crate::engine::buffers::output::Arena;
 use crate::engine::command::Data;
 use crate::engine::command::job::{Account, Job, Slice};
 use crate::engine::lazyfree;

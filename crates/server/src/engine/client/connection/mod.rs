@@ -1,17 +1,15 @@
 //! A connection: its socket, the input that is not executed yet, and the output to send.
 
-pub mod input;
 pub mod large;
-pub mod output;
 
 use std::os::fd::OwnedFd;
 
 use bobbin_io::Token;
 use bobbin_resp::Parser;
 
-use self::input::ConnectionInput;
 use self::large::LargeArguments;
-use self::output::{Arena, ConnectionOutput, ReplyRange};
+use crate::engine::buffers::input::ConnectionInput;
+use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::Client;
 use crate::system::tls::TlsSession;
 

@@ -12,7 +12,7 @@ use bobbin_store::Hash;
 
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
-use crate::engine::client::connection::output::Arena;
+use crate::engine::buffers::output::Arena;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
