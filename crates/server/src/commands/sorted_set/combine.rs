@@ -262,6 +262,13 @@ impl<K> CombineRequest<K> {
             // added up.
             inputs.sort_by_key(|(input, _)| input.len());
         }
+        let result = match self.operation {
+            SortedSetOperation::Union => {
+                let before_last = &inputs[..inputs.len() - 1];
+                Gathered::of_repeated(before_last.iter().map(|(input, _)| input.len()).sum())
+            }
+            _ => Gathered::default(),
+        };
         Combination {
             operation: self.operation,
             inputs,
@@ -269,7 +276,7 @@ impl<K> CombineRequest<K> {
             hasher,
             at: 0,
             place: SetPlace::default(),
-            result: Gathered::default(),
+            result,
         }
     }
 }
@@ -314,6 +321,8 @@ impl Combination {
         let walked = if operation == SortedSetOperation::Union { inputs.len() } else { 1 };
         let Some((input, weight)) = inputs[..walked].get(self.at) else { return false };
         let others = &inputs[1..];
+        // No set has a member twice, so those of the last need not be found again.
+        let comes_again = self.at + 1 < inputs.len();
         let mut room = integer::Text::new(0);
         let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
         let next = input.walk(self.place, looks, |member, score| {
@@ -321,7 +330,9 @@ impl Combination {
             let score = match operation {
                 SortedSetOperation::Union => {
                     let score = not_nan(weight * score);
-                    result.merge(member, score, hasher, |sum, score| aggregate.of(sum, score));
+                    result.merge(member, score, comes_again, hasher, |sum, score| {
+                        aggregate.of(sum, score)
+                    });
                     return;
                 }
                 SortedSetOperation::Intersection => {

@@ -19,9 +19,13 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new() -> Self {
+    /// An empty one that is about to get `len` pairs: it has the pages for them, so that few are
+    /// split.
+    pub(super) fn with_room(len: usize) -> Self {
         let mut pages = Directory::new();
-        pages.push(SharedBlock::with_capacity(0));
+        let count = len.div_ceil(SLOTS_MEAN_MAX).clamp(1, PAGES_AT_FIRST_MAX);
+        let slots = (len / count).min(SLOTS_MEAN_MAX);
+        (0..count).for_each(|_| pages.push(SharedBlock::with_capacity(slots * SLOT)));
         Self { pages, len: 0 }
     }
 
@@ -228,6 +232,8 @@ const SLOT: usize = size_of::<u64>();
 const SLOTS_MEAN_MAX: usize = 96;
 /// And at least: then there is one page less.
 const SLOTS_MEAN_MIN: usize = 32;
+/// Pages that are made at once: they take some ten microseconds.
+const PAGES_AT_FIRST_MAX: usize = 512;
 /// More would need more bits than positions have.
 const PAGES_MAX: usize = 1 << 30;
 /// Pages that are looked at to estimate all.
@@ -245,8 +251,9 @@ mod tests {
         fn behaves_like_a_multiset(
             pairs in proptest::collection::vec((any::<u32>(), 0..50u32), 1..if cfg!(miri) { 300 } else { 3000 }),
             few in any::<bool>(),
+            room in prop_oneof![Just(0), 0..5000usize],
         ) {
-            let mut index = Index::new();
+            let mut index = Index::with_room(room);
             let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             let mut clone = None;
             for (number, &(position, leaf)) in pairs.iter().enumerate() {
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn walking_misses_nothing_that_stays_while_the_table_shrinks() {
         let many = if cfg!(miri) { 600 } else { 20_000u32 };
-        let mut index = Index::new();
+        let mut index = Index::with_room(0);
         for number in 0..many {
             index.insert(number.wrapping_mul(0x9e37_79b9), number);
         }

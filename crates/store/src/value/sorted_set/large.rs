@@ -37,10 +37,12 @@ pub(super) struct Cursor {
 }
 
 impl Large {
-    pub(super) fn new() -> Self {
+    /// An empty one that is about to get `count` elements.
+    pub(super) fn with_room(count: usize) -> Self {
         let mut leaves = Directory::new();
         leaves.push(Leaf::new());
-        Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
+        let index = Index::with_room(count);
+        Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index }
     }
 
     /// As [`super::SortedSet::defragment`]; the parts are the leaves and then the index's pages.
