@@ -268,8 +268,16 @@ impl Large {
             self.tree.add(&path, 1);
             return number;
         }
+        // Elements that come in order, from either end, leave full leaves behind.
+        if index == 0 && self.tree.previous(&path).is_none() {
+            let separator = Separator::between(element, leaf.element(0));
+            let first = self.next_number();
+            self.put_leaf(first, Leaf::of(element));
+            *self.tree.leaf_mut(&path, 1 - count as isize) = first;
+            self.tree.insert(&path, Side::After, separator, number, count);
+            return first;
+        }
         let right = if index == count && self.tree.next(&path).is_none() {
-            // Elements that come in order leave full leaves behind.
             Leaf::of(element)
         } else {
             let middle = if count == 1 { index.min(1) } else { leaf.middle() };
