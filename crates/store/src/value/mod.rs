@@ -215,6 +215,7 @@ pub mod set;
 mod shared_block;
 pub mod sorted_set;
 pub mod stream;
+mod tags;
 mod tree;
 
 pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};

@@ -159,14 +159,17 @@ impl Counting {
     /// Returns whether there is more to do.
     fn step(&mut self) -> bool {
         let Some((smallest, others)) = self.inputs.split_first() else { return false };
-        let mut room = integer::Text::new(0);
-        let next = smallest.walk(self.place, others.len(), |member, _| {
-            let member = member.text(&mut room);
+        let Some((second, others)) = others.split_first() else {
+            self.count = smallest.len().min(self.limit);
+            return false;
+        };
+        let (looks, left) = (others.len() + 1, self.limit - self.count);
+        let next = smallest.walk_common(second, self.place, looks, left, self.hasher, |member| {
             let is_in = |other: &Arc<SetInput>| {
                 Arc::ptr_eq(other, smallest) || other.score(member, self.hasher).is_some()
             };
-            let common = others.iter().all(is_in);
-            self.count += usize::from(common && self.count < self.limit);
+            let counts = self.count < self.limit && others.iter().all(is_in);
+            self.count += usize::from(counts);
         });
         self.place = next.unwrap_or_default();
         next.is_some() && self.count < self.limit

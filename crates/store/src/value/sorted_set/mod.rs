@@ -300,6 +300,29 @@ impl SortedSet {
         }
     }
 
+    /// Whether `walk_common` can be used with this and another such set.
+    pub const fn is_indexed(&self) -> bool {
+        matches!(self, Self::Large(_))
+    }
+
+    /// Calls `visit` with the members that another set has too, of about `count` from a place on (0
+    /// at first). Returns the place to go on from, `None` at the end. Both are indexed.
+    pub fn walk_common(
+        &self,
+        other: &Self,
+        from: u32,
+        count: usize,
+        hasher: &Hasher,
+        visit: impl FnMut(&[u8]),
+    ) -> Option<u32> {
+        match (self, other) {
+            (Self::Large(one), Self::Large(other)) => {
+                one.walk_common(other, from, count, hasher, visit)
+            }
+            _ => unreachable!("both are indexed"),
+        }
+    }
+
     /// Whether one is a clone of the other, and neither has been changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
