@@ -211,6 +211,7 @@ mod kind;
 pub mod list;
 pub mod listpack;
 pub mod pages;
+pub(crate) mod prefetch;
 pub mod set;
 mod shared_block;
 pub mod sorted_set;
