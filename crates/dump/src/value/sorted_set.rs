@@ -70,8 +70,10 @@ fn read_elements(
     limits: SortedSetLimits,
     target: Target<'_>,
 ) -> Option<SortedSet> {
-    let mut set = SortedSet::new();
-    for _ in 0..Length::read_plain(input)? {
+    let count = Length::read_plain(input)?;
+    // Damage may say any number. Room for very many is not made at once.
+    let mut set = SortedSet::for_elements(count, 0, limits);
+    for _ in 0..count {
         let member = read_string(input, options.string_len_max)?;
         let score = match kind {
             ValueKind::SortedSet2 => f64::from_le_bytes(input.array()?),

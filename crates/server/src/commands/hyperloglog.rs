@@ -318,7 +318,7 @@ fn pfdebug(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// PFDEBUG SIMD: there is no second way of computing here that could be turned on.
+/// PFDEBUG SIMD: the processor alone says whether vectors are used, and both ways give the same.
 fn simd(call: &mut Call<'_>) -> Outcome {
     if !call.word_is(2, "on") && !call.word_is(2, "off") {
         return Err("ERR Argument must be ON or OFF".into());

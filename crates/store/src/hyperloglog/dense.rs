@@ -1,6 +1,8 @@
 //! The dense form: all registers, 6 bits each, beginning at the lowest bits. Four of them fill
 //! three bytes.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
 use super::estimate::Histogram;
 use super::{Element, REGISTER_MAX, REGISTERS, Registers};
 
@@ -30,6 +32,14 @@ pub(super) fn histogram(body: &[u8]) -> Histogram {
 
 /// Raises each register to that of a whole body.
 pub(super) fn merge_into(body: &[u8], registers: &mut Registers) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = Avx2::new() {
+        return avx2.merge_into(body, registers);
+    }
+    merge_plainly(body, registers);
+}
+
+fn merge_plainly(body: &[u8], registers: &mut Registers) {
     let blocks = registers.as_chunks_mut::<{ GROUPS * 4 }>().0;
     for (packed, registers) in body.as_chunks::<{ GROUPS * 3 }>().0.iter().zip(blocks) {
         let mut groups = [0; GROUPS];
@@ -45,6 +55,14 @@ pub(super) fn merge_into(body: &[u8], registers: &mut Registers) {
 
 /// Writes all registers over a whole body.
 pub(super) fn write(registers: &Registers, body: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = Avx2::new() {
+        return avx2.write(registers, body);
+    }
+    write_plainly(registers, body);
+}
+
+fn write_plainly(registers: &Registers, body: &mut [u8]) {
     let blocks = body.as_chunks_mut::<{ GROUPS * 3 }>().0;
     for (registers, packed) in registers.as_chunks::<{ GROUPS * 4 }>().0.iter().zip(blocks) {
         let mut groups = [0; GROUPS];
@@ -81,3 +99,34 @@ fn window(body: &[u8], at: usize) -> u32 {
 
 /// Groups of four registers that are taken at once. The compiler makes vectors of these loops.
 const GROUPS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With vectors, where the processor has them, and without.
+    #[test]
+    fn both_ways_give_the_same() {
+        let mut state = 1u64;
+        let mut draw = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8 & REGISTER_MAX
+        };
+        let [one, other] = [(); 2].map(|()| {
+            let mut registers = [0; REGISTERS];
+            registers.fill_with(&mut draw);
+            registers
+        });
+        let mut body = vec![0; REGISTERS / 4 * 3];
+        let mut plain_body = vec![0xff; REGISTERS / 4 * 3];
+        write(&one, &mut body);
+        write_plainly(&one, &mut plain_body);
+        assert_eq!(body, plain_body);
+        assert!((0..REGISTERS).all(|index| register(&body, index) == one[index]));
+        let (mut merged, mut plainly_merged) = (other, other);
+        merge_into(&body, &mut merged);
+        merge_plainly(&body, &mut plainly_merged);
+        assert!(merged == plainly_merged);
+        assert!((0..REGISTERS).all(|index| merged[index] == one[index].max(other[index])));
+    }
+}

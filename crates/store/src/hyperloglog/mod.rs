@@ -8,6 +8,8 @@
 //! highest bit says that the registers have changed since. Since clients can write any string,
 //! everything here checks what it reads.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod dense;
 mod estimate;
 mod selftest;

@@ -100,6 +100,14 @@ impl Hash {
         Some(if fits { Self::Packed(fields) } else { Self::Table(table) })
     }
 
+    /// As [`Table::prefetch`], of fields.
+    #[inline]
+    pub fn prefetch<'k>(&self, names: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
+        if let Self::Table(table) = self {
+            table.prefetch(names, hasher);
+        }
+    }
+
     /// Gives a field a value; returns whether the field is new. One that had expired counts as new,
     /// and its expiry is never kept.
     pub fn set(

@@ -211,10 +211,12 @@ mod kind;
 pub mod list;
 pub mod listpack;
 pub mod pages;
+pub(crate) mod prefetch;
 pub mod set;
 mod shared_block;
 pub mod sorted_set;
 pub mod stream;
+mod tags;
 mod tree;
 
 pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};

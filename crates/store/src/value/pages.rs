@@ -193,6 +193,18 @@ impl Table {
         removed
     }
 
+    /// Prefetches pages that are about to be searched for keys, some at a time, if the table is so
+    /// large that no cache has them.
+    #[inline]
+    pub fn prefetch<'k>(&self, keys: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
+        if self.len() >= PREFETCHED_MIN && keys.len() > 1 {
+            keys.for_each(|key| {
+                let (node, page, _) = self.root.locate(hasher.hash(key).0);
+                self.root.nodes[node].node.pages[page].page.prefetch();
+            });
+        }
+    }
+
     #[inline]
     pub fn find(&self, key: &[u8], hasher: &Hasher) -> Option<Place> {
         self.root.find(key, hasher.hash(key).0)
@@ -609,5 +621,9 @@ const INDEX_BITS_MAX: u8 = 28;
 /// the more there are.
 const INDEX_SPARE: usize = 64;
 const RECORDS_PER_SLOT: usize = 4;
+/// Keys that are worth being prefetched together.
+pub const PREFETCHED: usize = 16;
+/// Records of a table in which that is worth anything: about a core's own cache.
+const PREFETCHED_MIN: usize = 4096;
 /// A node with so few pages is merged with its other half.
 const PAGES_FEW: usize = 48;

@@ -108,6 +108,14 @@ impl Set {
         }
     }
 
+    /// As [`Table::prefetch`], of members.
+    #[inline]
+    pub fn prefetch(&self, members: &[&[u8]], hasher: &Hasher) {
+        if let Self::Table(table) = self {
+            table.prefetch(members.iter().copied(), hasher);
+        }
+    }
+
     /// Returns whether the member was new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match self {

@@ -3,7 +3,7 @@
 use bobbin_store::NewValue;
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::value::hash::Expiry;
-use bobbin_store::value::pages::Given;
+use bobbin_store::value::pages::{Given, PREFETCHED};
 use bobbin_store::value::{Hash, integer};
 
 use super::super::string::Extended;
@@ -37,6 +37,10 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
     let may_have_expired = hash.may_have_expired(now_ms);
     let len_before = hash.len();
     for (index, pair) in args[2..].chunks_exact(2).enumerate() {
+        if index.is_multiple_of(PREFETCHED) {
+            let ahead = args[2 + 2 * index..].chunks_exact(2).take(PREFETCHED);
+            hash.prefetch(ahead.map(|pair| pair[0]), hasher);
+        }
         let value = given(&shared, pair[1], 3 + 2 * index);
         added += i64::from(hash.set(pair[0], value, Expiry::Clear, now_ms, &limits, hasher));
     }
@@ -163,10 +167,13 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
     // Expired fields are alive while the log is replayed, and must not be deleted there either.
     let mut logged = hash.may_have_expired(now_ms).then(Vec::new);
     let mut removed = 0;
-    for &name in &args[2..] {
-        if hash.remove(name, now_ms, hasher) {
-            removed += 1;
-            logged.iter_mut().for_each(|names| names.push(name));
+    for names in args[2..].chunks(PREFETCHED) {
+        hash.prefetch(names.iter().copied(), hasher);
+        for &name in names {
+            if hash.remove(name, now_ms, hasher) {
+                removed += 1;
+                logged.iter_mut().for_each(|names| names.push(name));
+            }
         }
     }
     removed_fields(call, key, removed, logged);

@@ -1,6 +1,7 @@
 //! Sets: adding, removing, moving and asking for members.
 
 use bobbin_resp::{Aggregate, Reply};
+use bobbin_store::value::pages::PREFETCHED;
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set};
 
@@ -24,7 +25,11 @@ pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
     } else {
         set.expect(members.len(), &limits, hasher);
     }
-    let added = members.iter().filter(|member| set.insert(member, &limits, hasher)).count();
+    let mut added = 0;
+    for members in members.chunks(PREFETCHED) {
+        set.prefetch(members, hasher);
+        added += members.iter().filter(|member| set.insert(member, &limits, hasher)).count();
+    }
     if added > 0 {
         changed(call, key, added);
         call.data.event(Classes::SET, "sadd", key);
@@ -40,7 +45,11 @@ pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    let removed = call.args[2..].iter().filter(|member| set.remove(member, hasher)).count();
+    let mut removed = 0;
+    for members in call.args[2..].chunks(PREFETCHED) {
+        set.prefetch(members, hasher);
+        removed += members.iter().filter(|member| set.remove(member, hasher)).count();
+    }
     if removed > 0 {
         changed(call, key, removed);
         call.data.event(Classes::SET, "srem", key);

@@ -159,14 +159,17 @@ impl Counting {
     /// Returns whether there is more to do.
     fn step(&mut self) -> bool {
         let Some((smallest, others)) = self.inputs.split_first() else { return false };
-        let mut room = integer::Text::new(0);
-        let next = smallest.walk(self.place, others.len(), |member, _| {
-            let member = member.text(&mut room);
+        let Some((second, others)) = others.split_first() else {
+            self.count = smallest.len().min(self.limit);
+            return false;
+        };
+        let (looks, left) = (others.len() + 1, self.limit - self.count);
+        let next = smallest.walk_common(second, self.place, looks, left, self.hasher, |member| {
             let is_in = |other: &Arc<SetInput>| {
                 Arc::ptr_eq(other, smallest) || other.score(member, self.hasher).is_some()
             };
-            let common = others.iter().all(is_in);
-            self.count += usize::from(common && self.count < self.limit);
+            let counts = self.count < self.limit && others.iter().all(is_in);
+            self.count += usize::from(counts);
         });
         self.place = next.unwrap_or_default();
         next.is_some() && self.count < self.limit
@@ -262,6 +265,13 @@ impl<K> CombineRequest<K> {
             // added up.
             inputs.sort_by_key(|(input, _)| input.len());
         }
+        let result = match self.operation {
+            SortedSetOperation::Union => {
+                let before_last = &inputs[..inputs.len() - 1];
+                Gathered::of_repeated(before_last.iter().map(|(input, _)| input.len()).sum())
+            }
+            _ => Gathered::default(),
+        };
         Combination {
             operation: self.operation,
             inputs,
@@ -269,7 +279,7 @@ impl<K> CombineRequest<K> {
             hasher,
             at: 0,
             place: SetPlace::default(),
-            result: Gathered::default(),
+            result,
         }
     }
 }
@@ -314,6 +324,8 @@ impl Combination {
         let walked = if operation == SortedSetOperation::Union { inputs.len() } else { 1 };
         let Some((input, weight)) = inputs[..walked].get(self.at) else { return false };
         let others = &inputs[1..];
+        // No set has a member twice, so those of the last need not be found again.
+        let comes_again = self.at + 1 < inputs.len();
         let mut room = integer::Text::new(0);
         let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
         let next = input.walk(self.place, looks, |member, score| {
@@ -321,7 +333,9 @@ impl Combination {
             let score = match operation {
                 SortedSetOperation::Union => {
                     let score = not_nan(weight * score);
-                    result.merge(member, score, hasher, |sum, score| aggregate.of(sum, score));
+                    result.merge(member, score, comes_again, hasher, |sum, score| {
+                        aggregate.of(sum, score)
+                    });
                     return;
                 }
                 SortedSetOperation::Intersection => {

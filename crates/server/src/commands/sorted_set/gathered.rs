@@ -1,9 +1,11 @@
 //! Elements that are gathered in any order, and then come in that of a sorted set.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasherDefault;
 
 use bobbin_store::Hasher;
-use bobbin_store::value::pages::{Given, Table};
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
 use super::super::runs::Runs;
@@ -16,8 +18,8 @@ pub(super) struct Gathered {
     members: Vec<u8>,
     /// The longest of them.
     longest: usize,
-    /// Which element a member is, as eight bytes, where members may come again.
-    indexes: Option<Table>,
+    /// Which element a member is, where members may come again.
+    indexes: Indexes,
     /// How many elements have been sorted.
     sorted: usize,
     runs: Runs,
@@ -30,7 +32,26 @@ struct Element {
     len: usize,
 }
 
+/// Elements by the positions of their members' hashes. A position that another member has goes on
+/// to the next. There are many tables, so that none takes long to grow.
+#[derive(Default)]
+struct Indexes(Vec<ByPosition>);
+
+type ByPosition = HashMap<u32, u32, BuildHasherDefault<Spread>>;
+
+/// For keys that are parts of hashes already.
+#[derive(Default)]
+struct Spread(u64);
+
 impl Gathered {
+    /// For members that come again. `count`: about how many there are.
+    pub(super) fn of_repeated(count: usize) -> Self {
+        let tables = (count / INDEXED).max(1).next_power_of_two();
+        let mut indexes = Indexes::default();
+        indexes.0.resize_with(tables, HashMap::default);
+        Self { indexes, ..Self::default() }
+    }
+
     /// Adds a member that is not there yet. The score is not NaN.
     pub(super) fn push(&mut self, member: &[u8], score: f64) {
         let (start, len) = (self.members.len(), member.len());
@@ -40,23 +61,35 @@ impl Gathered {
     }
 
     /// Adds a member with a score, or gives one that is there the score that `merge` makes of both.
-    /// Members that were pushed are not found.
+    /// It is found again only if it `comes_again`.
     pub(super) fn merge(
         &mut self,
         member: &[u8],
         score: f64,
+        comes_again: bool,
         hasher: &Hasher,
         merge: impl FnOnce(f64, f64) -> f64,
     ) {
-        let indexes = self.indexes.get_or_insert_with(|| Table::new(true));
-        let index = self.elements.len().to_le_bytes();
-        let new = Some(Given::Bytes(&index[..]));
-        if let Some(place) = indexes.find_or_insert(Given::Bytes(member), new, hasher) {
-            let value = indexes.record(place).value.map_or(&[][..], |value| value.bytes());
-            let index = usize::from_le_bytes(value.try_into().expect("every value is an index"));
-            let old = &mut self.elements[index].score;
-            *old = merge(*old, score);
-            return;
+        let mut position = hasher.hash(member).position();
+        let table = self.indexes.table(position);
+        loop {
+            match table.entry(position) {
+                Entry::Occupied(found) => {
+                    let element = &mut self.elements[*found.get() as usize];
+                    if element.member(&self.members) == member {
+                        element.score = merge(element.score, score);
+                        return;
+                    }
+                    position = position.wrapping_add(1);
+                }
+                Entry::Vacant(place) => {
+                    if comes_again {
+                        let index = u32::try_from(self.elements.len());
+                        place.insert(index.expect("members fill memory before"));
+                    }
+                    break;
+                }
+            }
         }
         self.push(member, score);
     }
@@ -105,10 +138,37 @@ impl Gathered {
         {
             taken.push(index);
         }
+        if set.is_empty() {
+            *set = SortedSet::for_elements(self.len(), self.longest, limits);
+        }
         let elements = taken.iter().map(|&index| &self.elements[index]);
         let elements = elements.map(|element| (element.member(&self.members), element.score));
-        set.append(elements, limits.for_many(self.len(), self.longest), hasher);
+        set.append(elements, limits, hasher);
         taken.len() == count
+    }
+}
+
+impl Indexes {
+    /// The table that a position is in.
+    fn table(&mut self, position: u32) -> &mut ByPosition {
+        let number = (u64::from(position) * self.0.len() as u64) >> 32;
+        &mut self.0[number as usize]
+    }
+}
+
+impl std::hash::Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(false, "only positions are hashed: {bytes:?}");
+    }
+
+    fn write_u32(&mut self, position: u32) {
+        // The map tells keys apart by the highest bits and the lowest, and the highest of positions
+        // are alike in a table.
+        self.0 = u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
@@ -123,3 +183,6 @@ impl Element {
         scores.then_with(|| self.member(members).cmp(other.member(members)))
     }
 }
+
+/// Members of a table, on average at most.
+const INDEXED: usize = 1024;

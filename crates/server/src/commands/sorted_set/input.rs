@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use bobbin_store::value::set::Walk;
-use bobbin_store::value::{CollectionRef, Item, Set, SortedSet};
+use bobbin_store::value::{CollectionRef, Item, Set, SortedSet, integer};
 use bobbin_store::{Hasher, ValueRef};
 
 use super::super::repeats::MANY;
@@ -104,7 +104,7 @@ impl SetInput {
         others: usize,
         mut visit: impl FnMut(Item<'_>, f64),
     ) -> Option<SetPlace> {
-        let members = (LOOKUPS / others.max(1)).clamp(1, MEMBERS);
+        let members = members_a_step(others);
         match self {
             Self::Nothing => None,
             Self::Set(set) => {
@@ -118,6 +118,34 @@ impl SetInput {
             }
         }
     }
+
+    /// As `walk`, of members that another set has too. `others` counts that one. More than `count`
+    /// are of no use.
+    pub(super) fn walk_common(
+        &self,
+        other: &Self,
+        place: SetPlace,
+        others: usize,
+        count: usize,
+        hasher: &Hasher,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Option<SetPlace> {
+        if let (Self::SortedSet(one), Self::SortedSet(other)) = (self, other)
+            && one.is_indexed()
+            && other.is_indexed()
+        {
+            let members = members_a_step(others).min(count);
+            let position = one.walk_common(other, place.position, members, hasher, visit)?;
+            return Some(SetPlace { position, ..place });
+        }
+        let mut room = integer::Text::new(0);
+        self.walk(place, others, |member, _| {
+            let member = member.text(&mut room);
+            if std::ptr::eq(self, other) || other.score(member, hasher).is_some() {
+                visit(member);
+            }
+        })
+    }
 }
 
 /// How far a set has been walked.
@@ -125,10 +153,17 @@ impl SetInput {
 pub(super) struct SetPlace {
     rank: usize,
     walk: Walk,
+    /// Of members' hashes.
+    position: u32,
+}
+
+/// How many members are shown at once, each of which is looked up in `others` sets.
+fn members_a_step(others: usize) -> usize {
+    (LOOKUPS / others.max(1)).clamp(1, MEMBERS)
 }
 
 /// Members between two looks at the time: each is looked up in other sets, or put into a result,
 /// which for large ones are several misses of all caches.
-const MEMBERS: usize = SLICE / 4;
+const MEMBERS: usize = SLICE / 2;
 /// Members that are looked up between two looks at the time, about.
 const LOOKUPS: usize = 16 * SLICE;

@@ -166,8 +166,10 @@ impl Copying {
             some.push(member.text(&mut room), score);
         }
         some.sort_some(usize::MAX);
-        let limits = self.limits.for_many(self.result.len() + self.ranks.len(), 0);
-        some.append_some(usize::MAX, &mut self.result, limits, self.hasher);
+        if self.result.is_empty() {
+            self.result = SortedSet::for_elements(self.ranks.len(), 0, self.limits);
+        }
+        some.append_some(usize::MAX, &mut self.result, self.limits, self.hasher);
         self.ranks.start = next;
         !self.ranks.is_empty()
     }

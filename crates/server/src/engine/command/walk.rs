@@ -61,15 +61,15 @@ impl KeyWalk {
             return Some(0);
         }
         data.keyspace().prefetch_first_bucket(self.shard + SHARDS_AHEAD);
-        let alone = !data.holds(self.shard);
-        if alone && !data.hold_one(self.shard) {
-            return None;
-        }
         let (now_ms, hasher) = (data.dead_ms(), data.keyspace().hasher());
         let (database, mut next) = (self.database, Some(self.position));
         let (mut looks, mut dead) = (0, Vec::new());
         let looks_max = looks_max.min(LOOKS);
-        data.visit(self.shard, |shard| {
+        // Most find nothing to take out, so there is no unit that has to end.
+        let is_free = data.visit_with(self.shard, |shard, is_reserved| {
+            if is_reserved {
+                return false;
+            }
             let table = shard.database(database).map(|database| database.table());
             if let (Some(table), Some(position)) = (table, next) {
                 table.prefetch_first_scan(position);
@@ -91,11 +91,12 @@ impl KeyWalk {
                     })
                 });
             }
+            true
         });
-        data.expire_keys(self.shard, database, &dead);
-        if alone {
-            data.release();
+        if !is_free {
+            return None;
         }
+        data.expire_keys(self.shard, database, &dead);
         match next {
             Some(position) => self.position = position,
             None => self.next_shard(),

@@ -31,8 +31,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
+use super::super::tags::{self, GROUP};
 use super::record::{self, NewRecord, Record};
 use crate::value::Defragmenter;
+use crate::value::prefetch::prefetch;
 
 /// Records whose hashes lie close together.
 pub(super) struct Page {
@@ -272,6 +274,14 @@ impl Page {
         merged
     }
 
+    /// Prefetches what a search looks at first.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        let start = self.block.as_ptr().cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(LINE));
+    }
+
     /// The record with this key.
     #[inline]
     pub(super) fn find(&self, tag: u8, key: &[u8]) -> Option<usize> {
@@ -281,7 +291,7 @@ impl Page {
             if group >= count {
                 break;
             }
-            let mut matches = matches(tags, tag);
+            let mut matches = tags::matches(tags, tag);
             if count - group < GROUP {
                 matches &= (1 << (count - group)) - 1;
             }
@@ -590,26 +600,6 @@ impl Drop for Page {
     }
 }
 
-/// Which of the tags equal `tag`, as bits.
-#[inline(always)]
-fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{
-            _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
-        };
-        // SAFETY: the load reads the sixteen bytes of the group, at any alignment. All of these
-        // need SSE2, which every x86-64 has.
-        unsafe {
-            let equal =
-                _mm_cmpeq_epi8(_mm_loadu_si128(tags.as_ptr().cast()), _mm_set1_epi8(tag as i8));
-            _mm_movemask_epi8(equal) as u32
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    (0..GROUP).fold(0, |bits, index| bits | u32::from(tags[index] == tag) << index)
-}
-
 /// That no record expires.
 pub const NEVER: i64 = i64::MAX;
 /// Records of a page at most, unless it cannot be split because their hashes begin with the same
@@ -622,8 +612,8 @@ const COUNT_MIN: usize = 8;
 const LIVE_MAX: usize = 4096;
 /// A longer block has wide offsets.
 const NARROW_MAX: usize = 1 << 16;
-/// Tags that are compared at once.
-const GROUP: usize = 16;
+/// Bytes of a cache line: header and tags reach into two.
+const LINE: usize = 64;
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == 32);
 

@@ -19,9 +19,13 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new() -> Self {
+    /// An empty one that is about to get `len` pairs: it has the pages for them, so that few are
+    /// split.
+    pub(super) fn with_room(len: usize) -> Self {
         let mut pages = Directory::new();
-        pages.push(SharedBlock::with_capacity(0));
+        let count = len.div_ceil(SLOTS_MEAN_MAX).clamp(1, PAGES_AT_FIRST_MAX);
+        let slots = (len / count).min(SLOTS_MEAN_MAX);
+        (0..count).for_each(|_| pages.push(SharedBlock::with_capacity(slots * SLOT)));
         Self { pages, len: 0 }
     }
 
@@ -69,15 +73,11 @@ impl Index {
 
     /// The leaves in which members of this position are.
     #[inline]
-    pub(super) fn leaves(&self, position: u32) -> impl Iterator<Item = u32> {
+    pub(super) fn leaves(&self, position: u32) -> Leaves<'_> {
         let page_index = self.page_index(position);
         let page = self.pages.get(page_index);
         let at = lower_bound(page, position, self.prefix(page_index));
-        slots(page)[at..]
-            .iter()
-            .map(|slot| u64::from_le_bytes(*slot))
-            .take_while(move |slot| (slot >> 32) as u32 == position)
-            .map(|slot| slot as u32)
+        Leaves { slots: slots(page)[at..].iter(), position }
     }
 
     /// Calls `visit` with the pairs from a position on, all of one position in one call, until it
@@ -86,7 +86,7 @@ impl Index {
         &self,
         from: u32,
         mut count: usize,
-        mut visit: impl FnMut(u32, &mut dyn Iterator<Item = u32>),
+        mut visit: impl FnMut(u32, Leaves<'_>),
     ) -> Option<u32> {
         let mut position = from;
         loop {
@@ -99,11 +99,9 @@ impl Index {
                 if count == 0 {
                     return Some(here);
                 }
-                let run = rest
-                    .iter()
-                    .take_while(|slot| (u64::from_le_bytes(**slot) >> 32) as u32 == here)
-                    .count();
-                visit(here, &mut rest[..run].iter().map(|slot| u64::from_le_bytes(*slot) as u32));
+                let leaves = Leaves { slots: rest.iter(), position: here };
+                let run = leaves.clone().count();
+                visit(here, leaves);
                 count = count.saturating_sub(run);
                 rest = &rest[run..];
             }
@@ -114,6 +112,60 @@ impl Index {
                 return Some(position);
             }
         }
+    }
+
+    /// Calls `visit` with what both indexes have, each position once, from a position on, up to
+    /// `count` times. Returns the position to go on from; `None` at the end.
+    pub(super) fn walk_common(
+        &self,
+        other: &Self,
+        from: u32,
+        count: usize,
+        mut visit: impl FnMut(Shared),
+    ) -> Option<u32> {
+        if other.len / RATIO_MAX > self.len {
+            return self.walk(from, count, |position, leaves| {
+                let others = other.leaves(position);
+                if let (Some(leaf), Some(other_leaf)) =
+                    (leaves.clone().next(), others.clone().next())
+                {
+                    let is_single = leaves.count() == 1 && others.count() == 1;
+                    visit(Shared { position, leaf, other_leaf, is_single });
+                }
+            });
+        }
+        let [(page, start, prefix), (other_page, other_start, other_prefix)] =
+            [self, other].map(|index| {
+                let number = index.page_index(from);
+                let (page, prefix) = (index.pages.get(number), index.prefix(number));
+                (slots(page), lower_bound(page, from, prefix), prefix)
+            });
+        let mut pairs = [(0, 0); PAIRS];
+        let pairs = &mut pairs[..count.clamp(1, PAIRS)];
+        // The end of the page that is the shorter piece of all positions.
+        let last = from | u32::MAX.unbounded_shr(prefix.max(other_prefix));
+        let found = pair(&page[start..], &other_page[other_start..], last, pairs);
+        let mut end = None;
+        for &(at, other_at) in &pairs[..found] {
+            let (at, other_at) = (start + at, other_start + other_at);
+            let [slot, other_slot] = [page[at], other_page[other_at]].map(u64::from_le_bytes);
+            let position = (slot >> 32) as u32;
+            // Several of a position are told of together.
+            if end == Some(position) {
+                continue;
+            }
+            end = Some(position);
+            let goes_on = |slots: &[[u8; SLOT]]| {
+                slots
+                    .first()
+                    .is_some_and(|slot| (u64::from_le_bytes(*slot) >> 32) as u32 == position)
+            };
+            let is_single = !goes_on(&page[at + 1..]) && !goes_on(&other_page[other_at + 1..]);
+            let (leaf, other_leaf) = (slot as u32, other_slot as u32);
+            visit(Shared { position, leaf, other_leaf, is_single });
+        }
+        let done = if found == pairs.len() { end.unwrap_or(last) } else { last };
+        done.checked_add(1)
     }
 
     pub(super) const fn pages(&self) -> usize {
@@ -181,6 +233,58 @@ impl Index {
     }
 }
 
+/// A position that two indexes have.
+pub(super) struct Shared {
+    pub(super) position: u32,
+    /// A leaf of each.
+    pub(super) leaf: u32,
+    pub(super) other_leaf: u32,
+    /// Each has the position once.
+    pub(super) is_single: bool,
+}
+
+/// Writes down where slots of two pages have the same position, up to a last one; returns how often
+/// that was. What comes next depends on no branch, as none could be foreseen.
+fn pair(
+    one: &[[u8; SLOT]],
+    other: &[[u8; SLOT]],
+    last: u32,
+    pairs: &mut [(usize, usize)],
+) -> usize {
+    let (mut at, mut other_at, mut found) = (0, 0, 0);
+    while let (Some(slot), Some(other_slot), Some(pair)) =
+        (one.get(at), other.get(other_at), pairs.get_mut(found))
+    {
+        let position = (u64::from_le_bytes(*slot) >> 32) as u32;
+        let other_position = (u64::from_le_bytes(*other_slot) >> 32) as u32;
+        if position.max(other_position) > last {
+            break;
+        }
+        *pair = (at, other_at);
+        found += usize::from(position == other_position);
+        at += usize::from(position <= other_position);
+        other_at += usize::from(other_position <= position);
+    }
+    found
+}
+
+/// The leaves of slots, as long as these have a position.
+#[derive(Clone)]
+pub(super) struct Leaves<'a> {
+    slots: std::slice::Iter<'a, [u8; SLOT]>,
+    position: u32,
+}
+
+impl Iterator for Leaves<'_> {
+    type Item = u32;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        let slot = u64::from_le_bytes(*self.slots.next()?);
+        ((slot >> 32) as u32 == self.position).then_some(slot as u32)
+    }
+}
+
 /// How many bits it takes to tell `pages` pages apart.
 #[inline(always)]
 const fn bits(pages: usize) -> u32 {
@@ -224,10 +328,16 @@ fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
 }
 
 const SLOT: usize = size_of::<u64>();
+/// Where the other index is longer by more than this factor, each position is looked up in it.
+const RATIO_MAX: usize = 8;
+/// Shared positions that are noted at once.
+const PAIRS: usize = 64;
 /// Slots of a page on average, at most: then there is one page more.
 const SLOTS_MEAN_MAX: usize = 96;
 /// And at least: then there is one page less.
 const SLOTS_MEAN_MIN: usize = 32;
+/// Pages that are made at once: they take some ten microseconds.
+const PAGES_AT_FIRST_MAX: usize = 512;
 /// More would need more bits than positions have.
 const PAGES_MAX: usize = 1 << 30;
 /// Pages that are looked at to estimate all.
@@ -245,8 +355,9 @@ mod tests {
         fn behaves_like_a_multiset(
             pairs in proptest::collection::vec((any::<u32>(), 0..50u32), 1..if cfg!(miri) { 300 } else { 3000 }),
             few in any::<bool>(),
+            room in prop_oneof![Just(0), 0..5000usize],
         ) {
-            let mut index = Index::new();
+            let mut index = Index::with_room(room);
             let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             let mut clone = None;
             for (number, &(position, leaf)) in pairs.iter().enumerate() {
@@ -296,9 +407,48 @@ mod tests {
     }
 
     #[test]
+    fn what_two_indexes_share_is_met_once() {
+        let many = if cfg!(miri) { 300 } else { 5000u32 };
+        // With few positions most come several times.
+        for (bits, other_len) in [(8, many), (32, many), (32, many / 3), (32, many / 50), (13, 10)]
+        {
+            let position = |number: u32| number.wrapping_mul(0x9e37_79b9) >> (32 - bits);
+            let [one, other] = [many, other_len].map(|len| {
+                let (mut index, mut positions) = (Index::with_room(0), BTreeMap::new());
+                let first = if len == many { 0 } else { many / 2 };
+                for number in first..first + len {
+                    let position = position(number) << (32 - bits);
+                    index.insert(position, number);
+                    *positions.entry(position).or_insert(0) += 1;
+                }
+                (index, positions)
+            });
+            for (one, other) in [(&one, &other), (&other, &one), (&one, &one)] {
+                for count in [1, 7, 1000] {
+                    let (mut met, mut from) = (Vec::new(), Some(0));
+                    while let Some(position) = from {
+                        from = one.0.walk_common(&other.0, position, count, |shared| {
+                            met.push((shared.position, shared.is_single));
+                            let mut leaves = one.0.leaves(shared.position);
+                            assert!(leaves.any(|leaf| leaf == shared.leaf));
+                            let mut leaves = other.0.leaves(shared.position);
+                            assert!(leaves.any(|leaf| leaf == shared.other_leaf));
+                        });
+                    }
+                    let shared = one.1.iter().filter_map(|(position, times)| {
+                        let other_times = other.1.get(position)?;
+                        Some((*position, *times == 1 && *other_times == 1))
+                    });
+                    assert_eq!(met, shared.collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn walking_misses_nothing_that_stays_while_the_table_shrinks() {
         let many = if cfg!(miri) { 600 } else { 20_000u32 };
-        let mut index = Index::new();
+        let mut index = Index::with_room(0);
         for number in 0..many {
             index.insert(number.wrapping_mul(0x9e37_79b9), number);
         }

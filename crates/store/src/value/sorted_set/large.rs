@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use super::index::Index;
+use super::index::{Index, Shared};
 use super::leaf::{Element, Leaf};
 use crate::hash::{Hash, Hasher};
 use crate::value::Defragmenter;
 use crate::value::directory::Directory;
+use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
 
 /// A large sorted set. The tree holds the leaves' numbers; a number is good for as long as its leaf
@@ -37,10 +38,12 @@ pub(super) struct Cursor {
 }
 
 impl Large {
-    pub(super) fn new() -> Self {
+    /// An empty one that is about to get `count` elements.
+    pub(super) fn with_room(count: usize) -> Self {
         let mut leaves = Directory::new();
         leaves.push(Leaf::new());
-        Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
+        let index = Index::with_room(count);
+        Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index }
     }
 
     /// As [`super::SortedSet::defragment`]; the parts are the leaves and then the index's pages.
@@ -194,16 +197,71 @@ impl Large {
         mut visit: impl FnMut(&[u8], f64),
     ) -> Option<u32> {
         self.index.walk(from, count, |position, numbers| {
-            let mut seen: Vec<u32> = Vec::new();
-            for number in numbers {
-                if seen.contains(&number) {
-                    continue;
+            self.members_at(position, numbers, hasher, |element| {
+                visit(element.member, element.score);
+            });
+        })
+    }
+
+    /// Calls `visit` with the members of this position, which lie in these leaves.
+    fn members_at(
+        &self,
+        position: u32,
+        numbers: impl Iterator<Item = u32>,
+        hasher: &Hasher,
+        mut visit: impl FnMut(Element<'_>),
+    ) {
+        let mut seen: Vec<u32> = Vec::new();
+        for number in numbers {
+            if seen.contains(&number) {
+                continue;
+            }
+            seen.push(number);
+            let leaf = self.leaves.get(number as usize);
+            for element in leaf.tagged(tag(position)).map(|index| leaf.element(index)) {
+                if hasher.hash(element.member).position() == position {
+                    visit(element);
                 }
-                seen.push(number);
-                for element in self.leaves.get(number as usize).tagged(tag(position)) {
-                    if hasher.hash(element.member).position() == position {
-                        visit(element.member, element.score);
+            }
+        }
+    }
+
+    /// Calls `visit` with up to `count` members that another set has too, from a position of their
+    /// hashes on. Returns the position to go on from; `None` at the end.
+    ///
+    /// The indexes of both are in one order. So most of what they do not share takes a look at the
+    /// indexes alone, and no member is hashed.
+    pub(super) fn walk_common(
+        &self,
+        other: &Self,
+        from: u32,
+        count: usize,
+        hasher: &Hasher,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Option<u32> {
+        self.index.walk_common(&other.index, from, count, |shared| {
+            let Shared { position, leaf, other_leaf, is_single } = shared;
+            let tag = tag(position);
+            let has = |number: u32, member: &[u8]| {
+                other.leaves.get(number as usize).find(tag, member).is_some()
+            };
+            if !is_single {
+                self.members_at(position, self.index.leaves(position), hasher, |element| {
+                    let mut leaves = other.index.leaves(position);
+                    if leaves.any(|number| has(number, element.member)) {
+                        visit(element.member);
                     }
+                });
+                return;
+            }
+            let leaf = self.leaves.get(leaf as usize);
+            let found = leaf.tagged(tag);
+            for member in found.map(|index| leaf.member(index)) {
+                // One alone is what the index means.
+                let is_meant = || found.is_one() || hasher.hash(member).position() == position;
+                if has(other_leaf, member) && is_meant() {
+                    visit(member);
+                    break;
                 }
             }
         })
@@ -266,8 +324,16 @@ impl Large {
             self.tree.add(&path, 1);
             return number;
         }
+        // Elements that come in order, from either end, leave full leaves behind.
+        if index == 0 && self.tree.previous(&path).is_none() {
+            let separator = Separator::between(element, leaf.element(0));
+            let first = self.next_number();
+            self.put_leaf(first, Leaf::of(element));
+            *self.tree.leaf_mut(&path, 1 - count as isize) = first;
+            self.tree.insert(&path, Side::After, separator, number, count);
+            return first;
+        }
         let right = if index == count && self.tree.next(&path).is_none() {
-            // Elements that come in order leave full leaves behind.
             Leaf::of(element)
         } else {
             let middle = if count == 1 { index.min(1) } else { leaf.middle() };
@@ -450,6 +516,8 @@ fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
         && before(element, leaf.element(index + 1))
 }
 
+/// As many tags as can be looked through at once: a set has few members of less than a byte.
+const _: () = assert!(LEAF_LEN_MAX / Leaf::size_of(&[0]) < FOUND_MAX);
 /// Bytes of a leaf at most, unless a single member is longer: such that its block fills a size
 /// class.
 const LEAF_LEN_MAX: usize = 1536 - 16;

@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 
 use crate::value::Defragmenter;
 use crate::value::shared_block::SharedBlock;
+use crate::value::tags::{self, Found};
 
 /// Some members of a sorted set, in order. The order is by score, then by the member's bytes.
 #[derive(Clone)]
@@ -228,16 +229,14 @@ impl Leaf {
     /// Where a member of unknown score is.
     #[inline]
     pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
-        let shape = self.shape();
-        let tags = &self.0[shape.tags()..shape.members()];
-        memchr::memchr_iter(tag, tags).find(|&index| self.member(index) == member)
+        self.tagged(tag).find(|&index| self.member(index) == member)
     }
 
-    /// The elements with this tag.
-    pub(super) fn tagged(&self, tag: u8) -> impl Iterator<Item = Element<'_>> {
+    /// Which elements have this tag.
+    #[inline]
+    pub(super) fn tagged(&self, tag: u8) -> Found {
         let shape = self.shape();
-        let tags = &self.0[shape.tags()..shape.members()];
-        memchr::memchr_iter(tag, tags).map(|index| self.element(index))
+        tags::find_all(&self.0[shape.tags()..], shape.count, tag)
     }
 
     /// Where to cut it in halves of about as many bytes, neither of them empty.

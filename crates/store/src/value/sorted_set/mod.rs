@@ -35,17 +35,6 @@ pub struct SortedSetLimits {
     pub packed_value_len: usize,
 }
 
-impl SortedSetLimits {
-    /// Limits for a set that is appended to in steps: it has the same form at each step. In the end
-    /// it has `elements` elements, and the longest member has `longest` bytes.
-    pub const fn for_many(self, elements: usize, longest: usize) -> Self {
-        if elements > self.packed_entries || longest > self.packed_value_len {
-            return Self { packed_entries: 0, packed_value_len: 0 };
-        }
-        self
-    }
-}
-
 /// The options' defaults.
 impl Default for SortedSetLimits {
     fn default() -> Self {
@@ -66,6 +55,16 @@ enum Elements<'a> {
 impl SortedSet {
     pub fn new() -> Self {
         Self::Packed(Listpack::new())
+    }
+
+    /// An empty set in the form that it has with that many elements, of which the longest member
+    /// has `longest` bytes. For one that is appended to in steps: it has the same form at each.
+    pub fn for_elements(count: usize, longest: usize, limits: SortedSetLimits) -> Self {
+        if count > limits.packed_entries || longest > limits.packed_value_len {
+            Self::Large(Cow::new(Large::with_room(count)))
+        } else {
+            Self::new()
+        }
     }
 
     /// As [`Collection::defragment`](super::Collection::defragment).
@@ -152,7 +151,7 @@ impl SortedSet {
 
     /// Puts elements behind all others. They come in their order, and none of the members is there
     /// yet. To be packed turns a score of -0 into 0, so a set that is appended to several times and
-    /// becomes large should not be packed meanwhile: see [`SortedSetLimits::for_many`].
+    /// becomes large should not be packed meanwhile: see [`Self::for_elements`].
     pub fn append<'a>(
         &mut self,
         elements: impl Iterator<Item = (&'a [u8], f64)> + Clone,
@@ -301,6 +300,29 @@ impl SortedSet {
         }
     }
 
+    /// Whether `walk_common` can be used with this and another such set.
+    pub const fn is_indexed(&self) -> bool {
+        matches!(self, Self::Large(_))
+    }
+
+    /// Calls `visit` with the members that another set has too, of about `count` from a place on (0
+    /// at first). Returns the place to go on from, `None` at the end. Both are indexed.
+    pub fn walk_common(
+        &self,
+        other: &Self,
+        from: u32,
+        count: usize,
+        hasher: &Hasher,
+        visit: impl FnMut(&[u8]),
+    ) -> Option<u32> {
+        match (self, other) {
+            (Self::Large(one), Self::Large(other)) => {
+                one.walk_common(other, from, count, hasher, visit)
+            }
+            _ => unreachable!("both are indexed"),
+        }
+    }
+
     /// Whether one is a clone of the other, and neither has been changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -357,7 +379,7 @@ impl SortedSet {
     /// Turns it into the large form.
     #[cold]
     fn enlarge(&mut self, hasher: &Hasher) -> &mut Large {
-        let mut large = Large::new();
+        let mut large = Large::with_room(0);
         let mut room = integer::Text::new(0);
         for (member, score) in self.iter() {
             large.update(member.text(&mut room), hasher, |_| Some(score));

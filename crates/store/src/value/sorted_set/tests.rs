@@ -222,3 +222,69 @@ fn listpacks_from_elsewhere_are_brought_into_order() {
         assert_eq!(of(damaged), None, "{damaged:?}");
     }
 }
+
+#[test]
+fn what_two_sets_share_is_met_once() {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
+    let many = if cfg!(miri) { 200 } else { 3000 };
+    let make = |step: usize, count: usize, score: fn(usize) -> f64| {
+        let mut set = SortedSet::new();
+        for at in 0..count {
+            set.insert(format!("member-{}", at * step).as_bytes(), score(at), limits, &hasher);
+        }
+        set
+    };
+    // Two members of one position.
+    let mut positions = HashMap::new();
+    let numbers = if cfg!(miri) { 0..0 } else { 0..1_000_000u32 };
+    let twins = numbers.map(|number| number.to_string().into_bytes()).find_map(|name| {
+        let twin = positions.insert(hasher.hash(&name).position(), name.clone())?;
+        Some([name, twin])
+    });
+    let mut sets = [
+        make(1, many, |at| at as f64),
+        make(2, many, |at| (at * 7919 % 1000) as f64),
+        make(3, many / 10, |_| 1.0),
+        make(5, 1, |_| 0.0),
+    ];
+    if let Some([one, other]) = &twins {
+        for (set, names) in sets.iter_mut().zip([&[one][..], &[other], &[other, one]]) {
+            names.iter().for_each(|name| _ = set.insert(name, 5.0, limits, &hasher));
+        }
+    }
+    assert!(twins.is_some() || cfg!(miri));
+    for (one, other) in sets.iter().flat_map(|one| sets.iter().map(move |other| (one, other))) {
+        let names = one.iter().map(|(member, _)| member.to_vec());
+        let mut expected: Vec<_> =
+            names.filter(|name| other.score(name, &hasher).is_some()).collect();
+        let (mut met, mut from) = (Vec::new(), Some(0));
+        while let Some(position) = from {
+            from =
+                one.walk_common(other, position, 16, &hasher, |member| met.push(member.to_vec()));
+        }
+        expected.sort();
+        met.sort();
+        assert_eq!(met, expected);
+    }
+}
+
+/// Elements that come in order, from either end, fill the leaves.
+#[test]
+fn what_comes_in_order_takes_little_memory() {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
+    let many = if cfg!(miri) { 300 } else { 5000 };
+    let [rising, falling] = [false, true].map(|falls| {
+        let (mut set, mut model) = (SortedSet::new(), Model::default());
+        for at in 0..many {
+            let score = f64::from(if falls { many - at } else { at } / 3);
+            let member = format!("member-{:06}", if falls { many - at } else { at }).into_bytes();
+            set.insert(&member, score, limits, &hasher);
+            model.0.insert(member, score);
+        }
+        check(&set, &model, &hasher);
+        set.free_effort()
+    });
+    assert!(falling <= rising + 2, "{rising} blocks, and {falling} from the other end");
+}

@@ -1,0 +1,138 @@
+//! The loops of `dense` for processors with AVX2: 32 registers in 24 bytes at once.
+//!
+//! Each half of a vector takes twelve bytes, and in it each word of 32 bits takes three bytes, *a*,
+//! *b* and *c*, of four registers. Unpacked they come as *ab* and *bc*, 16 bits each: the first two
+//! registers are the lower 12 bits of the one, the others the upper 12 bits of the other.
+
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_cvtsi128_si64, _mm_extract_epi32, _mm_loadu_si128, _mm256_and_si256,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_lddqu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_mullo_epi16, _mm256_or_si256, _mm256_set_m128i,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_srli_epi16,
+    _mm256_storeu_si256,
+};
+
+use super::Registers;
+
+/// A processor that has the instructions.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    #[inline]
+    pub(super) fn new() -> Option<Self> {
+        std::is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// As `dense::merge_into`.
+    pub(super) fn merge_into(self, body: &[u8], registers: &mut Registers) {
+        // SAFETY: the function needs the feature `avx2`. `new` makes an `Avx2` only where the
+        // processor has it, and nothing else does.
+        unsafe { merge_into(body, registers) };
+    }
+
+    /// As `dense::write`.
+    pub(super) fn write(self, registers: &Registers, body: &mut [u8]) {
+        // SAFETY: as in `merge_into`.
+        unsafe { write(registers, body) };
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn merge_into(body: &[u8], registers: &mut Registers) {
+    let mut blocks = registers.as_chunks_mut::<VALUES>().0.iter_mut();
+    let mut bytes = body.windows(BYTES + READ_BEYOND).step_by(BYTES);
+    for (bytes, registers) in bytes.by_ref().zip(blocks.by_ref()) {
+        if let Some(bytes) = bytes.first_chunk() {
+            merge_block(bytes, registers);
+        }
+    }
+    // The last block: what is read beyond it has to come from somewhere.
+    if let (Some(last), Some(registers)) = (body.last_chunk::<BYTES>(), blocks.next()) {
+        let mut bytes = [0; BYTES + READ_BEYOND];
+        bytes[..BYTES].copy_from_slice(last);
+        merge_block(&bytes, registers);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn merge_block(bytes: &[u8; BYTES + READ_BEYOND], registers: &mut [u8; VALUES]) {
+    store(registers, _mm256_max_epu8(load(registers), unpacked(bytes)));
+}
+
+#[target_feature(enable = "avx2")]
+fn write(registers: &Registers, body: &mut [u8]) {
+    let blocks = body.as_chunks_mut::<BYTES>().0;
+    for (registers, bytes) in registers.as_chunks::<VALUES>().0.iter().zip(blocks) {
+        let packed = packed(load(registers));
+        let halves = [_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed)];
+        for (bytes, half) in bytes.as_chunks_mut::<{ BYTES / 2 }>().0.iter_mut().zip(halves) {
+            bytes[..8].copy_from_slice(&_mm_cvtsi128_si64(half).to_le_bytes());
+            bytes[8..].copy_from_slice(&_mm_extract_epi32::<2>(half).to_le_bytes());
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn unpacked(bytes: &[u8; BYTES + READ_BEYOND]) -> __m256i {
+    let [low, high] = [0, BYTES / 2].map(|at| load_half(bytes[at..].first_chunk().unwrap()));
+    let halves = _mm256_set_m128i(high, low);
+    let words = _mm256_shuffle_epi8(
+        halves,
+        _mm256_setr_epi8(
+            0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, //
+            0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11,
+        ),
+    );
+    // Of *ab* the lower bits go where those of *bc* are.
+    let words = _mm256_mullo_epi16(words, _mm256_set1_epi32(1 << 16 | 16));
+    let even = _mm256_and_si256(_mm256_srli_epi16::<4>(words), _mm256_set1_epi16(0x3f));
+    let odd = _mm256_and_si256(_mm256_srli_epi16::<2>(words), _mm256_set1_epi16(0x3f00));
+    _mm256_or_si256(even, odd)
+}
+
+/// The way back: the lower twelve bytes of each half.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn packed(values: __m256i) -> __m256i {
+    // Sums of neighbours, each in its place: two of 6 bits, and then two of 12.
+    let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi16(64 << 8 | 1));
+    let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(4096 << 16 | 1));
+    _mm256_shuffle_epi8(
+        fours,
+        _mm256_setr_epi8(
+            0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, //
+            0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
+        ),
+    )
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(values: &[u8; VALUES]) -> __m256i {
+    // SAFETY: it reads 32 bytes, which the array has, at any alignment.
+    unsafe { _mm256_lddqu_si256(values.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_half(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: it reads 16 bytes, which the array has, at any alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(values: &mut [u8; VALUES], vector: __m256i) {
+    // SAFETY: it writes 32 bytes, which the array has, at any alignment.
+    unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) };
+}
+
+/// Registers in a vector.
+const VALUES: usize = 32;
+/// Bytes that they are packed in.
+const BYTES: usize = VALUES * 6 / 8;
+/// Bytes behind those that are read with them.
+const READ_BEYOND: usize = 4;

@@ -1,0 +1,28 @@
+//! Hints to the processor.
+
+/// Brings a cache line towards the core.
+#[inline(always)]
+pub(crate) fn prefetch(pointer: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint. It reads nothing that the program sees, and does not fail
+        // whatever the address is.
+        unsafe { _mm_prefetch(pointer.cast(), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pointer;
+}
+
+/// Brings a cache line towards the core to write to it: no other core keeps the line.
+#[inline(always)]
+pub(crate) fn prefetch_to_write(pointer: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint, whatever the address is, and where the processor does not know
+    // this one it does nothing. It changes no register, no flag and no memory.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    prefetch(pointer);
+}
