@@ -392,7 +392,7 @@ fn the_watchdog_tells_of_a_stuck_worker() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_crash_is_reported() {
-    for (how, signal) in [("SEGFAULT", 11), ("ASSERT", 6), ("PANIC", 6)] {
+    for (how, signal) in [("SEGFAULT", 11), ("ASSERT", 6), ("OOM", 6), ("PANIC", 6)] {
         let shown = ["--hide-user-data-from-log", "no", "--io-threads", "2"];
         let arguments = [&["--enable-debug-command", "yes"][..], &shown].concat();
         let mut server = Server::bobbin(&arguments);

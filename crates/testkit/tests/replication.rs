@@ -81,6 +81,51 @@ fn a_link_that_broke_goes_on_where_it_was() {
     same(&[&primary, &replica]);
 }
 
+/// A replica that comes again gets a copy, as it knows the history by its old name alone.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_history_can_be_given_up() {
+    let (primary, replica) = (start(&[]), start(&[]));
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    let mut client = primary.connect();
+    let before = primary.info("master_replid");
+    assert_eq!(client.say("DEBUG CHANGE-REPL-ID"), Reply::simple("OK"));
+    assert_ne!(primary.info("master_replid"), before);
+    assert!(primary.info("master_replid2").bytes().all(|digit| digit == b'0'));
+    // The link that is there stays.
+    client.say("SET key value");
+    assert_eq!(client.say("WAIT 1 0"), Reply::integer(1));
+    assert_eq!(primary.info("sync_full"), "1");
+    assert_eq!(client.say("CLIENT KILL TYPE replica"), Reply::integer(1));
+    primary.settle(&[&replica]);
+    assert_eq!(
+        (primary.info("sync_full"), primary.info("sync_partial_ok")),
+        ("2".into(), "0".into())
+    );
+    assert_eq!(replica.info("master_replid"), primary.info("master_replid"));
+    same(&[&primary, &replica]);
+}
+
+/// It is in the stream, and neither in the primary's keys nor in its log.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_command_can_be_for_replicas_alone() {
+    let (primary, replica) = (start(&["--appendonly", "yes"]), start(&[]));
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    let mut client = primary.connect();
+    client.say("SET before x");
+    assert_eq!(client.say("DEBUG REPLICATE SET there y"), Reply::simple("OK"));
+    client.say("SET behind z");
+    primary.settle(&[&replica]);
+    let mut reader = replica.connect();
+    let all = reader.say("MGET before there behind");
+    assert_eq!(all.items().iter().map(Reply::text).collect::<Vec<_>>(), ["x", "y", "z"]);
+    assert_eq!(client.say("DEBUG LOADAOF"), Reply::simple("OK"));
+    assert_eq!(client.say("EXISTS before there behind"), Reply::integer(2));
+}
+
 /// The replica lists its connection to the primary among its clients, and ends it as one of them.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

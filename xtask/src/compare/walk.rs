@@ -22,6 +22,8 @@ pub(super) fn compare(pair: &mut Pair, _: &Wanted) -> Result<Vec<Difference>, St
     found.extend(differences(&[&valkey, &bobbin].map(options)));
     let [valkey, bobbin] = pair.say("INFO everything")?;
     found.extend(differences(&[&valkey, &bobbin].map(|reply| fields(&reply.text()))));
+    let [valkey, bobbin] = pair.say("DEBUG HELP")?;
+    found.extend(differences(&[&valkey, &bobbin].map(debug_subcommands)));
     let names: BTreeSet<_> = both.iter().flat_map(|facts| facts.keys()).collect();
     let names: BTreeSet<_> = names.iter().filter_map(|fact| fact.split(' ').nth(1)).collect();
     for name in names {
@@ -131,6 +133,15 @@ fn fields(info: &str) -> Facts {
         }
     }
     facts
+}
+
+/// Of DEBUG HELP: the subcommands, which COMMAND does not list.
+fn debug_subcommands(reply: &Reply) -> Facts {
+    // The first line is about them all, and what is indented is about the one above.
+    let lines = reply.items().iter().skip(1).map(Reply::text);
+    let titles = lines.filter(|line| !line.starts_with(' '));
+    let name = |title: String| title.split(' ').next().unwrap_or_default().to_lowercase();
+    titles.map(|title| (format!("debug {}", name(title)), "told".to_owned())).collect()
 }
 
 /// What each says to a command with no argument, with many, and of a container to an unknown

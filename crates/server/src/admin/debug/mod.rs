@@ -7,6 +7,8 @@ pub(crate) mod digest;
 mod keys;
 mod protocol;
 
+use std::alloc::Layout;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,10 +17,11 @@ use crate::base::allocator;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::command::{Call, Command, Failure, Flags, Key, Outcome};
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Switch;
 use crate::persistence::Existing;
 
-use crate::engine::command::help::help_of as help;
+use crate::engine::command::help::help_of;
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, load, save};
 use crate::replication::Replication;
@@ -36,59 +39,192 @@ fn debug(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// A subcommand, and how many arguments behind its name it takes.
+/// A subcommand, how many arguments behind its name it takes, and what HELP tells of it.
 struct Subcommand {
     name: &'static str,
-    arguments: std::ops::RangeInclusive<usize>,
+    arguments: RangeInclusive<usize>,
     run: fn(&mut Call<'_>) -> Outcome,
+    syntax: &'static str,
+    summary: &'static str,
 }
 
 const fn sub(
     name: &'static str,
-    least: usize,
-    most: usize,
+    arguments: RangeInclusive<usize>,
     run: fn(&mut Call<'_>) -> Outcome,
+    syntax: &'static str,
+    summary: &'static str,
 ) -> Subcommand {
-    Subcommand { name, arguments: least..=most, run }
+    Subcommand { name, arguments, run, syntax, summary }
 }
-
-const ANY: usize = usize::MAX;
 
 /// Those that only answer OK steer what Bobbin has no need of: tables that are resized in the
 /// background, reply buffers, conversions of lists.
 static SUBCOMMANDS: &[Subcommand] = &[
-    sub("aof-flush-sleep", 1, 1, slow_log),
-    sub("assert", 0, 0, |_| crash("=== ASSERTION FAILED === DEBUG ASSERT")),
-    sub("client-enforce-reply-list", 1, 1, ok),
-    sub("config-rewrite-force-all", 0, 0, rewrite_every_option),
-    sub("delay-rdb-client-free-seconds", 1, 1, delay_awaited),
-    sub("dict-resizing", 1, 1, ok),
-    sub("digest", 0, 0, digest::all),
-    sub("digest-value", 0, ANY, digest::values),
-    sub("error", 1, 1, error),
-    sub("hashtable-can-abort-shrink", 1, 1, ok),
-    sub("help", 0, 0, debug_help),
-    sub("htstats", 1, 2, keys::table_statistics),
-    sub("htstats-key", 1, 2, keys::value_statistics),
-    sub("loadaof", 0, 0, load_log),
-    sub("log", 1, 1, log),
-    sub("mallctl", 1, 2, mallctl),
-    sub("mallctl-str", 1, 2, mallctl_text),
-    sub("object", 1, 2, keys::object),
-    sub("panic", 0, 0, |_| crash("------ DEBUG PANIC ------")),
-    sub("pause-cron", 1, 1, |call| switch(call, Switch::CRON_PAUSED, b"1")),
-    sub("populate", 1, 3, keys::populate),
-    sub("protocol", 1, 1, protocol::reply),
-    sub("quicklist-packed-threshold", 1, 1, packed_threshold),
-    sub("reload", 0, ANY, reload),
-    sub("replybuffer", 2, 2, reply_buffer),
-    sub("sdslen", 1, 1, keys::string_length),
-    sub("segfault", 0, 0, segfault),
-    sub("set-active-expire", 1, 1, |call| switch(call, Switch::NO_ACTIVE_EXPIRE, b"0")),
-    sub("set-disable-deny-scripts", 1, 1, |call| switch(call, Switch::SCRIPTS_UNBOUND, b"1")),
-    sub("set-skip-checksum-validation", 1, 1, skip_checksums),
-    sub("sleep", 1, 1, sleep),
-    sub("stringmatch-len", 2, 2, match_text),
+    sub(
+        "aof-flush-sleep",
+        1..=1,
+        slow_log,
+        "<microseconds>",
+        "Let each write of the log take longer.",
+    ),
+    sub(
+        "assert",
+        0..=0,
+        |_| crash("=== ASSERTION FAILED === DEBUG ASSERT"),
+        "",
+        "Crash as by a failed assertion.",
+    ),
+    sub("change-repl-id", 0..=0, change_history, "", "Replicas that come again get a copy."),
+    sub("client-enforce-reply-list", 1..=1, ok, "<0|1>", "Accepted: no reply has a buffer."),
+    sub(
+        "config-rewrite-force-all",
+        0..=0,
+        rewrite_every_option,
+        "",
+        "CONFIG REWRITE with every option.",
+    ),
+    sub(
+        "delay-rdb-client-free-seconds",
+        1..=1,
+        delay_awaited,
+        "<seconds>",
+        "How long a replica's main connection is awaited when its copy is over.",
+    ),
+    sub("dict-resizing", 1..=1, ok, "<0|1>", "Accepted: tables are resized where they are used."),
+    sub(
+        "digest",
+        0..=0,
+        digest::all,
+        "",
+        "A sum of all keys and values; the same for the same data.",
+    ),
+    sub(
+        "digest-value",
+        0..=usize::MAX,
+        digest::values,
+        "<key> [<key> ...]",
+        "A sum for the value of each key.",
+    ),
+    sub("error", 1..=1, error, "<string>", "Answer with that error."),
+    sub(
+        "hashtable-can-abort-shrink",
+        1..=1,
+        ok,
+        "<0|1>",
+        "Accepted: tables are resized where they are used.",
+    ),
+    sub("help", 0..=0, help, "", "Tell what the subcommands do."),
+    sub(
+        "htstats",
+        1..=2,
+        keys::table_statistics,
+        "<dbid> [full]",
+        "Figures of a database's tables.",
+    ),
+    sub(
+        "htstats-key",
+        1..=2,
+        keys::value_statistics,
+        "<key> [full]",
+        "Figures of the table that is a key's value.",
+    ),
+    sub("leak", 1..=1, leak, "<string>", "Lose the memory of a copy of the string."),
+    sub("loadaof", 0..=0, load_log, "", "Empty all and load the append only file."),
+    sub("log", 1..=1, log, "<message>", "Write to the log."),
+    sub("mallctl", 1..=2, mallctl, "<key> [<val>]", "Get or set a number of the allocator."),
+    sub(
+        "mallctl-str",
+        1..=2,
+        mallctl_text,
+        "<key> [VOID]",
+        "Get a text of the allocator, or do what takes no value.",
+    ),
+    sub(
+        "object",
+        1..=2,
+        keys::object,
+        "<key> [fast]",
+        "How a value is kept; fast leaves out what costs time.",
+    ),
+    sub("oom", 0..=0, run_out_of_memory, "", "Crash as where there is no memory left."),
+    sub("panic", 0..=0, |_| crash("------ DEBUG PANIC ------"), "", "Crash as by a panic."),
+    sub(
+        "pause-cron",
+        1..=1,
+        |call| switch(call, Switch::CRON_PAUSED, b"1"),
+        "<0|1>",
+        "Stop the work that is done by the clock.",
+    ),
+    sub(
+        "populate",
+        1..=3,
+        keys::populate,
+        "<count> [<prefix>] [<size>]",
+        "Make <count> strings key:<n>.",
+    ),
+    sub(
+        "protocol",
+        1..=1,
+        protocol::reply,
+        "<type>",
+        "Answer with a value of a type: string, integer, double, bignum,\n\
+         null, array, set, map, attrib, push, verbatim, true, false.",
+    ),
+    sub(
+        "quicklist-packed-threshold",
+        1..=1,
+        packed_threshold,
+        "<size>",
+        "Accepted: sizes of list nodes are built in.",
+    ),
+    sub(
+        "reload",
+        0..=usize::MAX,
+        reload,
+        "[NOSAVE] [NOFLUSH] [MERGE]",
+        "Save a snapshot, empty all and load it: without saving,\n\
+         without emptying, replacing what is there already.",
+    ),
+    sub(
+        "replicate",
+        1..=usize::MAX,
+        replicate,
+        "<command> [<arg> ...]",
+        "Give a command to replicas alone.",
+    ),
+    sub(
+        "replybuffer",
+        2..=2,
+        reply_buffer,
+        "<PEAK-RESET-TIME|RESIZING> <value>",
+        "Accepted: no reply has a buffer.",
+    ),
+    sub("sdslen", 1..=1, keys::string_length, "<key>", "Lengths of a key and of its string."),
+    sub("segfault", 0..=0, segfault, "", "Crash by a signal."),
+    sub(
+        "set-active-expire",
+        1..=1,
+        |call| switch(call, Switch::NO_ACTIVE_EXPIRE, b"0"),
+        "<0|1>",
+        "Whether keys that nobody looks at expire.",
+    ),
+    sub(
+        "set-disable-deny-scripts",
+        1..=1,
+        |call| switch(call, Switch::SCRIPTS_UNBOUND, b"1"),
+        "<0|1>",
+        "Whether scripts may run what they must not.",
+    ),
+    sub(
+        "set-skip-checksum-validation",
+        1..=1,
+        skip_checksums,
+        "<0|1>",
+        "Whether RESTORE trusts its payloads.",
+    ),
+    sub("sleep", 1..=1, sleep, "<seconds>", "Stop the whole server for a while."),
+    sub("stringmatch-len", 2..=2, match_text, "<pattern> <string>", "Whether a pattern matches."),
 ];
 
 /// Before a file is read that has it all.
@@ -304,6 +440,30 @@ fn crash(text: &str) -> Outcome {
     std::process::abort()
 }
 
+/// Ends the process as a collection does that cannot grow.
+fn run_out_of_memory(_: &mut Call<'_>) -> Outcome {
+    std::alloc::handle_alloc_error(LARGEST)
+}
+
+/// Loses memory for good, so that it can be seen how that looks.
+fn leak(call: &mut Call<'_>) -> Outcome {
+    call.args[2].to_vec().leak();
+    ok(call)
+}
+
+/// Replicas have what this server has not, from then on.
+fn replicate(call: &mut Call<'_>) -> Outcome {
+    call.data.propagate_to_replicas(&call.args[2..]);
+    ok(call)
+}
+
+/// Those that follow now go on; nobody can come again and go on from an older history.
+fn change_history(call: &mut Call<'_>) -> Outcome {
+    log::info!("The history of replication is another one from here on (DEBUG CHANGE-REPL-ID)");
+    call.server.feed.change_history(|history| history.take(HistoryId::new()));
+    ok(call)
+}
+
 /// Sends the signal to the very thread that executes this, as a fault would.
 fn segfault(call: &mut Call<'_>) -> Outcome {
     // SAFETY: a system call about this thread.
@@ -313,51 +473,20 @@ fn segfault(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-fn debug_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("AOF-FLUSH-SLEEP <microseconds>", "Let each write of the log take longer."),
-            ("ASSERT", "Crash as by a failed assertion."),
-            ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE with every option."),
-            (
-                "DELAY-RDB-CLIENT-FREE-SECONDS <seconds>",
-                "How long a replica's main connection is awaited when its copy is over.",
-            ),
-            ("DICT-RESIZING <0|1>", "Accepted: tables are resized where they are used."),
-            ("DIGEST", "A sum of all keys and values; the same for the same data."),
-            ("DIGEST-VALUE <key> [<key> ...]", "A sum for the value of each key."),
-            ("ERROR <string>", "Answer with that error."),
-            ("HTSTATS <dbid> [full]", "Figures of a database's tables."),
-            ("HTSTATS-KEY <key> [full]", "Figures of the table that is a key's value."),
-            ("LOADAOF", "Empty all and load the append only file."),
-            ("LOG <message>", "Write to the log."),
-            ("MALLCTL <key> [<val>]", "Get or set a number of the allocator."),
-            ("MALLCTL-STR <key> [VOID]", "Get a text of the allocator, or do what takes no value."),
-            ("OBJECT <key> [fast]", "How a value is kept; fast leaves out what costs time."),
-            ("PANIC", "Crash as by a panic."),
-            ("PAUSE-CRON <0|1>", "Stop the work that is done by the clock."),
-            ("POPULATE <count> [<prefix>] [<size>]", "Make <count> strings key:<n>."),
-            ("PROTOCOL <type>", "Answer with a value of a type: string, integer, double, bignum,"),
-            ("", "null, array, set, map, attrib, push, verbatim, true, false."),
-            ("QUICKLIST-PACKED-THRESHOLD <size>", "Accepted: sizes of list nodes are built in."),
-            (
-                "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
-                "Save a snapshot, empty all and load it: without saving,",
-            ),
-            ("", "without emptying, replacing what is there already."),
-            ("REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>", "Accepted: no reply has a buffer."),
-            ("SDSLEN <key>", "Lengths of a key and of its string."),
-            ("SEGFAULT", "Crash by a signal."),
-            ("SET-ACTIVE-EXPIRE <0|1>", "Whether keys that nobody looks at expire."),
-            ("SET-DISABLE-DENY-SCRIPTS <0|1>", "Whether scripts may run what they must not."),
-            ("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "Whether RESTORE trusts its payloads."),
-            ("SLEEP <seconds>", "Stop the whole server for a while."),
-            ("STRINGMATCH-LEN <pattern> <string>", "Whether a pattern matches."),
-        ],
-    )
+fn help(call: &mut Call<'_>) -> Outcome {
+    let mut rows = Vec::new();
+    for sub in SUBCOMMANDS.iter().filter(|sub| sub.name != "help") {
+        let mut title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
+        for line in sub.summary.lines() {
+            rows.push((std::mem::take(&mut title), line));
+        }
+    }
+    let rows: Vec<_> = rows.iter().map(|(title, line)| (title.trim_end(), *line)).collect();
+    help_of(call, &rows)
 }
 
+/// Nothing that can be asked for is larger.
+const LARGEST: Layout = Layout::new::<[u8; 1 << 46]>();
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day: longer is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;
