@@ -12,7 +12,6 @@ use crate::engine::row::keys::{KeySpec, KeyUse};
 fn exists(call: &mut Call<'_>) -> Outcome {
     let mut found = 0;
     for at in 1..call.args.len() {
-        call.prefetch_after(at);
         found += i64::from(call.data.look(call.key(at)?).is_some());
     }
     call.reply.integer(found);
@@ -24,7 +23,6 @@ fn touch(call: &mut Call<'_>) -> Outcome {
     call.data.turn.touch = true;
     let mut found = 0;
     for at in 1..call.args.len() {
-        call.prefetch_after(at);
         found += i64::from(call.data.read(call.key(at)?).is_some());
     }
     call.reply.integer(found);
@@ -51,7 +49,6 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     let mut heavy = Vec::new();
     let in_background = in_background || call.in_transaction;
     for at in 1..call.args.len() {
-        call.prefetch_after(at);
         let key = call.key(at)?;
         let Some(entry) = call.data.take(key) else { continue };
         call.data.event(Classes::GENERIC, "del", key);

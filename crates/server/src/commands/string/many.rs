@@ -13,7 +13,6 @@ const KEYS_MAX: i64 = i32::MAX as i64;
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     for index in (1..call.args.len()).step_by(2) {
-        call.prefetch_after(index);
         let key = call.key(index)?;
         let value = call.value(index + 1);
         call.data.set(key, value, Expire::Clear);

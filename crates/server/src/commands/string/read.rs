@@ -97,7 +97,6 @@ fn get_many(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let mut repeats = Repeats::default();
     for index in 1..args.len() {
-        call.prefetch_after(index);
         let key = call.key(index)?;
         let reply = &mut call.reply;
         match call.data.read_string_entry(key) {

@@ -6,7 +6,6 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
-use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
@@ -68,30 +67,6 @@ impl<'a> Call<'a> {
     fn planned(&self, index: usize) -> Option<Key<'a>> {
         let hash = *self.hashes.get(index)?;
         (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
-    }
-
-    /// Prefetches a key that comes some words after this one. Only of a command with very many
-    /// keys, of which the plan has prefetched the first.
-    #[inline(always)]
-    pub fn prefetch_after(&mut self, index: usize) {
-        if self.hashes.len() > PREFETCHED_MAX && !self.data.holds_all() {
-            self.prefetch_one_after(index);
-        }
-    }
-
-    #[inline(never)]
-    fn prefetch_one_after(&mut self, index: usize) {
-        let hash = |ahead: usize| {
-            let hash = self.hashes.get(index + ahead).copied();
-            hash.filter(|hash| *hash != Hash::default())
-        };
-        let database = self.client.database;
-        if let Some(hash) = hash(2 * PREFETCH_AHEAD).filter(|_| database == 0) {
-            self.data.keyspace().prefetch_bucket(hash);
-        }
-        if let Some(hash) = hash(PREFETCH_AHEAD) {
-            self.data.prefetch(database, hash, self.command.has(Flags::WRITE));
-        }
     }
 
     #[cold]

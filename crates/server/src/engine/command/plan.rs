@@ -117,12 +117,11 @@ impl ShardSet {
         }
     }
 
-    /// Prefetches the buckets of all keys, or of the first ones of very many.
     pub fn prefetch_buckets(&self, data: &Data) {
         self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
     }
 
-    /// As `prefetch_buckets`; their shards are held.
+    /// Their shards are held.
     pub fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
         if !data.holds_all() {
             self.keyed().for_each(|hash| data.prefetch(database, hash, writes));
@@ -130,16 +129,9 @@ impl ShardSet {
     }
 
     fn keyed(&self) -> impl Iterator<Item = Hash> {
-        let len = self.hashes.len();
-        let count = if len > PREFETCHED_MAX { 2 * PREFETCH_AHEAD } else { len };
-        self.hashes[..count].iter().copied().filter(|&hash| hash != Hash::default())
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
 }
-
-/// What a command with more words prefetches would leave the caches before it is looked at.
-pub(super) const PREFETCHED_MAX: usize = 2048;
-/// How many words before a key its entry is prefetched then; even, for words in pairs.
-pub(super) const PREFETCH_AHEAD: usize = 16;
 
 /// Sorts shards. The processor cannot foretell the branches of a sort, and each wrong guess costs
 /// as much as some fifty instructions. So a few are sorted without branches: each goes behind as

@@ -169,6 +169,16 @@ impl Data {
         }
     }
 
+    /// Finds, among many shards that are held, the one that the next command needs. Of thousands it
+    /// is found quicker here than by bisection (`shard`), which is quicker for few.
+    pub fn find_next(&mut self, shard: usize) {
+        if let HeldShards::Many(guards) = &self.unit.held
+            && let Some(at) = position(guards, shard)
+        {
+            self.holding.recent = at;
+        }
+    }
+
     /// Holds one shard more, if it is free.
     pub fn try_hold_also(&mut self, shard: usize) -> bool {
         if self.holds(shard) {
@@ -515,10 +525,7 @@ impl Data {
             }
             HeldShards::Many(guards) => {
                 if guards[self.holding.recent].index() != index {
-                    let at = match guards.len() {
-                        ..MANY => guards.binary_search_by_key(&index, ShardGuard::index).ok(),
-                        _ => position(guards, index),
-                    };
+                    let at = guards.binary_search_by_key(&index, ShardGuard::index);
                     self.holding.recent = at.expect("every shard of the plan is held");
                 }
                 &mut guards[self.holding.recent]
@@ -557,7 +564,6 @@ impl Data {
 /// Where a shard is among many, ascending. Keys are spread evenly over shards, so it is near the
 /// place that it would have if the shards were, too; with all shards it is there. To bisect
 /// thousands takes longer.
-#[inline(never)]
 fn position(guards: &[ShardGuard<'static>], index: usize) -> Option<usize> {
     let mut at = index * guards.len() / SHARDS;
     while guards.get(at)?.index() > index {
@@ -616,7 +622,5 @@ impl Default for LookedAt {
     }
 }
 
-/// One of this many shards, or more, is not looked for by bisection.
-const MANY: usize = 64;
 /// How long a thread that may wait sleeps before it looks again.
 const RESERVED_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);

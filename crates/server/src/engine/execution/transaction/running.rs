@@ -135,12 +135,16 @@ impl RunningTransaction {
                 let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
                 for queued in keyed {
                     let (hash, writes) = (queued.first_hash, queued.command.has(Flags::WRITE));
+                    call.data.find_next(hash.shard());
                     call.data.prefetch(database, hash, writes);
                 }
                 for queued in window {
                     self.next += 1;
                     let at = queued.args.clone();
                     let hashes = self.hashes.get(at.clone()).unwrap_or_default();
+                    if queued.command.shape == KeyShape::First {
+                        call.data.find_next(queued.first_hash.shard());
+                    }
                     let at = at.start - first_arg..at.end - first_arg;
                     let ran = run(call, queued, &args[at], hashes, limits.within_at);
                     self.reply_bytes += ran.reply_bytes;
