@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(shuttle)]
 use shuttle::thread_local;
 
+use crate::OwnLine;
+
 type Place = &'static Location<'static>;
 
 /// A lock that a thread has or wants.
@@ -172,13 +174,15 @@ impl Graph {
 }
 
 fn graph() -> MutexGuard<'static, Graph> {
-    GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
+    GRAPH.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Of the whole server there are some sixty.
 const CLASSES_MAX: usize = 256;
 
-static GRAPH: Mutex<Graph> = Mutex::new(Graph { classes: Vec::new(), edges: BTreeMap::new() });
+/// Not on a line with what every lock reads.
+static GRAPH: OwnLine<Mutex<Graph>> =
+    OwnLine(Mutex::new(Graph { classes: Vec::new(), edges: BTreeMap::new() }));
 
 /// One bit for each edge that is in the graph, so that most looks take no lock.
 static SEEN: [AtomicU64; CLASSES_MAX * CLASSES_MAX / 64] =
