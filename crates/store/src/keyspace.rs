@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
 
-use crate::entry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::{Gauge, Shard};
 use crate::table::{Bucket, home};
+use crate::value::prefetch::{prefetch, prefetch_to_write};
 
 /// How many shards a keyspace has.
 pub const SHARDS: usize = 1 << SHARD_BITS;
@@ -262,7 +262,7 @@ impl Keyspace {
     /// read there before, to prefetch the bucket, would else bring it for reading only.
     #[inline(always)]
     pub fn prefetch_shard(&self, hash: Hash) {
-        entry::prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
+        prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
     }
 
     /// Prefetches the bucket of a key in database 0.
@@ -271,14 +271,14 @@ impl Keyspace {
         let cell = &self.shards[hash.shard()];
         let count = cell.bucket_count.load(Ordering::Relaxed) as usize;
         let buckets = cell.buckets.load(Ordering::Relaxed);
-        entry::prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
+        prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
     }
 
     /// Prefetches the first bucket in database 0 of a shard, if there is such a shard.
     #[inline]
     pub fn prefetch_first_bucket(&self, index: usize) {
         if let Some(cell) = self.shards.get(index) {
-            entry::prefetch(cell.buckets.load(Ordering::Relaxed).cast());
+            prefetch(cell.buckets.load(Ordering::Relaxed).cast());
         }
     }
 

@@ -25,8 +25,9 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::entry::{self, EntryMut, EntryRef, OwnedEntry};
+use crate::entry::{EntryMut, EntryRef, OwnedEntry};
 use crate::hash::{Hash, Hasher, TAG_BITS};
+use crate::value::prefetch::{prefetch, prefetch_to_write};
 use crate::value::{DefragCursor, Defragmenter};
 
 /// Slots of a bucket: a cache line of 64 bytes.
@@ -206,8 +207,8 @@ impl Bucket {
     #[inline(always)]
     fn prefetch_entries(&self) {
         for slot in self.0.iter().take_while(|slot| !slot.is_empty()) {
-            entry::prefetch(slot.address());
-            entry::prefetch(slot.address().wrapping_add(SMALL_ENTRY));
+            prefetch(slot.address());
+            prefetch(slot.address().wrapping_add(SMALL_ENTRY));
         }
     }
 
@@ -360,11 +361,11 @@ impl Table {
             // A small entry lies across two lines more often than not.
             let (first, last) = (slot.address(), slot.address().wrapping_add(SMALL_ENTRY));
             if writes {
-                entry::prefetch_to_write(first);
-                entry::prefetch_to_write(last);
+                prefetch_to_write(first);
+                prefetch_to_write(last);
             } else {
-                entry::prefetch(first);
-                entry::prefetch(last);
+                prefetch(first);
+                prefetch(last);
             }
         }
     }
@@ -641,11 +642,11 @@ impl Table {
     #[inline(never)]
     fn resize(&mut self, count: usize, hasher: &Hasher) {
         let old = std::mem::replace(self, Self::with_buckets(count));
-        let prefetch = |slot: Slot| entry::prefetch(slot.address());
+        let prefetch_entry = |slot: Slot| prefetch(slot.address());
         let mut ahead = old.slots().skip(RESIZE_AHEAD);
-        old.slots().take(RESIZE_AHEAD).for_each(prefetch);
+        old.slots().take(RESIZE_AHEAD).for_each(prefetch_entry);
         for slot in old.slots() {
-            ahead.next().into_iter().for_each(prefetch);
+            ahead.next().into_iter().for_each(prefetch_entry);
             let entry = old.entry_of(slot).expect("a slot with an entry");
             let hash = hasher.hash(entry.key());
             self.place(hash, slot);

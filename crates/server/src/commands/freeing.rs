@@ -1,4 +1,4 @@
-//! DEL's wait until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+//! DEL, where its client waits for the memory.
 
 use std::sync::Arc;
 

@@ -34,6 +34,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::value::prefetch::prefetch;
 use crate::value::{
     AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Defragmenter, Encoding,
     Hash, Kind, List, SLOT, Set, SortedSet, Stream, StringRef,
@@ -41,7 +42,6 @@ use crate::value::{
 use access::ACCESS_MASK;
 
 pub use crate::value::Shared;
-pub(crate) use crate::value::prefetch::{prefetch, prefetch_to_write};
 
 pub mod access;
 

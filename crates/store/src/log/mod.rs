@@ -21,7 +21,7 @@ use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, Own
 
 pub use merger::Merger;
 
-use crate::entry;
+use crate::value::prefetch::prefetch_to_write;
 
 /// The lanes of all threads, and the numbers of their records.
 #[derive(Default)]
@@ -371,7 +371,7 @@ impl Records {
     fn prefetch_end(&self) {
         let end = self.bytes.as_ptr().wrapping_add(self.bytes.len());
         for line in 1..=LINES_AHEAD {
-            entry::prefetch_to_write(end.wrapping_add(line * LINE_BYTES));
+            prefetch_to_write(end.wrapping_add(line * LINE_BYTES));
         }
     }
 

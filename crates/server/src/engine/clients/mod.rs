@@ -55,7 +55,7 @@ pub struct ClientInfo {
     pub output_bytes: AtomicUsize,
     /// What TLS keeps of the connection.
     pub tls_bytes: AtomicUsize,
-    /// What the sum of all clients' memory holds of it; see `client_eviction`.
+    /// What the sum of all clients' memory holds of it; see `client::eviction`.
     pub counted_bytes: AtomicUsize,
     pub net_input_bytes: Counter,
     pub net_output_bytes: Counter,

@@ -119,7 +119,7 @@ impl Command {
         self
     }
 
-    /// The first version that had it, where it differs from that of its like.
+    /// The first version that had this command, in place of the one that it was made with.
     pub const fn since(mut self, version: &'static str) -> Self {
         self.row.since = version;
         self
