@@ -78,6 +78,36 @@ fn everything_comes_back() {
     assert_eq!(digest(&mut server.connect()), before);
 }
 
+/// A base of commands restores large values, which another thread reads. What comes next in the
+/// log waits for it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_stands_behind_a_large_value_comes_back() {
+    let folder = Folder::new();
+    let preamble = ["--aof-use-rdb-preamble", "no"];
+    let mut server = start(&folder, &preamble);
+    let mut client = server.connect();
+    for number in 0..10 {
+        let members: Vec<String> = (0..60_000).map(|at| format!("member-{}", at * 7919)).collect();
+        let mut words = vec!["SADD".to_owned(), format!("large{number}")];
+        words.extend(members);
+        client.call(&words).expect("it answers");
+        client.call(&["SET", &format!("small{number}"), "value"]).expect("it answers");
+    }
+    client.call(&["BGREWRITEAOF"]).expect("it answers");
+    wait_for_rewrite(&mut client);
+    client.call(&["COPY", "large1", "copied"]).expect("it answers");
+    for number in 0..1_000 {
+        client.call(&["RPUSH", "list", &number.to_string()]).expect("it answers");
+    }
+    let before = digest(&mut client);
+    kill(&mut server);
+    let server = start(&folder, &preamble);
+    let mut client = server.connect();
+    assert_eq!(text(&client.call(&["DBSIZE"]).expect("it answers")), "22");
+    assert_eq!(digest(&mut client), before);
+}
+
 /// An end that was cut off is passed over, or refused, as the configuration says; `--fix` mends it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

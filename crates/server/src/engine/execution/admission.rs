@@ -184,9 +184,10 @@ fn has_to_wait(
 }
 
 /// Whether a pause holds up what a command has left, as that changes keys, or the thread must leave
-/// it.
+/// it. No pause holds up a log that is loaded.
 pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
-    data.is_dismissed() || server.paused(data.turn.now_ms).is_some() && command.has(WRITERS)
+    let is_paused = || !data.turn.loading && server.paused(data.turn.now_ms).is_some();
+    data.is_dismissed() || command.has(WRITERS) && is_paused()
 }
 
 /// Whether the command is EXEC, and what it would run has one of these flags.

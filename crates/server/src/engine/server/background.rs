@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bobbin_io::Waker;
 
@@ -25,6 +26,19 @@ pub fn start(name: &str, work: CoreWork, run: impl FnOnce() + Send + 'static) ->
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
+
+/// Lets other threads get on with their work for a moment.
+pub fn pause() {
+    #[cfg(test)]
+    if crate::simulation::tasks::is_driven() {
+        crate::simulation::tasks::run_next().expect("somebody has work");
+        return;
+    }
+    std::thread::sleep(PAUSE);
+}
+
+/// How long a thread sleeps that waits for another one's work.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// What the calling thread needs to reach keys, and to publish what happens to them. `None`: there
 /// are too many threads, or too many open files.

@@ -150,7 +150,13 @@ impl Replay {
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
-        let executed = self.execute(args, command, first_hash);
+        let mut executed = self.execute(args, command, first_hash);
+        // A log is in order, so what comes next waits for what another thread has to do.
+        while self.client.job.is_some() && !self.data.is_dismissed() {
+            self.data.release();
+            background::pause();
+            executed = self.execute(args, command, first_hash);
+        }
         self.data.release();
         let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
