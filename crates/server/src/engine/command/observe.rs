@@ -19,8 +19,8 @@ pub fn note(
     // What a script calls is part of the script's own command.
     let is_script = client.caller != 0;
     if server.services.hot_keys.is_active() && !is_script {
-        let us = server.clock.us(measured.ticks) as u64;
-        if !server.services.hot_keys.note(command, args, measured, us) {
+        let ns = (server.clock.us(measured.ticks) * 1e3) as u64;
+        if !server.services.hot_keys.note(command, args, measured, ns) {
             // Not every command is worth a look any more.
             server.services.follow(&server.config, &server.clock);
         }

@@ -84,9 +84,10 @@ pub struct HotKeys {
 #[derive(Default)]
 struct HotkeysPart {
     random: u64,
-    us: u64,
+    /// Many commands take less than a microsecond.
+    ns: u64,
     bytes: u64,
-    by_us: Top,
+    by_ns: Top,
     by_bytes: Top,
     by_size: Largest,
 }
@@ -155,8 +156,8 @@ impl HotKeys {
     /// Adds a command that was executed. `false`: the session is over.
     #[cold]
     #[must_use]
-    pub fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, us: u64) -> bool {
-        self.with_session(|session| session.note(command, args, measured, us))
+    pub fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, ns: u64) -> bool {
+        self.with_session(|session| session.note(command, args, measured, ns))
     }
 
     /// Takes the sizes of a command's keys, which `sizes` calls a function with. `false`: the
@@ -220,7 +221,7 @@ impl HotkeysSession {
         ended.is_ok()
     }
 
-    fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, us: u64) {
+    fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, ns: u64) {
         let mut keys = Vec::new();
         match command.shape {
             KeyShape::None => {}
@@ -232,7 +233,7 @@ impl HotkeysSession {
         }
         let bytes = (measured.request_bytes + measured.reply_bytes) as u64;
         let mut part = self.parts[own_part()].lock();
-        part.us += us;
+        part.ns += ns;
         part.bytes += bytes;
         if !part.draw(self.wanted.sample) {
             return;
@@ -240,7 +241,7 @@ impl HotkeysSession {
         let (kept, count) = (self.wanted.count * KEPT_PER_KEY, keys.len() as u64);
         for key in keys.into_iter().filter(|key| key.len() <= KEY_BYTES_MAX) {
             if self.wanted.cpu {
-                part.by_us.add(key, us / count, kept);
+                part.by_ns.add(key, ns / count, kept);
             }
             if self.wanted.net {
                 part.by_bytes.add(key, bytes / count, kept);
@@ -272,23 +273,25 @@ impl HotkeysSession {
             cpu_system_ms: system_ms - self.cpu_ms.1,
             ..Report::default()
         };
-        let (mut by_us, mut by_bytes, mut by_size) =
-            (HashMap::new(), HashMap::new(), HashMap::<Box<[u8]>, u64>::new());
+        let (mut ns, mut by_ns, mut by_bytes, mut by_size) =
+            (0, HashMap::new(), HashMap::new(), HashMap::<Box<[u8]>, u64>::new());
         for part in &self.parts {
             let part = part.lock();
             for (key, size) in part.by_size.figures.iter() {
                 let largest = by_size.entry(key.into()).or_default();
                 *largest = size.max(*largest);
             }
-            report.us += part.us;
+            ns += part.ns;
             report.bytes += part.bytes;
-            for (sums, all) in [(&part.by_us, &mut by_us), (&part.by_bytes, &mut by_bytes)] {
+            for (sums, all) in [(&part.by_ns, &mut by_ns), (&part.by_bytes, &mut by_bytes)] {
                 for (key, sum) in sums.sums.iter() {
                     *all.entry(key.into()).or_insert(0) += sum;
                 }
             }
         }
-        report.by_us = most(by_us, self.wanted.count);
+        report.us = ns / 1000;
+        report.by_us = most(by_ns, self.wanted.count);
+        report.by_us.iter_mut().for_each(|(_, time)| *time = time.div_ceil(1000));
         report.by_bytes = most(by_bytes, self.wanted.count);
         report.by_size = most(by_size, self.wanted.count);
         report
@@ -404,7 +407,7 @@ mod tests {
         let (get, long) = (registry.find(b"get").unwrap(), vec![b'k'; KEY_BYTES_MAX + 1]);
         let measured = Measured { ticks: 1, request_bytes: 5, reply_bytes: 5 };
         for key in [&long[..], &long[..KEY_BYTES_MAX]] {
-            assert!(keys.note(get, &[b"get", key], &measured, 7));
+            assert!(keys.note(get, &[b"get", key], &measured, 7_000));
         }
         let (_, _, report) = keys.report().unwrap();
         assert_eq!((report.us, report.bytes), (14, 20));
