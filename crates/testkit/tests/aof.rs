@@ -446,6 +446,26 @@ fn a_rewrite_after_one_that_was_given_up() {
     }
 }
 
+/// For tests: as many microseconds for each command, or as many commands for each microsecond.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn loading_a_log_can_be_slowed_down() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--appendonly", "yes"]);
+    let mut client = server.connect();
+    let mut say = |words: &str| client.say(words).text();
+    for number in 0..100 {
+        say(&format!("SET {number} value"));
+    }
+    assert_eq!(say("CONFIG SET key-load-delay 3000"), "OK");
+    let begun = Instant::now();
+    assert_eq!(say("DEBUG LOADAOF"), "OK");
+    assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert_eq!(say("CONFIG SET key-load-delay -50"), "OK");
+    assert_eq!(say("DEBUG LOADAOF"), "OK");
+    assert_eq!(say("DBSIZE"), "100");
+}
+
 /// Until the first base is on disk, a crash leaves nothing of what was written: WAITAOF waits for
 /// it.
 #[test]

@@ -76,6 +76,43 @@ fn memory_comes_together_while_clients_write() {
     assert_eq!(figure(&server, "active_defrag_hits"), 0);
 }
 
+/// The sources of scripts lie among entries in blocks of the same size, which are then deleted.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn scripts_come_together() {
+    let server = Server::bobbin(&[
+        "--io-threads",
+        "1",
+        "--active-defrag-ignore-bytes",
+        "100kb",
+        "--active-defrag-threshold-lower",
+        "5",
+        "--active-defrag-cycle-min",
+        "50",
+        "--active-defrag-cycle-max",
+        "75",
+    ]);
+    let mut client = server.connect();
+    let source = |number: usize| format!("--{}\nreturn {number:06}", "x".repeat(900));
+    let digests: Vec<_> = (0..SCRIPTS)
+        .map(|number| {
+            let source = source(number);
+            client.call(&["SET", &number.to_string(), &source]).expect("it answers");
+            client.call(&["SCRIPT", "LOAD", &source]).expect("it answers").text()
+        })
+        .collect();
+    assert_eq!(client.say("FLUSHALL SYNC").text(), "OK");
+    until(|| figure(&server, "allocator_frag_bytes") > SCRIPTS as u64 * 400);
+    let wasted = figure(&server, "allocator_frag_bytes");
+    assert_eq!(client.say("CONFIG SET activedefrag yes").text(), "OK");
+    until(|| figure(&server, "allocator_frag_bytes") < wasted / 2);
+    assert!(figure(&server, "active_defrag_hits") > SCRIPTS as u64 / 4);
+    for (number, digest) in digests.iter().enumerate() {
+        let found = client.say(&format!("EVALSHA {digest} 0"));
+        assert_eq!(found.as_integer(), Some(number as i64));
+    }
+}
+
 /// Ends the writers, also when something else fails.
 struct Over<'a>(&'a AtomicBool);
 
@@ -109,6 +146,8 @@ fn figure(server: &Server, field: &str) -> u64 {
     server.info(field).parse().expect("a number")
 }
 
+/// More than a thread keeps compiled: those stay where they are.
+const SCRIPTS: usize = 10_000;
 const BATCHES: usize = 20;
 const WRITERS: usize = 2;
 /// Blocks that are moved in one step, and some.

@@ -1,9 +1,10 @@
 //! Active defragmentation (`activedefrag`): a thread that moves blocks of memory together.
 //!
 //! Once a second it looks how many bytes are free in runs of small blocks that cannot be given back
-//! since others in them are in use. If there are many it goes over all keys. It holds a shard for
-//! some microseconds at a time, and rests in between, so that it takes no more than a part of one
-//! core. What moves is decided by the allocator (`Utilization`), where blocks are by the store.
+//! since others in them are in use. If there are many it goes over all keys, and the sources of
+//! scripts. It holds a shard for some microseconds at a time, and rests in between, so that it
+//! takes no more than a part of one core. What moves is decided by the allocator (`Utilization`),
+//! where blocks are by the store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -170,60 +171,113 @@ fn limits(config: &Config) -> (u64, u64) {
     (least, least.max(config.active_defrag_cycle_max() as u64))
 }
 
-/// Goes over all keys once, as long as that is wanted. Whether much was moved.
+/// Goes over all keys and scripts once, as long as that is wanted. Whether much was moved.
 fn pass(server: &Server, data: &mut Data, utilization: &Utilization) -> bool {
-    let defrag = Defrag::of(server);
-    let (mut looked, mut moved) = (0, 0);
-    let (mut worked, mut looked_at) = (Duration::ZERO, Instant::now());
-    for shard in 0..SHARDS {
-        let (mut number, mut cursor) = (0, DefragCursor::default());
-        loop {
-            while server.keyspace.is_being_cut() && server.config.activedefrag() {
-                // What a snapshot shares would be copied for it.
-                std::thread::sleep(CUT_PAUSE);
-            }
-            let started = Instant::now();
-            if started - looked_at > LOOK_PAUSE {
-                looked_at = started;
-                match effort(&server.config) {
-                    0 => return true,
-                    effort => defrag.work_at(effort),
+    let mut pass = Pass::new(server, utilization);
+    let is_complete = pass.over_keys(data) && pass.over_scripts();
+    !is_complete || pass.moved * 100 > pass.looked
+}
+
+/// One walk over what can be moved.
+struct Pass<'a> {
+    server: &'a Server,
+    utilization: &'a Utilization,
+    /// Blocks that it looked at, and those of them that were moved.
+    looked: usize,
+    moved: usize,
+    /// How long it has worked since it rested.
+    worked: Duration,
+    /// When it looked last how much is wasted.
+    looked_at: Instant,
+}
+
+impl<'a> Pass<'a> {
+    fn new(server: &'a Server, utilization: &'a Utilization) -> Self {
+        let (worked, looked_at) = (Duration::ZERO, Instant::now());
+        Self { server, utilization, looked: 0, moved: 0, worked, looked_at }
+    }
+
+    /// Whether it came to the end.
+    fn over_keys(&mut self, data: &mut Data) -> bool {
+        let server = self.server;
+        for shard in 0..SHARDS {
+            let (mut number, mut cursor) = (0, DefragCursor::default());
+            let mut has_more = true;
+            while has_more {
+                while server.keyspace.is_being_cut() && server.config.activedefrag() {
+                    // What a snapshot shares would be copied for it.
+                    std::thread::sleep(CUT_PAUSE);
                 }
-            }
-            if !server.config.activedefrag() {
-                return true;
-            }
-            let mut is_sparse = |block| utilization.is_sparse(block);
-            let mut step = Defragmenter::new(STEP_LOOKS, &mut is_sparse);
-            data.enter();
-            let goes_on = data.visit(shard, |shard| {
-                if number >= shard.databases() {
+                if !self.is_wanted() {
                     return false;
                 }
-                let database = shard.used_mut(number);
-                if !database.is_some_and(|database| database.defragment(&mut cursor, &mut step)) {
-                    (number, cursor) = (number + 1, DefragCursor::default());
-                }
-                true
-            });
-            data.leave();
-            defrag.count(&step);
-            looked += step.looked();
-            moved += step.moved();
-            let took = started.elapsed();
-            note_slow(server, took);
-            worked += took;
-            if worked.as_micros() as i64 >= server.config.active_defrag_cycle_us() {
-                let effort = defrag.effort(&server.config).clamp(1, 99) as u32;
-                std::thread::sleep(worked * (100 - effort) / effort);
-                worked = Duration::ZERO;
-            }
-            if !goes_on {
-                break;
+                has_more = self.step(|step| {
+                    data.enter();
+                    let has_more = data.visit(shard, |shard| {
+                        if number >= shard.databases() {
+                            return false;
+                        }
+                        let database = shard.used_mut(number);
+                        if !database.is_some_and(|database| database.defragment(&mut cursor, step))
+                        {
+                            (number, cursor) = (number + 1, DefragCursor::default());
+                        }
+                        true
+                    });
+                    data.leave();
+                    has_more
+                });
             }
         }
+        true
     }
-    moved * 100 > looked
+
+    /// Whether it came to the end.
+    fn over_scripts(&mut self) -> bool {
+        let scripts = &self.server.scripts;
+        for some in scripts.names().chunks(STEP_LOOKS) {
+            if !self.is_wanted() {
+                return false;
+            }
+            self.step(|step| scripts.defragment(some, step));
+        }
+        true
+    }
+
+    /// Whether there is still much to move. That is found out once a second.
+    fn is_wanted(&mut self) -> bool {
+        let config = &self.server.config;
+        if self.looked_at.elapsed() > LOOK_PAUSE {
+            self.looked_at = Instant::now();
+            match effort(config) {
+                0 => return false,
+                effort => Defrag::of(self.server).work_at(effort),
+            }
+        }
+        config.activedefrag()
+    }
+
+    /// Does a little, and rests in proportion.
+    fn step<T>(&mut self, work: impl FnOnce(&mut Defragmenter<'_>) -> T) -> T {
+        let defrag = Defrag::of(self.server);
+        let mut is_sparse = |block| self.utilization.is_sparse(block);
+        let mut step = Defragmenter::new(STEP_LOOKS, &mut is_sparse);
+        let started = Instant::now();
+        let outcome = work(&mut step);
+        let took = started.elapsed();
+        defrag.count(&step);
+        self.looked += step.looked();
+        self.moved += step.moved();
+        note_slow(self.server, took);
+        self.worked += took;
+        let config = &self.server.config;
+        if self.worked.as_micros() as i64 >= config.active_defrag_cycle_us() {
+            let effort = defrag.effort(config).clamp(1, 99) as u32;
+            std::thread::sleep(self.worked * (100 - effort) / effort);
+            self.worked = Duration::ZERO;
+        }
+        outcome
+    }
 }
 
 fn note_slow(server: &Server, took: Duration) {

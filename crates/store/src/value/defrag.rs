@@ -39,7 +39,7 @@ impl<'a> Defragmenter<'a> {
     }
 
     /// Whether the block that begins here should move.
-    pub(crate) fn wants(&mut self, block: NonNull<u8>) -> bool {
+    pub fn wants(&mut self, block: NonNull<u8>) -> bool {
         self.looked += 1;
         let wants = (self.is_sparse)(block);
         self.moved += usize::from(wants);

@@ -1,10 +1,12 @@
 //! The scripts that the server knows, by the SHA-1 of their source.
 
 use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bobbin_script::{ScriptFlags, Shebang, ShebangError};
+use bobbin_store::Defragmenter;
 use bobbin_sync::{Mutex, OwnLine, RwLock};
 use sha1::{Digest, Sha1};
 
@@ -321,6 +323,25 @@ impl Scripts {
         self.known.read().bytes
     }
 
+    /// All scripts that are known at this moment.
+    pub fn names(&self) -> Vec<Sha> {
+        self.known.read().by_sha.keys().copied().collect()
+    }
+
+    /// Moves the sources of some scripts that should move. What a thread has compiled, or is about
+    /// to, stays.
+    pub fn defragment(&self, names: &[Sha], step: &mut Defragmenter<'_>) {
+        let mut known = self.known.write();
+        for name in names {
+            let Some(script) = known.by_sha.get_mut(name).and_then(Arc::get_mut) else { continue };
+            let block = NonNull::from(&*script.source).cast();
+            // What has no bytes has no block.
+            if !script.source.is_empty() && step.wants(block) {
+                script.source = script.source.clone();
+            }
+        }
+    }
+
     /// A cell for the bytes of a Lua state; they count until it is dropped.
     pub fn add_state(&self) -> Arc<OwnLine<AtomicUsize>> {
         let cell = Arc::new(OwnLine(AtomicUsize::new(0)));
@@ -423,6 +444,30 @@ mod tests {
         assert_eq!((scripts.len(), scripts.evicted()), (EVICTABLE_MAX + 1, 1));
         scripts.flush();
         assert_eq!((scripts.len(), scripts.memory(), scripts.generation()), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_source_moves_unless_a_thread_has_it() {
+        let scripts = Scripts::default();
+        let add = |source: &[u8]| scripts.add(Script::parse(source).expect("it is right"), true);
+        let used = add(b"return 1");
+        let (unused, empty) = (add(b"return 2").sha, add(b"").sha);
+        let address = |sha: &Sha| scripts.find(sha).expect("it is known").source.as_ptr();
+        let before = [address(&used.sha), address(&unused)];
+        let mut asked = Vec::new();
+        let mut is_sparse = |block: NonNull<u8>| {
+            asked.push(block.as_ptr().cast_const());
+            true
+        };
+        let mut step = Defragmenter::new(64, &mut is_sparse);
+        let gone = sha_of(b"return 3");
+        scripts.defragment(&[used.sha, unused, empty, gone], &mut step);
+        assert_eq!((step.looked(), step.moved()), (1, 1));
+        assert_eq!(asked, [before[1]]);
+        assert_eq!(address(&used.sha), before[0]);
+        assert_ne!(address(&unused), before[1]);
+        assert_eq!(scripts.find(&unused).expect("it is known").code(), b"return 2");
+        assert_eq!(scripts.names().len(), 3);
     }
 
     #[test]

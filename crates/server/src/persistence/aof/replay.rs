@@ -21,6 +21,7 @@ use crate::engine::execution::run::run;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
+use crate::persistence::load;
 
 /// Why a command of a primary is not carried out.
 pub(crate) enum Hindrance {
@@ -99,6 +100,7 @@ impl Replay {
         reader: &mut AofReader<impl BufRead>,
         mut good: u64,
     ) -> Result<(u64, Result<(), AofFault>), String> {
+        let mut number = 0;
         loop {
             let start = reader.offset();
             match reader.read() {
@@ -119,6 +121,8 @@ impl Replay {
                 }
                 Err(fault) => return Ok((good, Err(fault))),
             }
+            load::slow_down(self.server, number);
+            number += 1;
             let args: Vec<&[u8]> = reader.args().collect();
             self.run(&args)?;
             self.place.advance(reader.offset() - start);

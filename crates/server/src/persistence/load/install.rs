@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
 use bobbin_dump::rdb::{RdbError, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
@@ -12,7 +11,7 @@ use bobbin_store::{AccessClock, Hash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
 use super::blocks::{BLOCKS_MAX, Counts, FileBlock};
-use super::{Existing, Loaded};
+use super::{Existing, Loaded, slow_down};
 use crate::commands;
 use crate::engine::command::Data;
 use crate::engine::log::append_command;
@@ -89,7 +88,6 @@ pub(super) fn make(
     let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
     let clock = server.access_clock(now_ms);
     let expire_by = (!keeps_expired).then_some(now_ms);
-    let delay_us = u64::try_from(server.config.key_load_delay()).unwrap_or(0);
     let mut loaded = Loaded::default();
     let mut dead = DeadKeys::new(server);
     // Fields that have expired are dropped later, in a way that replicas hear of.
@@ -108,11 +106,8 @@ pub(super) fn make(
         let parsed = parsed.map_err(|error| error.to_string())?;
         parsed.iter().for_each(|(_, _, hash)| server.keyspace.prefetch_bucket(*hash));
         for (database, record, hash) in parsed {
-            if delay_us > 0 {
-                if server.end.is_wanted() {
-                    return Err("the server ends".into());
-                }
-                std::thread::sleep(Duration::from_micros(delay_us));
+            if slow_down(server, done.get()) && server.end.is_wanted() {
+                return Err("the server ends".into());
             }
             loaded.expiring += u64::from(record.expire_ms.is_some());
             if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {

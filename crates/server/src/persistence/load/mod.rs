@@ -437,6 +437,19 @@ fn take_position(server: &Server, name: &str, value: &str) {
     }
 }
 
+/// Slows loading down by `key-load-delay`, for tests; whether it did. `number`: how many keys, or
+/// commands of a log, came before. A positive value is the microseconds for each, a negative one
+/// the number for each microsecond.
+pub(crate) fn slow_down(server: &Server, number: usize) -> bool {
+    let delay = server.config.key_load_delay();
+    let us = u64::try_from(delay)
+        .unwrap_or_else(|_| u64::from((number as u64).is_multiple_of(delay.unsigned_abs())));
+    if us > 0 {
+        std::thread::sleep(Duration::from_micros(us));
+    }
+    us > 0
+}
+
 /// Bytes that are read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Threads that make values. More would wait for the one that reads.
