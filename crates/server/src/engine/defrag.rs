@@ -125,36 +125,41 @@ fn run(server: &'static Server) -> Result<(), String> {
     let seed = server.clock.now_ms() as u64;
     let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
     let defrag = Defrag::of(server);
+    let mut idle: Option<IdlePass> = None;
     while server.config.activedefrag() {
-        let pause = match effort(&server.config) {
-            0 => LOOK_PAUSE,
-            effort => {
-                defrag.work_at(effort);
-                let moved = pass(server, &mut data, &utilization);
-                // If nothing can be moved any more it is no use to try again and again.
-                if moved { Duration::ZERO } else { IDLE_PASS_PAUSE }
-            }
-        };
-        if !pause.is_zero() {
+        let waste = allocator::small_waste();
+        let effort = effort(&server.config, waste);
+        if effort > 0 && idle.is_none_or(|idle| idle.is_past(waste)) {
+            defrag.work_at(effort);
+            let moved = pass(server, &mut data, &utilization);
+            let now = Instant::now();
+            idle = (!moved).then(|| IdlePass { ended: now, waste: allocator::small_waste() });
+        } else {
             defrag.work_at(0);
-            rest(server, pause);
+            std::thread::sleep(LOOK_PAUSE);
         }
     }
     Ok(())
 }
 
-/// Sleeps, unless `activedefrag` is off before.
-fn rest(server: &Server, pause: Duration) {
-    let until = Instant::now() + pause;
-    while server.config.activedefrag() && Instant::now() < until {
-        std::thread::sleep(LOOK_PAUSE.min(pause));
+/// A pass that moved less than a hundredth of the blocks. It is no use to try again and again.
+#[derive(Clone, Copy)]
+struct IdlePass {
+    ended: Instant,
+    /// Bytes that were wasted then.
+    waste: usize,
+}
+
+impl IdlePass {
+    /// Whether another pass may find more: much more is wasted now, or some time has passed.
+    fn is_past(self, waste: usize) -> bool {
+        waste > self.waste + self.waste / 4 || self.ended.elapsed() > IDLE_PASS_PAUSE
     }
 }
 
 /// Percentage of its time that the thread should work now: from `active-defrag-cycle-min` to `-max`
 /// as the waste goes from `active-defrag-threshold-lower` to `-upper`, and 0 below.
-fn effort(config: &Config) -> u64 {
-    let waste = allocator::small_waste();
+fn effort(config: &Config, waste: usize) -> u64 {
     let percent = waste as i64 * 100 / allocator::figures().allocated.max(1) as i64;
     let lower = config.active_defrag_threshold_lower();
     if percent < lower || (waste as u64) < config.active_defrag_ignore_bytes() {
@@ -249,7 +254,7 @@ impl<'a> Pass<'a> {
         let config = &self.server.config;
         if self.looked_at.elapsed() > LOOK_PAUSE {
             self.looked_at = Instant::now();
-            match effort(config) {
+            match effort(config, allocator::small_waste()) {
                 0 => return false,
                 effort => Defrag::of(self.server).work_at(effort),
             }
@@ -289,10 +294,24 @@ fn note_slow(server: &Server, took: Duration) {
 
 /// How often it looks how much is wasted.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How long it rests after a pass that moved less than a hundredth of the blocks.
+/// How long it rests after an idle pass.
 const IDLE_PASS_PAUSE: Duration = Duration::from_secs(30);
 /// How often it looks whether a snapshot is complete.
 const CUT_PAUSE: Duration = Duration::from_millis(100);
 /// Blocks that are looked at while a shard is held; some microseconds for ten.
 const STEP_LOOKS: usize = 64;
 const SLOW: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_pass_is_past_once_more_is_wasted_or_it_is_long_ago() {
+        let idle = IdlePass { ended: Instant::now(), waste: 4000 };
+        assert!(!idle.is_past(4000) && !idle.is_past(100) && !idle.is_past(5000));
+        assert!(idle.is_past(5001));
+        let ended = idle.ended.checked_sub(IDLE_PASS_PAUSE + LOOK_PAUSE);
+        assert!(ended.is_none_or(|ended| IdlePass { ended, ..idle }.is_past(4000)));
+    }
+}
