@@ -10,8 +10,11 @@ use crate::engine::command::{
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn exists(call: &mut Call<'_>) -> Outcome {
-    let mut found = 0;
+    let (mut found, many) = (0, call.has_very_many_keys());
     for at in 1..call.args.len() {
+        if many {
+            call.prefetch_after(at);
+        }
         found += i64::from(call.data.look(call.key(at)?).is_some());
     }
     call.reply.integer(found);
@@ -21,8 +24,11 @@ fn exists(call: &mut Call<'_>) -> Outcome {
 fn touch(call: &mut Call<'_>) -> Outcome {
     // The one command that counts as a use whatever CLIENT NO-TOUCH says.
     call.data.turn.touch = true;
-    let mut found = 0;
+    let (mut found, many) = (0, call.has_very_many_keys());
     for at in 1..call.args.len() {
+        if many {
+            call.prefetch_after(at);
+        }
         found += i64::from(call.data.read(call.key(at)?).is_some());
     }
     call.reply.integer(found);
@@ -48,7 +54,11 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     let mut deleted = 0;
     let mut heavy = Vec::new();
     let in_background = in_background || call.in_transaction;
+    let many = call.has_very_many_keys();
     for at in 1..call.args.len() {
+        if many {
+            call.prefetch_after(at);
+        }
         let key = call.key(at)?;
         let Some(entry) = call.data.take(key) else { continue };
         call.data.event(Classes::GENERIC, "del", key);

@@ -12,13 +12,28 @@ const KEYS_MAX: i64 = i32::MAX as i64;
 
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
-    for index in (1..call.args.len()).step_by(2) {
-        let key = call.key(index)?;
-        let value = call.value(index + 1);
-        call.data.set(key, value, Expire::Clear);
-        call.data.event(Classes::STRING, "set", key);
+    let indexes = (1..call.args.len()).step_by(2);
+    // Two loops: few keys pay nothing for many.
+    if call.has_very_many_keys() {
+        for index in indexes {
+            call.prefetch_after(index);
+            set_pair(call, index)?;
+        }
+    } else {
+        for index in indexes {
+            set_pair(call, index)?;
+        }
     }
     call.reply.ok();
+    Ok(())
+}
+
+#[inline(always)]
+fn set_pair(call: &mut Call<'_>, index: usize) -> Outcome {
+    let key = call.key(index)?;
+    let value = call.value(index + 1);
+    call.data.set(key, value, Expire::Clear);
+    call.data.event(Classes::STRING, "set", key);
     Ok(())
 }
 

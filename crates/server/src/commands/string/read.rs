@@ -96,7 +96,11 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
 fn get_many(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let mut repeats = Repeats::default();
+    let many = call.has_very_many_keys();
     for index in 1..args.len() {
+        if many {
+            call.prefetch_after(index);
+        }
         let key = call.key(index)?;
         let reply = &mut call.reply;
         match call.data.read_string_entry(key) {

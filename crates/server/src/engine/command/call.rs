@@ -6,6 +6,7 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
+use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
@@ -67,6 +68,33 @@ impl<'a> Call<'a> {
     fn planned(&self, index: usize) -> Option<Key<'a>> {
         let hash = *self.hashes.get(index)?;
         (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
+    }
+
+    /// Whether the plan has prefetched nothing, so that `prefetch_after` is worth while.
+    #[inline(always)]
+    pub fn has_very_many_keys(&self) -> bool {
+        self.hashes.len() > PREFETCHED_MAX && !self.data.holds_all()
+    }
+
+    /// Prefetches a key that comes some words after the one at this argument. The caller looks at
+    /// that one next.
+    #[inline(never)]
+    pub fn prefetch_after(&mut self, index: usize) {
+        let hash = |at: usize| {
+            let hash = self.hashes.get(at).copied();
+            hash.filter(|hash| *hash != Hash::default())
+        };
+        let database = self.client.database;
+        if let Some(hash) = hash(index + 2 * PREFETCH_AHEAD).filter(|_| database == 0) {
+            self.data.keyspace().prefetch_bucket(hash);
+        }
+        if let Some(hash) = hash(index + PREFETCH_AHEAD) {
+            self.data.find_next(hash.shard());
+            self.data.prefetch(database, hash, self.command.has(Flags::WRITE));
+        }
+        if let Some(hash) = hash(index) {
+            self.data.find_next(hash.shard());
+        }
     }
 
     #[cold]

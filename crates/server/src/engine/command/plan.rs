@@ -117,13 +117,17 @@ impl ShardSet {
         }
     }
 
+    /// Nothing of very many, which `Call::prefetch_after` prefetches a few at a time.
     pub fn prefetch_buckets(&self, data: &Data) {
+        if self.hashes.len() > PREFETCHED_MAX {
+            return;
+        }
         self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
     }
 
-    /// Their shards are held.
+    /// As `prefetch_buckets`; their shards are held.
     pub fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
-        if !data.holds_all() {
+        if !data.holds_all() && self.hashes.len() <= PREFETCHED_MAX {
             self.keyed().for_each(|hash| data.prefetch(database, hash, writes));
         }
     }
@@ -132,6 +136,12 @@ impl ShardSet {
         self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
 }
+
+/// The keys of a command with more words than this, prefetched together, would have left the caches
+/// before they are looked at.
+pub(super) const PREFETCHED_MAX: usize = 2048;
+/// How many words before a key its entry is prefetched then; even, for words in pairs.
+pub(super) const PREFETCH_AHEAD: usize = 16;
 
 /// Sorts shards. The processor cannot foretell the branches of a sort, and each wrong guess costs
 /// as much as some fifty instructions. So a few are sorted without branches: each goes behind as
