@@ -137,3 +137,27 @@ fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     assert_eq!(process.heard(&waiter), "$1\r\na\r\n");
     assert_eq!(process.ask(&other, &format!("LRANGE {target} 0 -1")), "*1\r\n$1\r\na\r\n");
 }
+
+/// What serving changes is a change of the client that is served, whoever pushed, and whatever the
+/// one that pushed does next on the same shard.
+#[test]
+fn serving_a_client_is_its_own_change() {
+    let mut process = Process::new(2);
+    let server = process.server;
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    let shard = |key: &str| server.keyspace.hash(key.as_bytes()).shard();
+    let mut keys = (0..).map(|n| format!("key:{n}")).filter(|key| shard(key) == shard("from"));
+    let (to, also) = (keys.next().expect("a key"), keys.next().expect("a key"));
+    for client in [&waiter, &other] {
+        process.ask(client, "HELLO 3");
+        process.ask(client, "CLIENT TRACKING ON NOLOOP");
+        assert_eq!(process.ask(client, &format!("LRANGE {to} 0 -1")), "*0\r\n");
+    }
+    assert_eq!(process.ask(&waiter, &format!("BLMOVE from {to} LEFT LEFT 0")), "");
+    other.send(format!("RPUSH from a\r\nSET {also} value\r\n").as_bytes());
+    process.turns(2);
+    let invalid = format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{to}\r\n", to.len());
+    let heard = process.heard(&other);
+    assert!(heard.contains(&invalid), "{heard}");
+    assert_eq!(process.heard(&waiter), "$1\r\na\r\n");
+}

@@ -258,3 +258,43 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
     at_once.retain(|command| !AT_ONCE.contains(command));
     assert_eq!(at_once, [""; 0], "done at once");
 }
+
+/// Of very many keys some are prefetched at a time, which must change nothing: a key twice, one that
+/// is not there, one of another type, in any database, alone or in a transaction.
+#[test]
+fn commands_with_very_many_keys_do_what_those_with_few_do() {
+    let mut keys = Keys::new();
+    for (database, form) in [("0", Keys::ask as Form), ("5", Keys::ask), ("0", in_transaction)] {
+        keys.ask(&["FLUSHALL"]);
+        keys.ask(&["SELECT", database]);
+        let names: Vec<String> = (0..4000).map(|at| format!("key:{}", at % 3900)).collect();
+        let values: Vec<String> = (0..4000).map(|at| format!("{at:06}")).collect();
+        let mut set = vec!["MSET"];
+        for (name, value) in names.iter().zip(&values) {
+            set.extend([&**name, value]);
+        }
+        assert_eq!(form(&mut keys, &set), b"+OK\r\n");
+        keys.ask(&["DEL", "key:7", "key:8"]);
+        keys.ask(&["SADD", "key:8", "member"]);
+        let all = |command| {
+            let mut words = vec![command];
+            words.extend(names.iter().map(String::as_str));
+            words
+        };
+        let mut wanted = b"*4000\r\n".to_vec();
+        for at in 0..4000 {
+            let (key, last) = (at % 3900, if at < 100 { at + 3900 } else { at });
+            match key {
+                7 | 8 => wanted.extend(b"$-1\r\n"),
+                _ => wanted.extend(format!("$6\r\n{last:06}\r\n").bytes()),
+            }
+        }
+        assert!(form(&mut keys, &all("MGET")) == wanted, "MGET in {database}");
+        for (command, count) in
+            [("EXISTS", 3998), ("TOUCH", 3998), ("UNLINK", 3899), ("DEL", 0), ("EXISTS", 0)]
+        {
+            let reply = String::from_utf8(form(&mut keys, &all(command))).expect("text");
+            assert_eq!(reply, format!(":{count}\r\n"), "{command} in {database}");
+        }
+    }
+}

@@ -371,3 +371,34 @@ fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
         Disk::put_in(None);
     }
 }
+
+/// A reply that told of nothing, in the turn that ended `always`, must not let the next one of the
+/// same length go before it is on disk.
+#[test]
+fn a_reply_waits_for_the_disk_once_another_thread_wants_that_again() {
+    let mut process = Process::new(2);
+    let disk = Disk::default();
+    Disk::put_in(Some(disk.clone()));
+    let (client, other) = (process.connect(0), process.connect(1));
+    let server = process.server;
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(server);
+    tasks::run_next();
+    aof::step_log(server);
+    for policy in ["always", "everysec"] {
+        assert_eq!(process.ask(&client, &format!("CONFIG SET appendfsync {policy}")), "+OK\r\n");
+    }
+    // The first worker has no turn meanwhile.
+    other.send(b"CONFIG SET appendfsync always\r\n");
+    process.turn(1);
+    assert_eq!(process.heard(&other), "+OK\r\n");
+    disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+    client.send(b"SET k v\r\n");
+    process.turn(0);
+    assert_eq!(process.heard(&client), "", "it is on no disk");
+    disk.set_faults(Faults::default());
+    aof::step_log(server);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    Disk::put_in(None);
+}

@@ -99,6 +99,8 @@ impl Worker {
         let (aof, log) = (self.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();
         if !aof.holds_replies() && self.held.turns.is_empty() {
+            // The turn itself may have said that replies wait no more.
+            self.held.telling_nothing.clear();
             if logged {
                 log.wake();
             }

@@ -256,6 +256,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         *waiter.answer.lock() = answer;
         waiter.step(WaiterState::CLAIMED, WaiterState::SERVED);
         waiter.tell(server);
+        data.publish_served(waiter.client.id);
     }
 }
 

@@ -38,7 +38,6 @@ impl Data {
     /// client at work follows its reply.
     #[cold]
     pub fn publish_notices(&mut self, client: Option<&Client>) {
-        let mut notices = std::mem::take(&mut self.unit.notices);
         let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
         let by = match client {
             Some(client) => tracks.unwrap_or(client.info.id),
@@ -48,6 +47,23 @@ impl Data {
             Some(_) => tracks.unwrap_or(0),
             None => self.audience.evicting_for,
         };
+        self.publish_notices_of(by, at_work);
+    }
+
+    /// Publishes what serving a blocked client, by number, did to keys: it is that client's change,
+    /// and not of the client at work.
+    #[inline]
+    pub fn publish_served(&mut self, waiting: u64) {
+        if !self.unit.notices.is_empty() {
+            self.publish_notices_of(waiting, 0);
+        }
+    }
+
+    /// `by`: the client whose changes they are, by number. `at_work`: the client whose reply is not
+    /// complete yet. 0: none.
+    #[cold]
+    fn publish_notices_of(&mut self, by: u64, at_work: u64) {
+        let mut notices = std::mem::take(&mut self.unit.notices);
         if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {

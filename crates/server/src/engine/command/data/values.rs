@@ -9,8 +9,8 @@ use super::Data;
 /// Values that were made before the shards of their command are locked.
 #[derive(Default)]
 pub(super) struct IncomingValues {
-    /// Large arguments of the command at hand, by their places.
-    prepared: Vec<(usize, Shared)>,
+    /// Large arguments of the command at hand, by their places, ascending; `None`: taken.
+    prepared: Vec<(usize, Option<Shared>)>,
     /// Large arguments that were received as what they may become: values.
     offered: Vec<Shared>,
 }
@@ -38,7 +38,7 @@ impl Data {
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
         let shared = self.shared(argument);
-        self.values.prepared.push((at, shared));
+        self.values.prepared.push((at, Some(shared)));
     }
 
     /// The argument, if it is one that need not be copied.
@@ -61,8 +61,9 @@ impl Data {
 
     /// The copy of the argument at `at`, if one was prepared.
     pub fn take_prepared(&mut self, at: usize) -> Option<Shared> {
-        let found = self.values.prepared.iter().position(|(index, _)| *index == at)?;
-        Some(self.values.prepared.swap_remove(found).1)
+        let prepared = &mut self.values.prepared;
+        let found = prepared.binary_search_by_key(&at, |(index, _)| *index).ok()?;
+        prepared[found].1.take()
     }
 
     /// Drops what the command did not take.
