@@ -66,7 +66,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let (data, in_transaction) = (&mut *call.data, call.in_transaction);
     let mut apply = |option: OptionId, config: &Config| match config::row(option).effect {
         Effect::Log => aof::switch_log(server, data, in_transaction),
-        effect => apply(server, effect, config),
+        effect => follow(server, effect, config),
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.audience.event_classes = server.event_classes();
@@ -101,7 +101,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Does what follows from an option's new value. The gate is held.
-fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
+fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
     match effect {
         Effect::CommandLog => server.services.follow(config, &server.clock),
         Effect::Keepalive => {

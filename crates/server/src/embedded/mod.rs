@@ -29,7 +29,7 @@ use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking::{self, Tracker};
 use crate::persistence::aof::Aof;
 use crate::worker::batch::Batch;
-use crate::worker::execution::Executor;
+use crate::worker::executor::Executor;
 use crate::worker::limits::ReplyLimit;
 
 /// A process for workers without sockets. It is never freed: make few.

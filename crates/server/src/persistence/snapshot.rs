@@ -89,8 +89,8 @@ pub fn walk(
     }
 }
 
-/// A thread for what walks a cut. It is there before the cut begins: one that no thread walks would
-/// have every writer keep copies for ever.
+/// A thread for what walks a cut. It is there before the cut begins: if no thread walked a cut,
+/// every writer would keep copies for it for ever.
 pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Beside {

@@ -120,7 +120,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     // No client shall see that there is nothing yet.
     server.switches.set(Switch::LOADING, true);
     let acceptor =
-        Acceptor::start(listeners, keepalive_s, move |accepted| accept::adopt(server, accepted))
+        Acceptor::start(listeners, keepalive_s, move |accepted| accept::let_in(server, accepted))
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);

@@ -138,8 +138,8 @@ fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     assert_eq!(process.ask(&other, &format!("LRANGE {target} 0 -1")), "*1\r\n$1\r\na\r\n");
 }
 
-/// What serving changes is a change of the client that is served, whoever pushed, and whatever the
-/// one that pushed does next on the same shard.
+/// What serving changes is a change of the client that is served, and not of the one that pushed,
+/// also if that one goes on with the same shard.
 #[test]
 fn serving_a_client_is_its_own_change() {
     let mut process = Process::new(2);

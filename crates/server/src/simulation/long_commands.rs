@@ -259,8 +259,8 @@ fn long_commands_do_in_a_script_or_a_transaction_what_they_do_alone() {
     assert_eq!(at_once, [""; 0], "done at once");
 }
 
-/// Of very many keys some are prefetched at a time, which must change nothing: a key twice, one that
-/// is not there, one of another type, in any database, alone or in a transaction.
+/// Of very many keys some are prefetched at a time, which must change nothing: a key twice, one
+/// that is not there, one of another type, in any database, alone or in a transaction.
 #[test]
 fn commands_with_very_many_keys_do_what_those_with_few_do() {
     let mut keys = Keys::new();

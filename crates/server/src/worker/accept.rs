@@ -13,7 +13,7 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::server::{Server, WorkerHandle};
 
 /// Gives a new connection to the next worker, or turns it away.
-pub fn adopt(server: &'static Server, accepted: Accepted) {
+pub fn let_in(server: &'static Server, accepted: Accepted) {
     let refusal = refusal(server, &accepted);
     if refusal.is_some() {
         server.clients.count_rejected();
@@ -61,14 +61,14 @@ fn refusal(server: &Server, accepted: &Accepted) -> Option<&'static [u8]> {
 }
 
 /// The worker that the next connection goes to.
-pub fn next_worker(server: &Server) -> Option<Arc<WorkerHandle>> {
+pub fn least_burdened(server: &Server) -> Option<Arc<WorkerHandle>> {
     server.workers.next(server.config.connections_per_io_thread() as usize)
 }
 
 /// Gives a connection to a worker.
 pub fn hand_over(server: &Server, mut connection: Box<Connection>) {
     // A worker may end between being chosen and being posted to.
-    while let Some(worker) = next_worker(server) {
+    while let Some(worker) = least_burdened(server) {
         match worker.give(connection) {
             Ok(()) => return,
             Err(back) => connection = back,

@@ -14,8 +14,7 @@ use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// When to look at which connection again (Unix ms): those that are blocked and do not wait for
-/// ever. One that waited as long as it liked and was served at once a million times is here at most
-/// once.
+/// ever. A wait that ended leaves nothing here, so there is at most one moment for each connection.
 #[derive(Default)]
 pub struct Deadlines(BTreeSet<(i64, Token)>);
 

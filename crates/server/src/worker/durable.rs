@@ -19,8 +19,8 @@ use crate::base::clock::Clock;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]
-pub(super) struct HeldTurns {
-    turns: VecDeque<Turn>,
+pub(super) struct KeptBack {
+    turns: VecDeque<KeptTurn>,
     /// Bytes of all of them.
     bytes: usize,
     /// Since when there are turns that no thread was asked to get to disk.
@@ -29,10 +29,10 @@ pub(super) struct HeldTurns {
     telling_nothing: Vec<(u32, ReplyRange)>,
 }
 
-struct Turn {
+struct KeptTurn {
     /// The record that has to be on disk.
     number: u64,
-    /// How many bytes of whose output.
+    /// For each connection, how many bytes of its output wait.
     outputs: Vec<(Token, usize)>,
 }
 
@@ -44,12 +44,12 @@ const WORKER_MAX: usize = 64 << 20;
 /// A worker that always has something to do asks for an `fsync` after this time.
 const ASK_AFTER: Duration = Duration::from_millis(1);
 
-impl HeldTurns {
+impl KeptBack {
     /// Whether a connection has so much to wait for that it should not ask for more.
     #[inline]
     pub(super) fn is_too_much(&self, connection: &Connection) -> bool {
-        let held = connection.output.held();
-        held > CONNECTION_MAX || held > 0 && self.bytes > WORKER_MAX
+        let bytes = connection.output.kept_back();
+        bytes > CONNECTION_MAX || bytes > 0 && self.bytes > WORKER_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -74,7 +74,7 @@ impl HeldTurns {
     fn push(&mut self, clock: &Clock, number: u64, outputs: Vec<(Token, usize)>) {
         self.bytes += bytes_of(&outputs);
         self.unasked_since.get_or_insert_with(|| clock.instant());
-        self.turns.push_back(Turn { number, outputs });
+        self.turns.push_back(KeptTurn { number, outputs });
     }
 
     /// The outputs of the first turn, if all up to this record is on disk.
@@ -95,40 +95,41 @@ fn bytes_of(outputs: &[(Token, usize)]) -> usize {
 impl Worker {
     /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees
     /// to it that what the turn logged is written.
-    pub(super) fn hold_replies(&mut self) {
+    pub(super) fn keep_back_replies(&mut self) {
         let (aof, log) = (self.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();
-        if !aof.holds_replies() && self.held.turns.is_empty() {
+        if !aof.keeps_back_replies() && self.kept_back.turns.is_empty() {
             // The turn itself may have said that replies wait no more.
-            self.held.telling_nothing.clear();
+            self.kept_back.telling_nothing.clear();
             if logged {
                 log.wake();
             }
             return;
         }
         let number = log.last();
-        let holds =
-            aof.durable() < number && !self.slots.touched.is_empty() && self.hold_until(number);
-        self.held.telling_nothing.clear();
+        let waits = aof.durable() < number
+            && !self.slots.touched.is_empty()
+            && self.keep_back_until(number);
+        self.kept_back.telling_nothing.clear();
         let overdue = |since| self.server.clock.since(since) >= ASK_AFTER;
-        let overdue = self.held.unasked_since.is_some_and(overdue);
-        if logged && !holds || overdue {
+        let overdue = self.kept_back.unasked_since.is_some_and(overdue);
+        if logged && !waits || overdue {
             self.ask_for_disk();
         }
     }
 
     /// Keeps the turn's replies back until a record is on disk; whether there are any.
-    fn hold_until(&mut self, number: u64) -> bool {
+    fn keep_back_until(&mut self, number: u64) -> bool {
         let mut outputs = Vec::new();
         for &slot in &self.slots.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
-            if self.held.tells_nothing(slot, connection) {
+            if self.kept_back.tells_nothing(slot, connection) {
                 continue;
             }
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
-            let bytes = connection.output.hold();
+            let bytes = connection.output.keep_back();
             if bytes > 0 {
                 outputs.push((connection.token, bytes));
             }
@@ -136,14 +137,14 @@ impl Worker {
         if outputs.is_empty() {
             return false;
         }
-        self.held.push(&self.server.clock, number, outputs);
+        self.kept_back.push(&self.server.clock, number, outputs);
         true
     }
 
     /// Nothing has arrived: now is the time to wait for the disk.
-    pub(super) fn commit_held(&mut self) {
-        let Some(last) = self.held.turns.back().map(|turn| turn.number) else { return };
-        if self.held.unasked_since.take().is_none() {
+    pub(super) fn commit_kept_back(&mut self) {
+        let Some(last) = self.kept_back.turns.back().map(|turn| turn.number) else { return };
+        if self.kept_back.unasked_since.take().is_none() {
             return;
         }
         let aof = self.aof;
@@ -154,17 +155,17 @@ impl Worker {
 
     /// Leaves it to the log's thread to get to disk what was logged.
     fn ask_for_disk(&mut self) {
-        self.held.unasked_since = None;
+        self.kept_back.unasked_since = None;
         self.server.log.wake();
     }
 
     /// Lets go of what is on disk by now.
     pub(super) fn release_replies(&mut self) {
-        if self.held.turns.is_empty() {
+        if self.kept_back.turns.is_empty() {
             return;
         }
         let durable = self.aof.durable();
-        while let Some(outputs) = self.held.pop(durable) {
+        while let Some(outputs) = self.kept_back.pop(durable) {
             for (token, bytes) in outputs {
                 // Else it is gone, or with another worker, which waits anew.
                 let Some(connection) = self.connections.find(token) else { continue };
@@ -177,8 +178,8 @@ impl Worker {
     /// Whether there is something to do about the disk at once. If not, and something waits for it,
     /// the worker is told when more has got there.
     pub(super) fn await_disk(&self) -> bool {
-        let Some(first) = self.held.turns.front() else { return false };
-        if self.held.unasked_since.is_some() {
+        let Some(first) = self.kept_back.turns.front() else { return false };
+        if self.kept_back.unasked_since.is_some() {
             return true;
         }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
@@ -187,12 +188,12 @@ impl Worker {
     }
 
     /// A connection came from another worker with output that it kept back.
-    pub(super) fn adopted_held(&mut self, slot: u32) {
+    pub(super) fn adopted_kept_back(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        let bytes = connection.output.held();
+        let bytes = connection.output.kept_back();
         if bytes > 0 {
             let outputs = vec![(connection.token, bytes)];
-            self.held.push(&self.server.clock, self.server.log.last(), outputs);
+            self.kept_back.push(&self.server.clock, self.server.log.last(), outputs);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Worker {
 
     /// Whether there are replies that wait for a disk which may still take what they tell of.
     fn may_release(&self) -> bool {
-        !self.held.is_empty() && self.server.log_error.load(Ordering::Relaxed) == 0
+        !self.kept_back.is_empty() && self.server.log_error.load(Ordering::Relaxed) == 0
     }
 
     /// Whether something is on its way, or could be.
@@ -97,7 +97,7 @@ impl Worker {
         self.take_posts();
         self.data.release();
         self.release_replies();
-        self.hold_replies();
+        self.keep_back_replies();
         self.flush();
         self.data.leave();
     }

@@ -86,7 +86,7 @@ impl Worker {
                 let bytes = unsafe { bytes.as_mut_slice() };
                 match self.connections.find(token) {
                     Some(connection) if connection.tls.is_some() => self.open(token, bytes),
-                    _ => self.opened(token, bytes),
+                    _ => self.take_plain(token, bytes),
                 }
             }
             Event::Readable { token } => self.receive(token),
@@ -116,7 +116,7 @@ impl Worker {
     }
 
     /// Bytes arrived, and TLS if there is any has seen to them.
-    pub(super) fn opened(&mut self, token: Token, bytes: &[u8]) {
+    pub(super) fn take_plain(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(&self.handle, connection, bytes.len());
         self.execute_before_growth(token);
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// `len` bytes of a large argument arrived over TLS.
-    pub(super) fn fed(&mut self, token: Token, len: usize) {
+    pub(super) fn take_large(&mut self, token: Token, len: usize) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(&self.handle, connection, len);
         self.received_own(token.slot());

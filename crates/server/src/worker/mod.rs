@@ -12,7 +12,7 @@ mod driven;
 mod durable;
 mod ending;
 mod events;
-pub(crate) mod execution;
+pub(crate) mod executor;
 mod fanout;
 mod fed;
 mod jobs;
@@ -43,7 +43,7 @@ use bobbin_io::{AnyDriver, Driver, Event};
 
 pub use self::batch::Batch;
 use self::blocked::Deadlines;
-use self::durable::HeldTurns;
+use self::durable::KeptBack;
 use self::postponed::Postponed;
 use self::relief::Relief;
 use self::schedule::Schedule;
@@ -91,7 +91,7 @@ pub struct Worker {
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
-    held: HeldTurns,
+    kept_back: KeptBack,
     timer: Timer,
     schedule: Schedule,
     relief: Relief,
@@ -161,7 +161,7 @@ impl Worker {
             workspace: sealed::Workspace::default(),
             orphans: Orphans::default(),
             deadlines: Deadlines::default(),
-            held: HeldTurns::default(),
+            kept_back: KeptBack::default(),
             events: Vec::new(),
             timer: Timer::default(),
             schedule: Schedule::default(),

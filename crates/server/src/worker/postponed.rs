@@ -32,7 +32,7 @@ impl Worker {
             if !connection.client.is_postponed() {
                 continue;
             }
-            if self.held.is_too_much(connection) {
+            if self.kept_back.is_too_much(connection) {
                 self.postponed.slots.push(slot);
                 continue;
             }
@@ -85,7 +85,7 @@ impl Worker {
         let all_are_held = || {
             let mut waiting =
                 self.postponed.slots.iter().filter_map(|&slot| self.connections.get(slot));
-            waiting.all(|connection| self.held.is_too_much(connection))
+            waiting.all(|connection| self.kept_back.is_too_much(connection))
         };
         if server.is_log_behind() {
             return Duration::MAX;

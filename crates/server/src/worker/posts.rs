@@ -54,7 +54,7 @@ impl Worker {
         self.workspace.watch(connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
-        self.adopted_held(slot);
+        self.adopted_kept_back(slot);
         if self.retiring {
             self.give_away(slot);
             return;

@@ -66,7 +66,7 @@ impl Worker {
     #[cold]
     fn give_active(&mut self) {
         let mut active = std::mem::take(&mut self.relief.active);
-        let next = accept::next_worker(self.server);
+        let next = accept::least_burdened(self.server);
         let has_time = next.is_some_and(|next| next.id != self.handle.id && next.has_time());
         for slot in active.drain(..).filter(|_| has_time) {
             // Whose command is the long one stays with it.

@@ -96,14 +96,14 @@ impl Worker {
             self.greeted(token.slot(), &handshake);
         }
         if fed > 0 {
-            self.fed(token, fed);
+            self.take_large(token, fed);
         }
         let plain = &self.workspace.plain[start..];
         if !plain.is_empty() {
             // SAFETY: they stay in place until `make_room` or the next turn, and both come after
             // the batch was cleared.
             let plain = unsafe { std::slice::from_raw_parts(plain.as_ptr(), plain.len()) };
-            self.opened(token, plain);
+            self.take_plain(token, plain);
         }
         if opened.is_over {
             self.end_sealed(token);

@@ -58,7 +58,7 @@ impl Worker {
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
-                } else if output.held() == 0 {
+                } else if output.kept_back() == 0 {
                     self.next.sleepless = true;
                 }
             }

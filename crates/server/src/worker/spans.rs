@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bobbin_resp::{Limits, Parser};
 
 use super::batch::ParsedInput;
-use super::execution::Executor;
+use super::executor::Executor;
 use super::limits::ReplyLimit;
 use super::{REPLIES_MAX, Worker, limits, touch};
 use crate::base::clock::ticks;
@@ -87,7 +87,7 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        if self.held.is_too_much(connection) {
+        if self.kept_back.is_too_much(connection) {
             // It goes on once the disk has what its replies tell of.
             connection.client.postpone(true);
             connection.parser = Parser::default();
@@ -153,7 +153,7 @@ impl Worker {
             let range = ReplyRange { start, end };
             connection.add_replies(&self.arena, range);
             if !done.tells {
-                self.held.note_telling_nothing(span.slot, range);
+                self.kept_back.note_telling_nothing(span.slot, range);
             }
         }
         if blocked {

@@ -73,7 +73,7 @@ impl Worker {
         self.look_at_clients();
         if self.data.turn.now_ms >= self.timer.expire_at_ms {
             if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
-                self.server.hold_writers_for_log();
+                self.server.put_off_writers_for_log();
             }
             if self.server.switches.load() & NO_EXPIRE == 0 {
                 let started = ticks();

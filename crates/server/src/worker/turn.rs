@@ -58,7 +58,7 @@ impl Worker {
         }
         self.handle.mailbox.awake();
         if self.events.is_empty() {
-            self.commit_held();
+            self.commit_kept_back();
         }
         self.next.sleepless = false;
     }
@@ -140,7 +140,7 @@ impl Worker {
     #[inline(always)]
     fn send_replies(&mut self) {
         self.release_replies();
-        self.hold_replies();
+        self.keep_back_replies();
         self.flush();
         self.limit_memory();
         self.collect();

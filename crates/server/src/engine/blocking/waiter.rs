@@ -188,8 +188,8 @@ impl Waiters {
         true
     }
 
-    /// The waiter at a place of the key's queue, if one there can be served with a value of this
-    /// kind.
+    /// The waiter at a place of the key's queue. `kind`: that of the key's value. `None` also if
+    /// the key is gone and no waiter ends by that.
     pub(super) fn at(
         &self,
         database: u32,
@@ -282,7 +282,7 @@ impl Waiter {
         server.workers.post(worker, Post::Unblock(Arc::clone(&self.client)));
     }
 
-    /// Whether its time is over at `now_ms`; then it has ended.
+    /// Ends the wait if its deadline has passed at `now_ms`.
     pub fn expire(&self, now_ms: i64) {
         if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             // While it is being served it is asked again in the next turn.

@@ -46,7 +46,7 @@ pub struct ConnectionOutput {
     /// Bytes that are left to send.
     len: usize,
     /// Bytes at the end that must not be sent yet.
-    held: usize,
+    kept_back: usize,
     /// Bytes before those that may.
     free: usize,
     /// Bytes of memory.
@@ -318,28 +318,28 @@ impl ConnectionOutput {
     }
 
     /// Keeps back what was pushed since the last call of this or of `free`; how many bytes that is.
-    pub fn hold(&mut self) -> usize {
-        let added = self.len - self.held - self.free;
-        self.held += added;
+    pub fn keep_back(&mut self) -> usize {
+        let added = self.len - self.kept_back - self.free;
+        self.kept_back += added;
         added
     }
 
     /// Bytes that are kept back.
-    pub const fn held(&self) -> usize {
-        self.held
+    pub const fn kept_back(&self) -> usize {
+        self.kept_back
     }
 
     /// Releases `bytes` of the bytes that were kept back, unless they were dropped meanwhile.
     pub fn release(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.held);
-        self.held -= bytes;
+        let bytes = bytes.min(self.kept_back);
+        self.kept_back -= bytes;
         self.free += bytes;
     }
 
     /// Lets go what was pushed since the last call of this or of `hold`, unless something before it
     /// is kept back.
     pub fn free(&mut self) {
-        if self.held == 0 {
+        if self.kept_back == 0 {
             self.free = self.len;
         }
     }
@@ -366,7 +366,7 @@ impl ConnectionOutput {
     pub fn clear(&mut self) {
         self.pieces = VecDeque::new();
         (self.sent, self.len, self.memory) = (0, 0, 0);
-        (self.held, self.free) = (0, 0);
+        (self.kept_back, self.free) = (0, 0);
     }
 
     /// Bytes of memory that wait for the peer.
@@ -517,9 +517,9 @@ mod tests {
         output.push(b"free");
         output.free();
         output.push(b"first");
-        assert_eq!(output.hold(), 5);
+        assert_eq!(output.keep_back(), 5);
         output.push(b"second");
-        assert_eq!((output.hold(), output.held()), (6, 11));
+        assert_eq!((output.keep_back(), output.kept_back()), (6, 11));
         output.free();
         output.advance(4);
         assert!(!output.is_free() && !output.is_empty());
@@ -537,13 +537,13 @@ mod tests {
     fn what_was_dropped_is_not_let_go_later() {
         let mut output = ConnectionOutput::default();
         output.push(b"kept back");
-        let held = output.hold();
+        let bytes = output.keep_back();
         output.clear();
-        output.release(held);
-        assert!(!output.is_free() && output.held() == 0);
+        output.release(bytes);
+        assert!(!output.is_free() && output.kept_back() == 0);
         output.push(b"new");
-        assert_eq!(output.hold(), 3);
-        output.release(held);
+        assert_eq!(output.keep_back(), 3);
+        output.release(bytes);
         output.advance(3);
         assert!(output.is_empty());
     }

@@ -242,7 +242,7 @@ impl Client {
 
     /// Remembers a command as the client's last.
     #[inline(always)]
-    pub fn ran(&self, command: &Registered) {
+    pub fn note_command(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
     }
 }

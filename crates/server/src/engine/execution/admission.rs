@@ -41,7 +41,7 @@ pub(super) fn guard(
         && switches & Switch::LOG_FAILED == 0
         && context.server.holds_up(client, context.data)
     {
-        client.ran(command);
+        client.note_command(command);
         client.postpone(true);
         return Ok(false);
     }
@@ -99,7 +99,7 @@ pub(super) fn may_run(
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
     if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
-        client.ran(command);
+        client.note_command(command);
         client.postpone(true);
         return Ok(false);
     }
@@ -177,7 +177,7 @@ fn has_to_wait(
             || script::may_write(server, command, args)
             || executed(client, command).is_some_and(Transaction::may_write));
     if wait {
-        client.ran(command);
+        client.note_command(command);
         client.postpone(true);
     }
     wait
@@ -261,7 +261,7 @@ pub(super) fn postpone_for_reserved(
     if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
         return server.scripts.busy_failure(&server.config);
     }
-    client.ran(command);
+    client.note_command(command);
     client.wait_for_reserved();
     client.gate_wish = is_gate_refused.then(|| GateWish::new(server));
     Failure::Postponed

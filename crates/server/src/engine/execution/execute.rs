@@ -25,6 +25,8 @@ pub enum Executed {
     Queued,
     /// It was answered with an error before it ran.
     Refused,
+    /// It ended the connection without an answer.
+    Dropped,
     /// The client has to wait, with this command as its next. Nothing was answered.
     Postponed,
 }
@@ -65,7 +67,7 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
-    let Some(command) = request.command else { return admit_unknown(context, client, request) };
+    let Some(command) = request.command else { return refuse_unknown(context, client, request) };
     if !client.rights.is_open(&context.server.acl) {
         rights::admit(context, client, request)?;
     }
@@ -251,7 +253,7 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
 /// What is no command is refused; a line of HTTP ends the connection, whichever client sent it: a
 /// web page had a browser do so.
 #[cold]
-fn admit_unknown(
+fn refuse_unknown(
     context: &mut Context<'_>,
     client: &mut Client,
     request: &Request<'_>,
@@ -276,7 +278,7 @@ fn admit_unknown(
     }
     client.close();
     client.discard = true;
-    Ok(Executed::Queued)
+    Ok(Executed::Dropped)
 }
 
 /// How often the log tells of lines of HTTP.

@@ -46,7 +46,7 @@ pub fn admit(
     }
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };
     // The log shows what the client is at.
-    client.ran(command);
+    client.note_command(command);
     check(server, client, command, args, scene, context.data.turn.now_ms)
         .map_err(|denied| failure(denied, client, command))
 }

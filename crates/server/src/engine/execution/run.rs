@@ -6,13 +6,13 @@ use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and
-/// its client waits.
+/// Runs the handler of a call whose shards are held, and counts its failure. `false`: it did
+/// nothing, and its client waits.
 #[inline(always)]
 pub fn run(call: &mut Call<'_>) -> bool {
     call.data.database = call.client.database;
     call.data.turn.touch = !call.client.no_touch;
-    call.client.ran(call.command);
+    call.client.note_command(call.command);
     let start = call.reply.output().len();
     let dirty = call.data.counters.dirty;
     call.data.unit.begin_command();
@@ -77,7 +77,7 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
         call.client.last_record = number;
     }
     if call.data.recorder.take_far_ahead() {
-        call.server.hold_writers_for_log();
+        call.server.put_off_writers_for_log();
     }
 }
 

@@ -52,7 +52,7 @@ impl Server {
 
     /// The log's reader is far behind a thread, or stuck: no command writes until it has caught up.
     #[cold]
-    pub fn hold_writers_for_log(&self) {
+    pub fn put_off_writers_for_log(&self) {
         self.switches.set(Switch::LOG_BEHIND, true);
         // It may have caught up before it could see that.
         self.log.wake();

@@ -54,8 +54,8 @@ pub struct Aof {
     manifest: Mutex<Manifest>,
     orders: Mutex<Vec<WriterOrder>>,
     has_orders: AtomicBool,
-    /// Set once there is something to write. Nothing is locked by who locks it but what it says
-    /// itself.
+    /// Set once there is something to write. A thread that locks it takes no other locks but those
+    /// that its functions name.
     writer: OnceLock<Mutex<AofWriter>>,
     /// Until when workers leave the disk to the log's thread, in ticks.
     slow_until: AtomicU64,
@@ -64,7 +64,7 @@ pub struct Aof {
     /// An `fsync` is under way beside the writing.
     pub syncs_beside: AtomicBool,
     /// Replies wait for the disk. Each turn looks at it.
-    holds_replies: OwnLine<AtomicBool>,
+    keeps_back_replies: OwnLine<AtomicBool>,
     /// The last record that is on disk for good.
     durable: AtomicU64,
     /// The log was turned on, and has no base yet: what is there counts for nothing.
@@ -155,8 +155,8 @@ impl Aof {
 
     /// Whether replies have to wait for the disk.
     #[inline(always)]
-    pub fn holds_replies(&self) -> bool {
-        self.holds_replies.0.load(Ordering::Relaxed)
+    pub fn keeps_back_replies(&self) -> bool {
+        self.keeps_back_replies.0.load(Ordering::Relaxed)
     }
 
     /// Whether a base must be written before the log counts.
@@ -307,7 +307,7 @@ pub fn replace_log(server: &'static Server, data: &mut Data) {
 /// Takes up what `appendfsync` says; the gate is held.
 pub fn follow_log_config(server: &Server) {
     let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
-    let held = Aof::of(server).holds_replies.0.swap(holds, Ordering::SeqCst);
+    let held = Aof::of(server).keeps_back_replies.0.swap(holds, Ordering::SeqCst);
     server.choose_log_numbers();
     if held && !holds {
         // There may be replies that were promised to wait, and with `no` nothing else would end

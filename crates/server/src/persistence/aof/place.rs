@@ -30,9 +30,9 @@ pub enum LogPlace {
     Exactly(StreamPosition),
 }
 
-/// What a batch of records was for the file and the stream.
+/// What a batch of records was for the file and the stream, piece by piece.
 #[derive(Default)]
-pub(super) struct Batch(Vec<Stretch>);
+pub(super) struct Stretches(Vec<Stretch>);
 
 /// Records one behind the other.
 struct Stretch {
@@ -111,12 +111,12 @@ impl LogPlace {
     pub(super) fn remark(
         &mut self,
         pending: &mut Vec<u8>,
-        batch: &Batch,
+        batch: &Stretches,
         fed: Option<(HistoryId, u64)>,
         is_whole: bool,
     ) {
         let Some(first) = batch.0.first() else { return };
-        if self.holds(batch, fed, is_whole) {
+        if self.is_in_place(batch, fed, is_whole) {
             return;
         }
         let records = pending.split_off(first.in_file.start);
@@ -153,18 +153,23 @@ impl LogPlace {
     }
 
     /// Whether the batch needs no remark: by far the most do not.
-    fn holds(&mut self, batch: &Batch, fed: Option<(HistoryId, u64)>, is_whole: bool) -> bool {
+    fn is_in_place(
+        &mut self,
+        batch: &Stretches,
+        fed: Option<(HistoryId, u64)>,
+        is_whole: bool,
+    ) -> bool {
         if fed.is_none() && is_whole && *self == Self::Unknown {
             return true;
         }
         let [only] = &batch.0[..] else { return false };
         match (only.what, fed, *self) {
             (RecordBytes::Same, Some((id, start)), Self::Counts(counted, offset)) => {
-                let holds = is_whole && counted == id && offset == start;
-                if holds {
+                let is_in_place = is_whole && counted == id && offset == start;
+                if is_in_place {
                     self.advance(only.in_feed.len() as u64);
                 }
-                holds
+                is_in_place
             }
             _ => false,
         }
@@ -178,7 +183,7 @@ impl LogPlace {
     }
 }
 
-impl Batch {
+impl Stretches {
     /// A record was appended.
     pub fn add(&mut self, what: RecordBytes, in_file: Range<usize>, in_feed: Range<usize>) {
         match self.0.last_mut() {
@@ -252,7 +257,7 @@ mod tests {
     impl Model {
         fn write_batch(&mut self, random: &mut Random) {
             let (mut pending, mut feeding) = (Vec::new(), Vec::new());
-            let (mut batch, mut ends) = (Batch::default(), Vec::new());
+            let (mut batch, mut ends) = (Stretches::default(), Vec::new());
             for _ in 0..random.below(6) {
                 let (file_start, feed_start) = (pending.len(), feeding.len());
                 let number = random.below(100_000).to_string();
@@ -341,7 +346,7 @@ mod tests {
         let mut offset = 100;
         for _ in 0..5 {
             let start = pending.len();
-            let mut batch = Batch::default();
+            let mut batch = Stretches::default();
             for _ in 0..3 {
                 let (at, fed) = (pending.len(), pending.len() - start);
                 append_command(&mut pending, &[b"DEL", b"k"]);
@@ -359,7 +364,7 @@ mod tests {
     #[test]
     fn without_a_stream_nothing_is_remarked() {
         let (mut place, mut pending) = (LogPlace::Unknown, b"record".to_vec());
-        let mut batch = Batch::default();
+        let mut batch = Stretches::default();
         batch.add(RecordBytes::Same, 0..6, 0..0);
         place.remark(&mut pending, &batch, None, true);
         assert_eq!(pending, b"record");

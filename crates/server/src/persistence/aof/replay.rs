@@ -216,7 +216,7 @@ impl Replay {
     pub(crate) fn end_borrowed(&mut self, units: impl Iterator<Item = Effects>) {
         units.for_each(|effects| _ = self.data.number_effects(effects));
         if self.data.recorder.take_far_ahead() {
-            self.server.hold_writers_for_log();
+            self.server.put_off_writers_for_log();
         }
         if !self.data.unit.notices.is_empty() {
             self.data.publish_notices(None);

@@ -48,7 +48,7 @@ impl Syncer {
             cores::go_to(CoreWork::Background);
             taken.into_iter().for_each(see_to);
         };
-        std::thread::Builder::new().name("bobbin-sync".into()).spawn(run)?;
+        std::thread::Builder::new().name("bobbin-fsync".into()).spawn(run)?;
         Ok(Self {
             files,
             ended,

@@ -1,9 +1,9 @@
 //! What may be answered though the disk takes nothing, with `appendfsync always`.
 //!
-//! An answer may tell of nothing that is not on disk. While the disk is full that are few commands:
-//! those which were executed before it was known, as writes are refused from then on. The log's
-//! thread notes their words, whatever they mean; a command that only reads other keys is answered
-//! at once. What tells of no key at all never waits.
+//! An answer may tell of nothing that is not on disk. While the disk is full, few commands are not:
+//! those that were executed before that was known, as writes are refused from then on. The log's
+//! thread notes their words, whatever they mean. A command that only reads other keys is answered
+//! at once. An answer that tells of no key never waits.
 
 use std::collections::HashSet;
 

@@ -382,7 +382,7 @@ impl Play<'_> {
 
     fn change_disk(&mut self) {
         let mut faults = self.disk.faults();
-        let always = Aof::of(self.stage.process.server).holds_replies();
+        let always = Aof::of(self.stage.process.server).keeps_back_replies();
         match self.below(4) {
             0 => faults.room = Some(self.below(400)),
             // With `always` that is the end.
@@ -399,7 +399,7 @@ impl Play<'_> {
         self.stage.process.turn(worker);
         self.learn();
         let aof = Aof::of(self.stage.process.server);
-        let always = aof.holds_replies() && !aof.is_waiting_for_base();
+        let always = aof.keeps_back_replies() && !aof.is_waiting_for_base();
         for number in 0..CLIENTS {
             let client = &mut self.clients[number];
             let mut heard = client.peer.received();

@@ -115,7 +115,7 @@ pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
     call.data.release();
     call.data.shard_set.give_back(hashes);
     leave(call.client);
-    call.client.ran(call.command);
+    call.client.note_command(call.command);
 }
 
 impl RunningTransaction {
@@ -174,7 +174,7 @@ impl RunningTransaction {
         call.data.shard_set.give_back(std::mem::take(&mut self.hashes));
         leave(call.client);
         // CLIENT LIST shows EXEC as the last command, not what it ran.
-        call.client.ran(self.command);
+        call.client.note_command(self.command);
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bobbin_sync::Mutex;
 
 pub(super) use self::orders::{Rotated, WriterOrder};
-use super::place::{Batch, LogPlace};
+use super::place::{LogPlace, Stretches};
 use super::syncer::{self, Syncer};
 use crate::base::files::File;
 use crate::config::AppendFsync;
@@ -169,7 +169,7 @@ impl AofWriter {
         if self.failed {
             return Rest { nap: RETRY, timeout: Some(Duration::ZERO) };
         }
-        let naps = std::mem::take(&mut self.busy) && !aof.holds_replies();
+        let naps = std::mem::take(&mut self.busy) && !aof.keeps_back_replies();
         let unsynced = self.written > aof.durable();
         let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
         Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: syncs.then_some(RETRY) }
@@ -205,7 +205,7 @@ impl AofWriter {
     fn merge_up_to(&mut self, boundary: u64) -> bool {
         let feed = &self.server.feed;
         let feeds = feed.takes_log() && self.stream.done() >= feed.log_from();
-        let (writes, mut batch) = (self.file.is_some(), Batch::default());
+        let (writes, mut batch) = (self.file.is_some(), Stretches::default());
         if !writes && !feeds {
             self.stream.skip(boundary);
             self.merged = self.stream.done();
@@ -355,7 +355,7 @@ impl AofWriter {
         self.synced_at = self.server.clock.instant();
         match outcome {
             Ok(()) => self.now_durable(number),
-            Err(error) if self.aof.holds_replies() => {
+            Err(error) if self.aof.keeps_back_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
                 log::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."

@@ -43,7 +43,7 @@ pub(crate) struct Execution {
     pub deferred: bool,
     /// The replies were more than the client may have.
     pub overflowed: bool,
-    /// The replies may tell of what is not on disk, if that is looked at.
+    /// The replies may tell of what is not on disk. Always set while replies do not wait for it.
     pub tells: bool,
 }
 
@@ -65,7 +65,7 @@ impl Executor<'_> {
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done = Execution { tells: !self.aof.holds_replies(), ..Execution::default() };
+        let mut done = Execution { tells: !self.aof.keeps_back_replies(), ..Execution::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
