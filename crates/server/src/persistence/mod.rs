@@ -1,8 +1,8 @@
 //! Snapshots: RDB files written beside the clients, and read at the start.
 //!
-//! `snapshot` turns a cut of the keyspace, or all of it, into the bytes of a file; `save` makes the
-//! file of them, in a thread of its own; `points` says when that is due; `load` reads a file. Here
-//! is what they and INFO share.
+//! `save` has a file made in a thread of its own; `walk` walks a cut of the keyspace there, and
+//! `snapshot` turns what it meets into the bytes of the file. `points` says when that is due, and
+//! `load` reads a file. Here is what they and INFO share.
 
 pub mod aof;
 
@@ -12,6 +12,7 @@ pub mod points;
 pub mod position;
 pub mod save;
 pub mod snapshot;
+pub mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};

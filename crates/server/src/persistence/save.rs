@@ -14,7 +14,8 @@ use std::time::Instant;
 use bobbin_store::Cut;
 
 use super::position::CutPosition;
-use super::snapshot::{self, Beside, Purpose};
+use super::snapshot::{self, Purpose};
+use super::walk::{self, Beside};
 use super::{Persistence, RunningSave};
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, File, disk};
@@ -143,7 +144,7 @@ struct SaveTask {
 impl SaveTask {
     fn run(self) {
         let Self { server, cut, position, changes, waiters } = self;
-        let mut walker = snapshot::walker(server);
+        let mut walker = walk::walker(server);
         let started = Instant::now();
         let persistence = Persistence::of(server);
         let handle = cut.handle();

@@ -14,7 +14,8 @@ use super::transfer::{Form, Offered, Transfer};
 use crate::base::cores::CoreWork;
 use crate::persistence::Persistence;
 use crate::persistence::passing::PassingFile;
-use crate::persistence::snapshot::{self, Beside, Purpose};
+use crate::persistence::snapshot::{self, Purpose};
+use crate::persistence::walk::{self, Beside};
 
 /// A thread that will walk the cut.
 pub(super) fn beside() -> io::Result<Beside> {
@@ -77,7 +78,7 @@ impl Transfer {
                 snapshot::write_without_keys(server, purpose, &mut sink)?;
             }
             Some(cut) => {
-                let (mut walker, keys) = (snapshot::walker(server), AtomicU64::new(0));
+                let (mut walker, keys) = (walk::walker(server), AtomicU64::new(0));
                 if is_ready.is_err() {
                     cut.handle().abort();
                 }

@@ -27,7 +27,8 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
-use crate::persistence::snapshot::{self, Beside, Purpose};
+use crate::persistence::snapshot::{self, Purpose};
+use crate::persistence::walk::{self, Beside};
 
 /// What is known about rewrites.
 pub struct Rewrites {
@@ -355,7 +356,7 @@ fn collect_history(server: &Server, directory: &AofDirectory, manifest: &mut Man
 
 /// Writes a base and forces it to disk; its bytes.
 pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
-    let mut data = snapshot::walker(server);
+    let mut data = walk::walker(server);
     let file = match files::create_anew(path, DATA_MODE) {
         Ok(file) => file,
         Err(error) => {
@@ -439,7 +440,7 @@ fn write_commands(
     // Whatever becomes of it: the cut is walked to its end.
     let written = file.write_all(&out);
     out.clear();
-    let walked = snapshot::walk(server, data, cut, |pieces| {
+    let walked = walk::walk(server, data, cut, |pieces| {
         for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
