@@ -161,3 +161,16 @@ fn serving_a_client_is_its_own_change() {
     assert!(heard.contains(&invalid), "{heard}");
     assert_eq!(process.heard(&waiter), "$1\r\na\r\n");
 }
+
+/// A command that blocks is answered later, if at all. CLIENT REPLY SKIP means that answer.
+#[test]
+fn the_reply_of_a_command_that_blocks_is_skipped() {
+    let mut process = Process::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&waiter, "CLIENT REPLY SKIP"), "");
+    assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
+    assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
+    process.turns(2);
+    assert_eq!(process.heard(&waiter), "");
+    assert_eq!(process.ask(&waiter, "PING"), "+PONG\r\n");
+}

@@ -402,3 +402,45 @@ fn a_reply_waits_for_the_disk_once_another_thread_wants_that_again() {
     assert_eq!(process.heard(&client), "+OK\r\n");
     Disk::put_in(None);
 }
+
+/// A connection that keeps back too much executes nothing more. What it goes on sending stays as it
+/// is, also where a large argument lies aside.
+#[test]
+fn a_large_argument_waits_whole_behind_what_is_kept_back() {
+    let mut process = Process::new(2);
+    let disk = Disk::default();
+    Disk::put_in(Some(disk.clone()));
+    let client = process.connect(0);
+    let server = process.server;
+    let large = "v".repeat(2 << 20);
+    client.send(format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$2097152\r\n{large}\r\n").as_bytes());
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(server);
+    tasks::run_next();
+    aof::step_log(server);
+    assert_eq!(process.ask(&client, "CONFIG SET appendfsync always"), "+OK\r\n");
+    disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+    let large = format!("$100000\r\n{}\r\n", "\r\n$1".repeat(25_000));
+    // The first argument begins to arrive in the turn that comes to keep back too much.
+    let command =
+        format!("SET k v\r\nGET large\r\n*5\r\n$4\r\nMSET\r\n$1\r\na\r\n{large}$1\r\nb\r\n{large}");
+    for part in command.as_bytes().chunks(8_000) {
+        client.send(part);
+        process.turns(1);
+    }
+    assert!(process.heard(&client).is_empty(), "it is kept back");
+    disk.set_faults(Faults::default());
+    aof::step_log(server);
+    process.turns(3);
+    let mut heard = String::new();
+    for _ in 0..100 {
+        aof::step_log(server);
+        process.turns(1);
+        heard += &process.heard(&client);
+    }
+    assert!(heard.ends_with("v\r\n+OK\r\n"), "{}", &heard[heard.len().saturating_sub(60)..]);
+    assert_eq!(process.ask(&client, "STRLEN b"), ":100000\r\n");
+    Disk::put_in(None);
+}

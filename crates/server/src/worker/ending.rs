@@ -38,6 +38,7 @@ impl Worker {
     pub(super) fn finish(&mut self) {
         self.slots.deferred.clear();
         self.postponed.slots.clear();
+        self.postponed.for_disk.clear();
         self.postponed.for_reserved.clear();
         self.slots.jobs.clear();
         for slot in self.connections.used() {

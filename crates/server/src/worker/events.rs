@@ -94,8 +94,12 @@ impl Worker {
                 // Its commands come before its end.
                 self.execute();
                 let Some(connection) = self.connections.find(token) else { return };
-                if connection.deferred {
-                    // Others have their turns between them. No client reads the replies.
+                // A command that a pause puts off ends with its client.
+                let is_paused = connection.client.is_postponed()
+                    && !connection.client.waits_for_reserved
+                    && self.server.paused(self.data.turn.now_ms).is_some();
+                if connection.has_work_left() && !is_paused {
+                    // The others have their turns. No client reads the replies.
                     connection.ended = true;
                     connection.client.discard = true;
                     connection.replies = None;

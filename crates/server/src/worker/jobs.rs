@@ -37,7 +37,15 @@ impl Worker {
         if self.server.scripts.turns() != turns {
             self.serve_behind_reserved(&mut pass);
         }
-        pass.ended.into_iter().for_each(|slot| self.parse_own(slot));
+        for slot in pass.ended {
+            match self.connections.get(slot) {
+                // What it did was more than others have heard of yet.
+                Some(connection) if connection.client.is_postponed() => {
+                    self.postponed.add(self.server, slot, &connection.client);
+                }
+                _ => self.parse_own(slot),
+            }
+        }
         self.execute();
     }
 
@@ -93,6 +101,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return true };
         self.data.database = connection.client.database;
         self.data.audience.working_for = connection.client.info.id;
+        self.data.turn.sees_dead = self.server.shows_dead(&connection.client.info);
         let done = job.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
@@ -102,6 +111,7 @@ impl Worker {
         });
         self.data.release();
         self.data.audience.working_for = 0;
+        self.data.turn.sees_dead = false;
         self.data.take_own(&mut connection.client.behind);
         let started = std::mem::replace(clock, ticks());
         if let Some(account) = &mut connection.client.account {

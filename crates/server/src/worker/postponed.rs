@@ -4,12 +4,16 @@
 use std::time::Duration;
 
 use super::{Worker, fanout};
+use crate::engine::client::Client;
+use crate::engine::server::Server;
 
 /// A worker's connections whose next command was put off, by slot.
 #[derive(Default)]
 pub(super) struct Postponed {
     /// Those that a pause put off, or what else has its time.
     pub(super) slots: Vec<u32>,
+    /// Those whose replies have to be on disk first, as they keep back too much.
+    pub(super) for_disk: Vec<u32>,
     /// Those that wait for what is reserved.
     pub(super) for_reserved: Vec<u32>,
     /// `Scripts::turns` when they were last looked at.
@@ -18,28 +22,57 @@ pub(super) struct Postponed {
     pauses_ended: u64,
 }
 
+impl Postponed {
+    /// A command, or a job that has ended, put its client off.
+    pub(super) fn add(&mut self, server: &Server, slot: u32, client: &Client) {
+        if client.waits_for_reserved {
+            self.for_reserved.push(slot);
+            server.scripts.note_waiter();
+        } else {
+            self.slots.push(slot);
+        }
+    }
+}
+
 impl Worker {
     /// Serves the connections that were put off, once that is over.
     pub(super) fn resume_postponed(&mut self) {
+        if !self.postponed.for_disk.is_empty() {
+            self.resume_behind_disk();
+        }
         if self.postponed.slots.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
         self.postponed.pauses_ended = self.server.pause.ended();
-        for slot in std::mem::take(&mut self.postponed.slots) {
+        let slots = std::mem::take(&mut self.postponed.slots);
+        self.resume(slots);
+    }
+
+    /// Serves the connections whose replies the disk has by now. No pause concerns all of them.
+    fn resume_behind_disk(&mut self) {
+        let (waiting, slots) =
+            std::mem::take(&mut self.postponed.for_disk).into_iter().partition(|&slot| {
+                let connection = self.connections.get(slot);
+                connection.is_some_and(|connection| self.kept_back.is_too_much(connection))
+            });
+        self.postponed.for_disk = waiting;
+        self.resume(slots);
+    }
+
+    fn resume(&mut self, slots: Vec<u32>) {
+        let mut wishes = Vec::new();
+        for slot in slots {
             let Some(connection) = self.connections.at(slot) else { continue };
             // The connection that was put off may have left, and the slot have been put off again:
             // then it is named twice.
-            if !connection.client.is_postponed() {
-                continue;
+            if connection.client.is_postponed() {
+                wishes.extend(connection.client.go_on());
+                self.parse_own(slot);
             }
-            if self.kept_back.is_too_much(connection) {
-                self.postponed.slots.push(slot);
-                continue;
-            }
-            connection.client.postpone(false);
-            self.parse_own(slot);
         }
         self.execute();
+        // Others make way until these have had the gate, or wish for it anew.
+        drop(wishes);
     }
 
     /// Serves the connections that wait for a script, if something has become free since they were
@@ -49,18 +82,12 @@ impl Worker {
         if std::mem::replace(&mut self.postponed.turns, turns) == turns {
             return;
         }
-        let mut wishes = Vec::new();
-        for slot in std::mem::take(&mut self.postponed.for_reserved) {
-            let Some(connection) = self.connections.at(slot) else { continue };
-            if connection.client.waits_for_reserved {
-                wishes.extend(connection.client.gate_wish.take());
-                connection.client.postpone(false);
-                self.parse_own(slot);
-            }
-        }
-        self.execute();
-        // Others make way until these have had the gate, or wish for it anew.
-        drop(wishes);
+        let mut slots = std::mem::take(&mut self.postponed.for_reserved);
+        slots.retain(|&slot| {
+            let connection = self.connections.get(slot);
+            connection.is_some_and(|connection| connection.client.waits_for_reserved)
+        });
+        self.resume(slots);
     }
 
     /// Whether something has become free since the connections that wait for that were put off.
@@ -69,8 +96,7 @@ impl Worker {
             && self.server.scripts.turns() != self.postponed.turns
     }
 
-    /// How long the connections that were put off still wait, at most; zero: no longer. Those that
-    /// wait for the disk are told when there is news.
+    /// How long the connections that a pause, say, put off still wait at most; zero: no longer.
     pub(super) fn until_resumed(&mut self) -> Duration {
         let (server, now_ms) = (self.server, self.data.turn.now_ms);
         if self.is_overrun() {
@@ -82,18 +108,13 @@ impl Worker {
         if let Some(pause) = server.paused(now_ms) {
             return Duration::from_millis(pause.left_ms as u64);
         }
-        let all_are_held = || {
-            let mut waiting =
-                self.postponed.slots.iter().filter_map(|&slot| self.connections.get(slot));
-            waiting.all(|connection| self.kept_back.is_too_much(connection))
-        };
         if server.is_log_behind() {
             return Duration::MAX;
         }
         if self.data.turn.held_up_until_ms > now_ms && server.keeps_too_much() {
             return Duration::from_millis((self.data.turn.held_up_until_ms - now_ms) as u64);
         }
-        if all_are_held() { Duration::MAX } else { Duration::ZERO }
+        Duration::ZERO
     }
 
     /// Whether others have to catch up with what this worker's clients publish.

@@ -52,7 +52,7 @@ impl Worker {
         }
         touch(&mut self.slots.touched, connection);
         self.workspace.watch(connection);
-        connection.client.postpone(false);
+        let wish = connection.client.go_on();
         self.adopted_blocked(slot);
         self.adopted_kept_back(slot);
         if self.retiring {
@@ -61,6 +61,7 @@ impl Worker {
         }
         self.parse_own(slot);
         self.execute();
+        drop(wish);
     }
 
     /// Serves the connections whose commands had to wait because the turn before had replied
@@ -93,7 +94,7 @@ impl Worker {
     /// turn.
     pub(super) fn end_if_done(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        if !connection.ended || connection.deferred {
+        if !connection.ended || connection.has_work_left() {
             return;
         }
         if connection.client.discard {

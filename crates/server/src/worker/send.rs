@@ -13,6 +13,10 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
             connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
+            if connection.ended && !self.goes_on_ended(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
             if connection.client.feeder.is_some() && !self.feed(slot) {
                 continue;
             }
@@ -65,6 +69,23 @@ impl Worker {
         }
         self.slots.touched = touched;
         self.flush_sealed();
+    }
+
+    /// Sees to a connection from which nothing more comes; whether there is something to send.
+    #[cold]
+    fn goes_on_ended(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        let is_done = !connection.has_work_left();
+        if !connection.client.discard {
+            connection.closing |= is_done;
+            return true;
+        }
+        connection.replies = None;
+        connection.output.clear();
+        if is_done {
+            self.close(slot);
+        }
+        false
     }
 
     /// Adds what the turn's commands did to the statistics.

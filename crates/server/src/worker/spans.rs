@@ -87,12 +87,13 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        if self.kept_back.is_too_much(connection) {
+        // What has not come in full stays as it is: of a large argument there may be a part aside.
+        if !span.found.commands.is_empty() && self.kept_back.is_too_much(connection) {
             // It goes on once the disk has what its replies tell of.
             connection.client.postpone(true);
             connection.parser = Parser::default();
             span.found.halt_at(0);
-            self.postponed.slots.push(span.slot);
+            self.postponed.for_disk.push(span.slot);
             return;
         }
         self.handle.watch.serve(connection.client.info.id);
@@ -116,11 +117,8 @@ impl Worker {
             limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             self.arena.truncate(start);
         }
-        if connection.client.waits_for_reserved {
-            self.postponed.for_reserved.push(span.slot);
-            self.server.scripts.note_waiter();
-        } else if connection.client.is_postponed() {
-            self.postponed.slots.push(span.slot);
+        if connection.client.is_postponed() {
+            self.postponed.add(self.server, span.slot, &connection.client);
         }
         if done.deferred || span.found.is_cut && !done.halted {
             connection.deferred = true;

@@ -41,12 +41,16 @@ impl Worker {
     pub(super) fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.has_posts() || self.missed_release();
-        let work = self.has_jobs() || !self.slots.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.next.sleepless;
-        let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
-        if self.next.is_parked && self.has_jobs() {
-            timeout = timeout.max(PARKED_PAUSE);
-        }
+        let work = !self.slots.deferred.is_empty() || self.await_disk();
+        let mut timeout = if !idle || more || work || self.next.sleepless {
+            Duration::ZERO
+        } else if !self.has_jobs() {
+            self.timer.until_next()
+        } else if self.next.is_parked {
+            PARKED_PAUSE
+        } else {
+            Duration::ZERO
+        };
         timeout = timeout.min(self.deadlines.until_next(self.data.turn.now_ms));
         if !self.postponed.slots.is_empty() {
             timeout = timeout.min(self.until_resumed());

@@ -57,14 +57,14 @@ fn run(call: &mut Call<'_>, steps: &[BitFieldStep]) -> Outcome {
         return Ok(());
     };
     let mut run = BitFieldRun { steps, reply: &mut call.reply };
-    let changed = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
-    if changed {
+    let wrote = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
+    if wrote {
         call.data.event(Classes::STRING, "setbit", key);
     }
     Ok(())
 }
 
-/// Does all steps and replies to each. Answers whether one of them changed the string.
+/// Does all steps and replies to each. Answers whether one of them wrote something.
 struct BitFieldRun<'a, 'r> {
     steps: &'a [BitFieldStep],
     reply: &'a mut Reply<'r>,
@@ -75,7 +75,8 @@ impl StringChange for BitFieldRun<'_, '_> {
 
     fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (bool, bool) {
         self.reply.array(self.steps.len());
-        let mut changed = false;
+        let has_grown = old_len < string.len();
+        let mut wrote = false;
         for step in self.steps {
             let old = step.width.read(string, step.offset);
             let (new, shown) = step.apply(old);
@@ -85,10 +86,10 @@ impl StringChange for BitFieldRun<'_, '_> {
             }
             if let Some(new) = new {
                 step.width.write(string, step.offset, new);
-                changed |= new != old || old_len < string.len();
+                wrote |= new != old || has_grown;
             }
         }
-        (changed, changed)
+        (wrote, wrote || has_grown)
     }
 }
 

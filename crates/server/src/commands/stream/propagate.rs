@@ -66,7 +66,7 @@ pub(super) fn claimed(
 /// Logs entries of which one command can make all pending.
 fn propagate_alike(data: &mut Data, key: Key<'_>, group: &[u8], entries: &[ClaimedEntry]) {
     let Some(last) = entries.last() else { return };
-    let (time, count) = (last.delivered_ms.to_string(), last.deliveries.to_string());
+    let (time, count) = (last.delivered_ms.to_string(), written(last.deliveries));
     let ids: Vec<Vec<u8>> = entries.iter().map(|entry| id::text(entry.id)).collect();
     let last_id = id::text(last.last_id);
     let mut args = vec![&b"XCLAIM"[..], key.bytes, group, &last.consumer, b"0"];
@@ -74,6 +74,11 @@ fn propagate_alike(data: &mut Data, key: Key<'_>, group: &[u8], entries: &[Claim
     args.extend([b"TIME", time.as_bytes(), b"RETRYCOUNT", count.as_bytes()]);
     args.extend([&b"FORCE"[..], b"JUSTID", b"LASTID", &last_id]);
     data.propagate(&args);
+}
+
+/// A counter as a command takes it: no more than 64 bits with a sign.
+fn written(counter: u64) -> String {
+    counter.min(i64::MAX as u64).to_string()
 }
 
 /// Entries of one command, at most.
@@ -87,7 +92,7 @@ pub(super) fn position(
     last_id: StreamId,
     entries_read: Option<u64>,
 ) {
-    let read = entries_read.map_or_else(|| "-1".to_owned(), |read| read.to_string());
+    let read = entries_read.map_or_else(|| "-1".to_owned(), written);
     let last_id = id::text(last_id);
     let args =
         [&b"XGROUP"[..], b"SETID", key.bytes, group, &last_id, b"ENTRIESREAD", read.as_bytes()];

@@ -155,7 +155,7 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
     let trimmed = match call.data.write_as::<Stream>(key)? {
         Some(stream) => {
             let trimmed = trimmer.run(stream.log_mut());
-            if trimmed > 0 && call.args[3] == b"~" {
+            if trimmed > 0 && trimmer.whole {
                 ends = Some(LogEnds::of(stream.log()));
             }
             trimmed

@@ -209,7 +209,10 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             match hold_destination(data, key, waiter.wait.destination()) {
                 Destination::Held => {}
                 // Others had their turn meanwhile: look again.
-                Destination::HeldAnew => continue,
+                Destination::HeldAnew => {
+                    at = 0;
+                    continue;
+                }
                 Destination::Reserved => return false,
             }
         }

@@ -213,6 +213,14 @@ impl Client {
         }
     }
 
+    /// Ends that the client is put off. Its wish for the gate, if it has one, lasts until its
+    /// command has been tried again.
+    #[must_use = "a wish that is dropped is none"]
+    pub fn go_on(&mut self) -> Option<GateWish> {
+        self.postpone(false);
+        self.gate_wish.take()
+    }
+
     /// Whether its next command waits until a pause, say, is over.
     pub const fn is_postponed(&self) -> bool {
         self.halts.0 & Halts::POSTPONED != 0

@@ -87,8 +87,10 @@ impl Orphans {
         self.0.retain_mut(|(job, client)| {
             data.release();
             data.database = client.database;
+            data.turn.sees_dead = server.shows_dead(&client.info);
             !job.step(&mut Slice { server, data, stats, client, more: &mut || false })
         });
+        data.turn.sees_dead = false;
     }
 }
 

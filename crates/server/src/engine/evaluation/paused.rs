@@ -98,6 +98,8 @@ struct ScriptRun {
     progress: Progress,
     /// Of the script: keys live or die by it.
     now_ms: i64,
+    /// Whether it takes dead keys out, also while it is what others wait for.
+    may_expire: bool,
     /// What it holds and has done, while it does not run.
     unit: Option<Suspended>,
     /// Where it is kept which keys the script uses.
@@ -115,8 +117,7 @@ impl ScriptRun {
         let now_ms = data.turn.now_ms;
         self.take_up(data, Then::Suspended);
         data.turn.now_ms = self.now_ms;
-        // The script is alone, so what it finds dead goes as it does in any other.
-        data.turn.may_expire = true;
+        data.turn.may_expire = self.may_expire;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
         if self.progress == Progress::Paused && self.session.is_slow() {
@@ -178,6 +179,7 @@ impl PausedScript {
             busy: Arc::clone(&busy),
             progress: Progress::Paused,
             now_ms: call.data.turn.now_ms,
+            may_expire: call.data.turn.may_expire,
             unit: None,
             learned: Arc::clone(learned),
         });

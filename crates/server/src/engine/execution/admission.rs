@@ -92,8 +92,7 @@ pub(super) fn may_run(
     if data.turn.loading {
         return Ok(!data.is_dismissed());
     }
-    data.turn.sees_dead = switches & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
-        && client.info.has(ClientFlag::IMPORT_SOURCE);
+    data.turn.sees_dead = server.shows_dead(&client.info);
     if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
@@ -188,6 +187,35 @@ fn has_to_wait(
 pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
     let is_paused = || !data.turn.loading && server.paused(data.turn.now_ms).is_some();
     data.is_dismissed() || command.has(WRITERS) && is_paused()
+}
+
+/// Checks again whether a command that has worked for a while may change keys now: the server may
+/// be a replica, and rules may be others. `false`: it has to wait.
+pub fn may_finish(
+    server: &Server,
+    data: &Data,
+    client: &mut Client,
+    command: &Registered,
+    args: &[&[u8]],
+) -> Result<bool, Failure> {
+    if is_put_off(server, data, command) {
+        return Ok(false);
+    }
+    if data.turn.loading {
+        return Ok(true);
+    }
+    let switches = server.switches.load();
+    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
+        return Ok(false);
+    }
+    let loading = Switch::LOADING | Switch::LOADING_ASIDE;
+    if switches & loading != 0 && command.has(Flags::WRITE) {
+        return Err(Failure::loading(&server.config));
+    }
+    if !client.rights.is_open(&server.acl) {
+        rights::admit_late(server, client, command, args, data.turn.now_ms)?;
+    }
+    Ok(true)
 }
 
 /// Whether the command is EXEC, and what it would run has one of these flags.

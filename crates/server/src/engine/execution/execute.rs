@@ -235,6 +235,8 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     match client.replies {
         Replies::On | Replies::Off => {}
         Replies::SkipNext => client.replies = Replies::Skip,
+        // What ends the wait takes its reply back.
+        Replies::Skip if client.blocked.is_some() => {}
         Replies::Skip => client.replies = Replies::On,
     }
 }

@@ -67,6 +67,23 @@ pub fn admit_queued(
         .map_err(Denied::too_late)
 }
 
+/// Checks once more a command that has worked for a while.
+#[cold]
+pub fn admit_late(
+    server: &Server,
+    client: &mut Client,
+    command: &Registered,
+    args: &[&[u8]],
+    now_ms: i64,
+) -> Result<(), Failure> {
+    if !client.rights.refresh(&server.acl) {
+        client.close();
+        return Err(Failure::NOT_AUTHENTICATED);
+    }
+    check(server, client, command, args, Scene::Toplevel, now_ms)
+        .map_err(|denied| failure(denied, client, command))
+}
+
 /// Checks a script's command.
 #[cold]
 pub fn admit_script(

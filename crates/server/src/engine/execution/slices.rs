@@ -13,7 +13,7 @@ use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::admission::is_put_off;
+use super::admission::may_finish;
 use super::run::count_failure;
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
@@ -299,15 +299,20 @@ impl<C: SlicedChange> Changing<C> {
         if data.turn.waited {
             data.refresh_time(server);
         }
-        self.is_parked = is_put_off(server, data, self.command);
-        if self.is_parked {
-            data.release();
-            return false;
-        }
-        let done = self.make(server, data, slice.stats);
-        if data.unit.has_done_something() {
-            data.end_unit(server, None);
-        }
+        self.is_parked = false;
+        let done = match may_finish(server, data, client, self.command, &self.words.all()) {
+            Ok(true) => self.make(server, data, slice.stats),
+            Ok(false) => {
+                self.is_parked = true;
+                data.release();
+                return false;
+            }
+            Err(failure) => {
+                self.change.abandon(data);
+                self.fail(server, slice.stats, &failure);
+                true
+            }
+        };
         if done
             && !self.failed
             && let Some((wait, deadline_ms)) = self.change.waits()
@@ -317,6 +322,10 @@ impl<C: SlicedChange> Changing<C> {
             // No client keeps copies of what a change answers.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
+        }
+        // Others are served behind it: that may have the shards unlocked.
+        if data.unit.has_done_something() {
+            data.end_unit(server, None);
         }
         data.release();
         done
@@ -329,10 +338,7 @@ impl<C: SlicedChange> Changing<C> {
         let words = std::mem::take(&mut self.words);
         let args = words.all();
         let done = self.try_to_make(data, &args).unwrap_or_else(|failure| {
-            self.failed = true;
-            self.bytes.clear();
-            Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
-            count_failure(server, stats, self.command, &failure);
+            self.fail(server, stats, &failure);
             true
         });
         if data.is_logged() {
@@ -340,6 +346,13 @@ impl<C: SlicedChange> Changing<C> {
         }
         self.words = words;
         done
+    }
+
+    fn fail(&mut self, server: &Server, stats: &WorkerStats, failure: &Failure) {
+        self.failed = true;
+        self.bytes.clear();
+        Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
+        count_failure(server, stats, self.command, failure);
     }
 
     fn try_to_make(&mut self, data: &mut Data, args: &[&[u8]]) -> Result<bool, Failure> {

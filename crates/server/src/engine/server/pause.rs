@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
 
 /// Why clients are paused.
@@ -96,6 +97,12 @@ impl Server {
     pub fn may_expire(&self, now_ms: i64) -> bool {
         let stands_still = Switch::BUSY | Switch::REPLICA | Switch::IMPORT;
         self.switches.load() & stands_still == 0 && self.paused(now_ms).is_none()
+    }
+
+    /// Whether a client sees keys and fields after their time: the source of an import.
+    pub fn shows_dead(&self, client: &ClientInfo) -> bool {
+        self.switches.load() & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
+            && client.has(ClientFlag::IMPORT_SOURCE)
     }
 
     /// Whether live keys may be evicted. A replica may be told to do so by itself.

@@ -99,6 +99,11 @@ impl Connection {
         !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
     }
 
+    /// Whether commands that have come are not done though no client holds them up.
+    pub fn has_work_left(&self) -> bool {
+        self.deferred || self.client.job.is_some() || self.client.is_postponed()
+    }
+
     /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be
     /// sent first, another worker will see to them, or the end has come.
     pub fn is_busy(&self) -> bool {

@@ -72,6 +72,8 @@ struct PausedTransaction {
     now_ms: i64,
     /// Whether its client sees what is dead.
     sees_dead: bool,
+    /// Whether what is dead may be taken out.
+    may_expire: bool,
     protocol: Protocol,
     /// The reply so far: these, ...
     pieces: Vec<Vec<u8>>,
@@ -102,6 +104,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         has_gate: call.data.holds_all(),
         now_ms: call.data.turn.now_ms,
         sees_dead: call.data.turn.sees_dead,
+        may_expire: call.data.turn.may_expire,
         protocol: call.client.protocol,
         pieces: Vec::new(),
         rest: Arena { bytes, parts },
@@ -404,7 +407,8 @@ impl Job for PausedTransaction {
             slice.data.resume_unit(unit, Then::Suspended);
         }
         let turn = &mut slice.data.turn;
-        (turn.now_ms, turn.sees_dead, turn.may_expire) = (self.now_ms, self.sees_dead, true);
+        (turn.now_ms, turn.sees_dead, turn.may_expire) =
+            (self.now_ms, self.sees_dead, self.may_expire);
         let is_done = self.go_on(slice);
         if !is_done {
             self.suspend(slice.data);

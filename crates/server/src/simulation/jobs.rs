@@ -1,0 +1,157 @@
+//! Long commands that go on in slices, while what they were admitted by changes.
+
+use bobbin_io::Peer;
+
+use super::process::Process;
+use super::ticks;
+use crate::base::random::Random;
+use crate::engine::server::Switch;
+
+/// A process in which long commands pause often, with two large sets, and two clients.
+fn process() -> (Process, Peer, Peer) {
+    let mut process = Process::new(1);
+    let (client, admin) = (process.connect(0), process.connect(0));
+    assert_eq!(process.ask(&admin, "ACL SETUSER default on nopass ~* &* +@all"), "+OK\r\n");
+    for set in ["one", "two"] {
+        let members: String = (0..20_000).map(|at| format!("$9\r\n{set}:{at:05}\r\n")).collect();
+        client.send(format!("*20002\r\n$4\r\nSADD\r\n$3\r\n{set}\r\n{members}").as_bytes());
+        process.turns(2);
+        assert_eq!(process.heard(&client), ":20000\r\n");
+    }
+    ticks::jump(Some((Random::new(7), 2, 1_000)));
+    (process, client, admin)
+}
+
+/// Has a client begin a command that goes on as a job.
+fn begin(process: &mut Process, client: &Peer, commands: &str) {
+    client.send(commands.as_bytes());
+    process.turn(0);
+    assert_eq!(process.heard(client), "", "it is done at once");
+}
+
+/// Takes turns until a client hears something.
+fn wait(process: &mut Process, client: &Peer) -> String {
+    for _ in 0..100_000 {
+        process.turns(1);
+        let heard = process.heard(client);
+        if !heard.is_empty() {
+            return heard;
+        }
+    }
+    let admin = process.connect(0);
+    panic!("it is not answered: {}", process.ask(&admin, "CLIENT LIST"));
+}
+
+const STORE: &str = "SUNIONSTORE stored one two\r\n";
+
+#[test]
+fn a_long_command_changes_nothing_once_its_client_may_not() {
+    let (mut process, client, admin) = process();
+    begin(&mut process, &client, STORE);
+    assert_eq!(process.ask(&admin, "ACL SETUSER default -sunionstore"), "+OK\r\n");
+    let heard = wait(&mut process, &client);
+    assert!(heard.starts_with("-NOPERM"), "{heard}");
+    assert_eq!(process.ask(&admin, "EXISTS stored"), ":0\r\n");
+}
+
+#[test]
+fn a_long_command_changes_nothing_on_what_has_become_a_replica() {
+    let (mut process, client, admin) = process();
+    begin(&mut process, &client, STORE);
+    process.server.switches.set(Switch::REPLICA, true);
+    let heard = wait(&mut process, &client);
+    assert!(heard.starts_with("-READONLY"), "{heard}");
+    process.server.switches.set(Switch::REPLICA, false);
+    assert_eq!(process.ask(&admin, "EXISTS stored"), ":0\r\n");
+}
+
+/// What a client has sent before it goes is done, as far as no pause keeps it.
+#[test]
+fn what_a_client_has_sent_is_done_though_it_goes() {
+    let (mut process, client, admin) = process();
+    begin(&mut process, &client, &format!("{STORE}SET done 1\r\n"));
+    client.close();
+    process.turns(1);
+    for _ in 0..100_000 {
+        process.turns(1);
+        if process.ask(&admin, "EXISTS done") == ":1\r\n" {
+            break;
+        }
+    }
+    assert_eq!(process.ask(&admin, "SCARD stored"), ":40000\r\n");
+    process.turns(2);
+    assert_eq!(process.server.clients.len(), 1, "and then it is gone");
+    let client = process.connect(0);
+    assert_eq!(process.ask(&admin, "CLIENT PAUSE 100 WRITE"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "SET done 2"), "");
+    client.close();
+    process.turns(2);
+    assert_eq!(process.server.clients.len(), 1);
+    process.pass(200);
+    process.turns(2);
+    assert_eq!(process.ask(&admin, "GET done"), "$1\r\n1\r\n");
+}
+
+/// The source of an import sees what is dead. A long command of another client does not, whatever
+/// the source does meanwhile.
+#[test]
+fn a_long_command_sees_what_its_own_client_sees() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&client, "SET dead value PX 10"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CONFIG SET import-mode yes"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CLIENT IMPORT-SOURCE ON"), "+OK\r\n");
+    process.pass(20);
+    assert_eq!(process.ask(&admin, "EXISTS dead"), ":1\r\n");
+    client.send(b"KEYS *\r\n");
+    let mut heard = String::new();
+    while !heard.ends_with("\r\n") || heard.len() < 10 {
+        admin.send(b"EXISTS dead\r\n");
+        process.turns(1);
+        heard += &process.heard(&client);
+    }
+    assert!(heard.contains("one") && !heard.contains("dead"), "{heard}");
+}
+
+/// In import mode nothing goes by itself, whether or not a script pauses on its way.
+#[test]
+fn a_paused_script_takes_out_no_dead_key_where_none_goes() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&client, "SET dead value PX 10"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CONFIG SET import-mode yes"), "+OK\r\n");
+    process.pass(20);
+    let script = "local n = 0 for i = 1, 200000 do n = n + i end return redis.call('GET', KEYS[1])";
+    begin(&mut process, &client, &format!("EVAL \"{script}\" 1 dead\r\n"));
+    assert_eq!(wait(&mut process, &client), "$-1\r\n");
+    assert_eq!(process.ask(&admin, "CLIENT IMPORT-SOURCE ON"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "EXISTS dead"), ":1\r\n");
+}
+
+/// A transaction that goes on as a job may tell others more than they have heard of yet. Its client
+/// waits for them, and not for ever.
+#[test]
+fn a_client_whose_job_told_others_much_goes_on_once_they_have_heard_it() {
+    let mut process = Process::new(2);
+    let (client, listener) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&client, "CONFIG SET notify-keyspace-events KEA"), "+OK\r\n");
+    process.ask(&listener, "PSUBSCRIBE *");
+    ticks::jump(Some((Random::new(7), 2, 300)));
+    process.ask(&client, "MULTI");
+    for from in 0..40 {
+        let some: String =
+            (0..1_000).map(|at| format!("SET {}:{at} v\r\n", from * 1_000)).collect();
+        client.send(some.as_bytes());
+        process.turns(1);
+        process.heard(&client);
+    }
+    client.send(b"EXEC\r\nPING\r\n");
+    let mut heard = String::new();
+    for _ in 0..100_000 {
+        process.turns(1);
+        heard += &process.heard(&client);
+        process.heard(&listener);
+        if heard.ends_with("+PONG\r\n") {
+            return;
+        }
+    }
+    panic!("it waits for ever, behind {} bytes", heard.len());
+}

@@ -1,0 +1,103 @@
+//! Commands whose record in the log has other words than the command, in odd corners: a replay
+//! gives what was there.
+
+use crate::config::Config;
+use crate::embedded::{Embedded, Process, Session};
+
+struct Asked {
+    embedded: Embedded,
+    session: Session,
+}
+
+impl Asked {
+    fn new(process: Process) -> Self {
+        let mut embedded = process.worker(1).expect("there are threads for all");
+        embedded.set_time(1_000_000);
+        let session = embedded.connect();
+        Self { embedded, session }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        let line = format!("{line}\r\n");
+        let reply = self.embedded.feed(&mut self.session, line.as_bytes());
+        String::from_utf8_lossy(reply).into_owned()
+    }
+}
+
+/// Has a server carry out commands, and another one what the log has of them; both must then answer
+/// the questions alike. The answers.
+fn replay(commands: &[&str], questions: &[&str]) -> Vec<String> {
+    let process = || {
+        let config = Config::new();
+        config.set_internally(crate::config::OptionId::io_threads, "1").expect("it is an option");
+        config
+            .set_internally(crate::config::OptionId::stream_node_max_entries, "5")
+            .expect("it is an option");
+        Process::new(config).expect("a server can be made")
+    };
+    let (first, second) = (process(), process());
+    first.log(true);
+    let mut asked = Asked::new(first);
+    for command in commands {
+        let reply = asked.ask(command);
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+    }
+    let (mut log, mut records) = (Vec::new(), first.records());
+    while records.next(&mut log).is_some() {}
+    let mut start = second.start().expect("there are threads for all");
+    start.begin(None).expect("it is empty");
+    assert_eq!(start.carry_out(&log), Ok(false), "{}", String::from_utf8_lossy(&log));
+    let mut replayed = Asked::new(second);
+    let ask = |asked: &mut Asked| questions.iter().map(|line| asked.ask(line)).collect::<Vec<_>>();
+    let answers = ask(&mut asked);
+    assert_eq!(answers, ask(&mut replayed), "{commands:?}");
+    answers
+}
+
+#[test]
+fn a_trim_that_was_limited_is_exact_in_the_log_wherever_its_options_stand() {
+    let adds: Vec<String> = (1..=100).map(|at| format!("XADD s 1-{at} f v")).collect();
+    for (trim, left) in [
+        ("XTRIM s LIMIT 50 MAXLEN ~ 1", 50),
+        ("XTRIM s MAXLEN ~ 1 LIMIT 50", 50),
+        ("XTRIM s LIMIT 20 MINID ~ 1-90", 80),
+    ] {
+        let mut commands: Vec<&str> = adds.iter().map(String::as_str).collect();
+        commands.push(trim);
+        assert_eq!(replay(&commands, &["XLEN s"]), [format!(":{left}\r\n")], "{trim}");
+    }
+}
+
+#[test]
+fn counters_beyond_what_a_command_takes_are_written_as_the_largest() {
+    let claimed = replay(
+        &[
+            "XADD s 1-1 f v",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g c STREAMS s >",
+            "XCLAIM s g d 0 1-1 RETRYCOUNT 9223372036854775807",
+            "XCLAIM s g e 0 1-1",
+        ],
+        &["XPENDING s g"],
+    );
+    assert!(claimed[0].contains("$1\r\ne\r\n"), "{}", claimed[0]);
+    replay(
+        &[
+            "XADD s 1-1 f v",
+            "XSETID s 1-1 ENTRIESADDED 9223372036854775807",
+            "XGROUP CREATE s g 1-1 ENTRIESREAD 9223372036854775807",
+            "XADD s 1-2 f v",
+            "XREADGROUP GROUP g c NOACK STREAMS s >",
+        ],
+        &["XREADGROUP GROUP g c STREAMS s >"],
+    );
+}
+
+#[test]
+fn a_bitfield_that_only_lengthens_a_string_is_logged() {
+    for len in [10, 5_000, 300_000] {
+        let set = format!("SETRANGE k {len} x");
+        let bits = "BITFIELD k OVERFLOW FAIL INCRBY u8 4000000 256";
+        assert_eq!(replay(&[&set, bits], &["STRLEN k"]), [":500001\r\n"]);
+    }
+}
