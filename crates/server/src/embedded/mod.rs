@@ -451,6 +451,38 @@ mod tests {
     }
 
     #[test]
+    fn a_transaction_shares_its_large_words_with_the_keys() {
+        const COUNT: usize = 300;
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        for key in 0..2000 {
+            embedded.feed(&mut session, format!("SET {key} v\r\n").as_bytes());
+        }
+        embedded.work_in_slices();
+        embedded.feed(&mut session, b"MULTI\r\n");
+        let value = |key: usize| format!("{key:05000}");
+        for key in 0..COUNT {
+            let set = format!("SET large{key} {}\r\nKEYS none\r\n", value(key));
+            embedded.feed(&mut session, set.as_bytes());
+        }
+        let words = &session.client.transaction.as_ref().expect("it is queued").words;
+        let words: Vec<_> = words.large().cloned().collect();
+        let mut replies = embedded.feed(&mut session, b"EXEC\r\n").to_vec();
+        while session.client.job.is_some() {
+            replies.extend_from_slice(embedded.step(&mut session));
+        }
+        assert_eq!(
+            replies,
+            format!("*{}\r\n{}", 2 * COUNT, "+OK\r\n*0\r\n".repeat(COUNT)).as_bytes()
+        );
+        // The key has it, and this test; the transaction has gone.
+        let counts: Vec<_> = words.iter().map(Arc::strong_count).collect();
+        assert_eq!(counts, [2; COUNT]);
+        let last = embedded.feed(&mut session, format!("GET large{}\r\n", COUNT - 1).as_bytes());
+        assert_eq!(last, format!("$5000\r\n{}\r\n", value(COUNT - 1)).as_bytes());
+    }
+
+    #[test]
     fn a_scan_of_a_value_reads_its_key_once() {
         let mut embedded = embedded();
         let mut session = embedded.connect();

@@ -46,6 +46,14 @@ impl ConnectionInput {
         self.bytes.drain(..std::mem::take(&mut self.taken));
         &mut self.bytes
     }
+
+    /// Gives back memory where less than half of it is in use. Otherwise what grows by many small
+    /// pieces would be moved for each of them.
+    pub fn shrink(&mut self) {
+        if self.bytes.capacity() / 2 > self.bytes.len() {
+            self.bytes.shrink_to_fit();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -73,5 +81,22 @@ mod tests {
         input.push(b"abcdef");
         input.take(2);
         assert_eq!(input.whole(), b"cdef");
+    }
+
+    #[test]
+    fn what_grows_between_shrinks_is_seldom_moved() {
+        let (mut input, mut moves) = (ConnectionInput::default(), 0);
+        input.push(&[b'x'; 100_000]);
+        input.whole().truncate(10);
+        input.shrink();
+        assert!(input.capacity() < 100, "{}", input.capacity());
+        for _ in 0..10_000 {
+            let before = input.capacity();
+            input.push(b"$10000\r\n\r\n");
+            input.shrink();
+            moves += usize::from(input.capacity() != before);
+            assert!(input.capacity() <= 2 * input.len() + 1);
+        }
+        assert!(moves < 20, "{moves}");
     }
 }

@@ -10,6 +10,8 @@ use super::Connection;
 #[derive(Default)]
 pub struct LargeArguments {
     complete: Vec<OutsideArgument>,
+    /// Bytes of those.
+    complete_bytes: usize,
     arriving: Option<Arriving>,
 }
 
@@ -52,7 +54,16 @@ impl LargeArguments {
 
     /// The complete ones, for a command that is complete as well.
     pub fn take(&mut self) -> Vec<OutsideArgument> {
+        self.complete_bytes = 0;
         std::mem::take(&mut self.complete)
+    }
+
+    /// Begins with an argument of `len` bytes, the first of which have arrived.
+    fn begin(&mut self, position: usize, len: usize, arrived: impl Iterator<Item = u8>) {
+        let mut bytes = Vec::with_capacity(len.min(PROMISED_MAX));
+        bytes.extend(arrived);
+        self.arriving = Some(Arriving { position, bytes, len });
+        self.finish();
     }
 
     /// How many bytes the arriving one needs.
@@ -86,6 +97,7 @@ impl LargeArguments {
     pub fn finish(&mut self) {
         if let Some(mut arriving) = self.arriving.take_if(|it| it.bytes.len() == it.len) {
             arriving.bytes.shrink_to_fit();
+            self.complete_bytes += arriving.len;
             let (position, bytes) = (arriving.position, Arc::new(arriving.bytes));
             self.complete.push(OutsideArgument { position, bytes });
         }
@@ -94,7 +106,7 @@ impl LargeArguments {
     /// Bytes that have arrived.
     pub fn arrived_bytes(&self) -> usize {
         let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.len());
-        arriving + self.complete.iter().map(|outside| outside.bytes.len()).sum::<usize>()
+        arriving + self.complete_bytes
     }
 
     /// Bytes of the last one that have arrived.
@@ -106,7 +118,7 @@ impl LargeArguments {
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.capacity());
-        arriving + self.complete.iter().map(|outside| outside.bytes.len()).sum::<usize>()
+        arriving + self.complete_bytes
     }
 }
 
@@ -117,14 +129,10 @@ impl Connection {
         let Some(large) = self.parser.large() else { return };
         self.parser.keep_outside();
         let arrived = (self.input.len() - large.start).min(large.len);
-        let mut bytes = Vec::with_capacity(large.len.min(PROMISED_MAX));
-        let input = self.input.whole();
-        bytes.extend(input.drain(large.start..large.start + arrived));
+        let arrived = self.input.whole().drain(large.start..large.start + arrived);
+        self.large.begin(large.start, large.len, arrived);
         // What is left is the command's beginning, and mostly all that there will be.
-        input.shrink_to_fit();
-        let arriving = Arriving { position: large.start, bytes, len: large.len };
-        self.large.arriving = Some(arriving);
-        self.large.finish();
+        self.input.shrink();
     }
 
     /// Bytes that were received and not parsed: of an argument that is incomplete, or of commands
@@ -140,14 +148,89 @@ impl Connection {
 
     /// Puts large arguments back into the input: their command has to wait, and is parsed again.
     pub fn put_back(&mut self, large: &[OutsideArgument]) {
-        for outside in large.iter().rev() {
-            let at = outside.position..outside.position;
-            self.input.whole().splice(at, outside.bytes.iter().copied());
-        }
+        let input = self.input.whole();
+        *input = joined(input, large);
     }
+}
+
+/// The bytes of a command, with its large arguments where they belong.
+fn joined(input: &[u8], large: &[OutsideArgument]) -> Vec<u8> {
+    let large_bytes = large.iter().map(|outside| outside.bytes.len()).sum::<usize>();
+    let (mut bytes, mut start) = (Vec::with_capacity(input.len() + large_bytes), 0);
+    for outside in large {
+        bytes.extend_from_slice(&input[start..outside.position]);
+        bytes.extend_from_slice(&outside.bytes);
+        start = outside.position;
+    }
+    bytes.extend_from_slice(&input[start..]);
+    bytes
 }
 
 const LINE_END_LEN: usize = 2;
 /// Room that a length alone gets. Longer arguments, which only a raised `proto-max-bulk-len`
 /// allows, get theirs as they arrive: what the machine has not ends the process.
 const PROMISED_MAX: usize = 512 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    #[test]
+    fn bytes_and_memory_are_known_at_any_moment() {
+        let mut random = Random::new(0x1a46);
+        let (mut large, mut most) = (LargeArguments::default(), 0);
+        for _ in 0..20_000 {
+            let piece = vec![b'x'; random.below(3000) as usize];
+            match random.below(40) {
+                0 if !large.is_arriving() => {
+                    let bytes = large.complete.iter().map(|outside| outside.bytes.len());
+                    let bytes: usize = bytes.sum();
+                    let taken = large.take();
+                    assert_eq!(bytes, taken.iter().map(|outside| outside.bytes.len()).sum());
+                    assert_eq!((large.memory(), large.arrived_bytes()), (0, 0));
+                }
+                1..=20 if !large.is_arriving() => {
+                    let len = 1 + random.below(20_000) as usize;
+                    let arrived = random.below(len as u32 + 1) as usize;
+                    large.begin(0, len, std::iter::repeat_n(b'x', arrived));
+                }
+                21..=22 => large.shrink(),
+                23..=30 => {
+                    let wanted = large.wanted();
+                    if let Some(buffer) = large.buffer() {
+                        buffer.extend_from_slice(&piece[..piece.len().min(wanted)]);
+                        large.finish();
+                    }
+                }
+                _ => assert_eq!(large.wanted().min(piece.len()), large.feed(&piece)),
+            }
+            let complete: usize = large.complete.iter().map(|outside| outside.bytes.len()).sum();
+            let arriving = large.arriving.as_ref().map(|it| (it.bytes.len(), it.bytes.capacity()));
+            let (arrived, capacity) = arriving.unwrap_or_default();
+            assert_eq!(large.arrived_bytes(), complete + arrived);
+            assert_eq!(large.memory(), complete + capacity);
+            most = most.max(large.complete.len());
+        }
+        assert!(most > 20, "{most} complete ones at most");
+    }
+
+    #[test]
+    fn arguments_come_back_where_they_belong() {
+        let mut random = Random::new(0x9a7e);
+        for count in 0..20 {
+            let text: Vec<u8> = (0..200).map(|_| random.below(256) as u8).collect();
+            let mut cuts: Vec<usize> = (0..2 * count).map(|_| random.below(201) as usize).collect();
+            cuts.sort_unstable();
+            let (mut input, mut large, mut end) = (Vec::new(), Vec::new(), 0);
+            for cut in cuts.chunks_exact(2) {
+                input.extend_from_slice(&text[end..cut[0]]);
+                let bytes = Arc::new(text[cut[0]..cut[1]].to_vec());
+                large.push(OutsideArgument { position: input.len(), bytes });
+                end = cut[1];
+            }
+            input.extend_from_slice(&text[end..]);
+            assert_eq!(joined(&input, &large), text);
+        }
+    }
+}

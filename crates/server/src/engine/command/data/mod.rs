@@ -28,6 +28,7 @@ pub use self::turn::Deletes;
 use self::turn::Turn;
 pub use self::unit::{Suspended, Then, Unit};
 use self::values::IncomingValues;
+pub use self::values::OfferedValues;
 use super::Registered;
 use super::job::Job;
 use super::plan::ShardSet;

@@ -12,7 +12,34 @@ pub(super) struct IncomingValues {
     /// Large arguments of the command at hand, by their places, ascending; `None`: taken.
     prepared: Vec<(usize, Option<Shared>)>,
     /// Large arguments that were received as what they may become: values.
-    offered: Vec<Shared>,
+    offered: OfferedValues,
+}
+
+/// Arguments that need not be copied, ascending by where their first bytes lie. There may be a
+/// hundred thousand, and each is looked for.
+#[derive(Default)]
+pub struct OfferedValues(Vec<(usize, Shared)>);
+
+impl OfferedValues {
+    pub fn new<'a>(arguments: impl Iterator<Item = &'a Shared>) -> Self {
+        let mut offered = Self::default();
+        offered.replace(arguments);
+        offered
+    }
+
+    fn replace<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
+        self.0.clear();
+        self.0.shrink_to(OFFERED_KEPT_MAX);
+        self.0.extend(arguments.map(|shared| (shared.as_ptr().addr(), Shared::clone(shared))));
+        self.0.sort_unstable_by_key(|(address, _)| *address);
+    }
+
+    fn find(&self, argument: &[u8]) -> Option<&Shared> {
+        let address = argument.as_ptr().addr();
+        let found = self.0.binary_search_by_key(&address, |(address, _)| *address).ok()?;
+        let (_, shared) = &self.0[found];
+        std::ptr::eq(shared.as_slice(), argument).then_some(shared)
+    }
 }
 
 impl Data {
@@ -43,8 +70,7 @@ impl Data {
 
     /// The argument, if it is one that need not be copied.
     pub fn offered(&self, argument: &[u8]) -> Option<Shared> {
-        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
-        self.values.offered.iter().find(same).map(Shared::clone)
+        self.values.offered.find(argument).cloned()
     }
 
     /// The argument as bytes that outlive the command.
@@ -55,8 +81,12 @@ impl Data {
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as
     /// any slice of them is in use.
     pub fn offer<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
-        self.values.offered.clear();
-        self.values.offered.extend(arguments.cloned());
+        self.values.offered.replace(arguments);
+    }
+
+    /// Offers these, and leaves in their place what was offered before.
+    pub const fn swap_offered(&mut self, offered: &mut OfferedValues) {
+        std::mem::swap(&mut self.values.offered, offered);
     }
 
     /// The copy of the argument at `at`, if one was prepared.
@@ -71,6 +101,43 @@ impl Data {
     pub fn end_prepared(&mut self) {
         if !self.values.prepared.is_empty() {
             self.values.prepared.clear();
+        }
+    }
+}
+
+/// As many offered arguments as memory is kept for.
+const OFFERED_KEPT_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    #[test]
+    fn what_is_offered_is_found_by_where_it_lies() {
+        let mut random = Random::new(0x0ffe);
+        let mut next = || Shared::new(vec![b'x'; 1 + random.below(10_000) as usize]);
+        let others: Vec<Shared> = (0..100).map(|_| next()).collect();
+        for count in [0, 1, 2, 3, 100, 3000] {
+            let shared: Vec<Shared> = (0..count).map(|_| next()).collect();
+            let mut offered = OfferedValues::new(others.iter());
+            offered.replace(shared.iter());
+            for shared in &shared {
+                let found = offered.find(shared).expect("it is offered");
+                assert!(Shared::ptr_eq(found, shared));
+                assert_eq!(Shared::strong_count(shared), 2);
+                assert!(offered.find(&shared[..shared.len() - 1]).is_none(), "a part of it");
+                assert!(offered.find(&shared[1..]).is_none(), "a part of it");
+                assert!(offered.find(&shared.to_vec()).is_none(), "a copy of it");
+            }
+            for other in &others {
+                assert!(offered.find(other).is_none());
+                assert_eq!(Shared::strong_count(other), 1);
+            }
+            assert!(offered.find(b"").is_none());
+            offered.replace(std::iter::empty());
+            assert!(shared.iter().all(|shared| Shared::strong_count(shared) == 1));
+            assert!(offered.0.capacity() <= OFFERED_KEPT_MAX);
         }
     }
 }

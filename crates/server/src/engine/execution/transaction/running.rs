@@ -13,7 +13,7 @@ use bobbin_store::Hash;
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
-use crate::engine::command::data::{Suspended, Then};
+use crate::engine::command::data::{OfferedValues, Suspended, Then};
 use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
 use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
@@ -27,6 +27,8 @@ pub struct RunningTransaction {
     transaction: Box<Transaction>,
     /// Of the keys, by argument; see `Call::hashes`.
     hashes: Vec<Hash>,
+    /// Its large words, while it pauses: they become values without a copy.
+    offered: OfferedValues,
     /// The number of the command that comes next.
     next: usize,
     /// Bytes that the commands have replied with.
@@ -85,8 +87,10 @@ struct PausedTransaction {
 pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<Hash>) {
     let start = call.reply.output().len();
     call.reply.array(transaction.queue.len());
+    let offered = OfferedValues::new(transaction.words.large());
+    let (next, reply_bytes, command) = (0, 0, call.command);
     let mut running =
-        RunningTransaction { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
+        RunningTransaction { transaction, hashes, offered, next, reply_bytes, command };
     // A log is replayed as fast as it can be. A wish for the gate waits for all that pause.
     let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
     let now = ticks();
@@ -127,7 +131,7 @@ impl RunningTransaction {
     /// closed, and what it ordered is carried out all the same.
     fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
-        call.data.offer(self.transaction.words.large());
+        call.data.swap_offered(&mut self.offered);
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -166,7 +170,7 @@ impl RunningTransaction {
             }
             Progress::Done
         };
-        call.data.offer(std::iter::empty());
+        call.data.swap_offered(&mut self.offered);
         progress
     }
 
