@@ -108,6 +108,29 @@ fn a_pause_of_writers_lets_scripts_run_that_say_they_write_nothing() {
 }
 
 #[test]
+fn a_client_in_monitor_mode_gets_at_no_key_in_any_way() {
+    let (mut process, client, admin) = process();
+    let library = "#!lua name=l\\nredis.register_function('f', function() return 1 end)";
+    process.ask(&admin, &format!("FUNCTION LOAD \"{library}\""));
+    assert_eq!(process.ask(&client, "MONITOR"), "+OK\r\n");
+    process.ask(&admin, "CLIENT PAUSE 100 WRITE");
+    process.heard(&client);
+    let write = "return redis.call('SET', 'k', 'v')";
+    for line in [
+        "SET k v",
+        "GET k",
+        &format!("EVAL \"{write}\" 0"),
+        &format!("EVAL_RO \"{write}\" 0"),
+        "EVALSHA 0123456789012345678901234567890123456789 0",
+        "FCALL f 0",
+    ] {
+        let refusal = "-ERR Replica can't interact with the keyspace\r\n";
+        assert_eq!(process.ask(&client, line), refusal, "{line}");
+    }
+    assert_eq!(process.ask(&admin, "GET k"), "$-1\r\n");
+}
+
+#[test]
 fn a_pause_that_begins_while_a_command_waits_holds_it_up() {
     let (mut process, client, admin) = process();
     process.ask(&admin, "SET k v");

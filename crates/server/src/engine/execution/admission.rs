@@ -295,4 +295,4 @@ pub(super) fn postpone_for_reserved(
     Failure::Postponed
 }
 
-const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
+const KEY_USERS: Flags = WRITERS.with(Flags::READONLY).with(Flags::RUNS);
