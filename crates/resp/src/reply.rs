@@ -95,6 +95,11 @@ impl<'a> Reply<'a> {
         Reply { output: self.output, parts: self.parts.as_deref_mut(), protocol: self.protocol }
     }
 
+    /// Has what follows written in this protocol version.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
     /// Takes back what was written since the output was `len` long.
     pub fn truncate(&mut self, len: usize) {
         self.output.truncate(len);

@@ -207,6 +207,30 @@ fn a_transaction_whose_reply_is_too_long_is_carried_out() {
     assert_eq!(process.ask(&admin, "MGET k n"), "*2\r\n$1\r\nv\r\n$1\r\n1\r\n");
 }
 
+/// What follows a HELLO speaks its version, also behind a pause.
+#[test]
+fn a_queue_changes_its_protocol_where_hello_stands() {
+    let mut process = process();
+    let client = process.connect(0);
+    let long = format!("EVAL \"{LONG}\" 1 key\r\n");
+    for pause in ["", &long] {
+        let queue = "GET none\r\nHELLO 3\r\nGET none\r\n";
+        let more = "CONFIG GET maxmemory\r\nHELLO 2\r\nGET none\r\nEXEC\r\n";
+        client.send(format!("MULTI\r\n{queue}{pause}GET none\r\n{more}").as_bytes());
+        let mut heard = String::new();
+        while !heard.ends_with("$-1\r\n") {
+            heard += &answer(&mut process, &client);
+        }
+        let (_, replies) = heard.rsplit_once("+QUEUED\r\n").expect("it was queued");
+        let (begin, rest) = replies.split_once("%7\r\n").expect("HELLO has a map");
+        assert!(begin.ends_with("\r\n$-1\r\n"), "{begin}");
+        let ran = if pause.is_empty() { "" } else { ":1\r\n" };
+        let map = "%1\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n*14\r\n";
+        let expected = format!("\r\n_\r\n{ran}_\r\n{map}");
+        assert!(rest.contains(&expected), "{rest}");
+    }
+}
+
 /// Another loop, which the server has not seen run.
 fn unknown(rest: &str) -> String {
     format!("local n = 0 for i = 1, 200000 do n = n + i end {rest}")

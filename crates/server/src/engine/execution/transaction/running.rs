@@ -76,7 +76,6 @@ struct PausedTransaction {
     sees_dead: bool,
     /// Whether what is dead may be taken out.
     may_expire: bool,
-    protocol: Protocol,
     /// The reply so far: these, ...
     pieces: Vec<Vec<u8>>,
     /// ... and then this.
@@ -109,7 +108,6 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         now_ms: call.data.turn.now_ms,
         sees_dead: call.data.turn.sees_dead,
         may_expire: call.data.turn.may_expire,
-        protocol: call.client.protocol,
         pieces: Vec::new(),
         rest: Arena { bytes, parts },
     };
@@ -206,6 +204,8 @@ fn run(
         // No client will see what it would answer.
         return Ran { reply_bytes: 0, ended: 0, left: None };
     }
+    // A HELLO before it in the queue counts.
+    call.reply.set_protocol(call.client.protocol);
     let start = call.reply.output().len();
     if !call.client.rights.is_open(&call.server.acl)
         && let Err(failure) = rights::admit_queued(call, queued.command, args)
@@ -321,7 +321,7 @@ impl PausedTransaction {
         let limits = TimeLimits { within_at: end, between_at: end };
         let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
         if self.rest.bytes.len() >= PIECE {
-            self.close_piece();
+            self.close_piece(slice.client.protocol);
         }
         if let Progress::Paused(long) = progress {
             self.long = long;
@@ -356,11 +356,11 @@ impl PausedTransaction {
             let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);
             self.running.reply_bytes += bytes;
             if !pieces.is_empty() {
-                self.close_piece();
+                self.close_piece(slice.client.protocol);
                 self.pieces.extend(pieces);
             }
             let Arena { bytes, parts } = &mut self.rest;
-            Reply::with_parts(bytes, parts, self.protocol).append(&rest.bytes, &rest.parts);
+            Reply::with_parts(bytes, parts, slice.client.protocol).append(&rest.bytes, &rest.parts);
         }
         if slice.client.is_overflowed() || self.running.reply_bytes >= reply_bytes_max {
             slice.client.set_overflowed(true);
@@ -371,12 +371,12 @@ impl PausedTransaction {
 
     /// What follows in the reply is another piece. Values that were to be sent from where they lie
     /// are copied.
-    fn close_piece(&mut self) {
+    fn close_piece(&mut self, protocol: Protocol) {
         let Arena { bytes, parts } = std::mem::take(&mut self.rest);
         let mut piece = Vec::new();
         match parts.is_empty() {
             true => piece = bytes,
-            false => Reply::new(&mut piece, self.protocol).append(&bytes, &parts),
+            false => Reply::new(&mut piece, protocol).append(&bytes, &parts),
         }
         self.pieces.push(piece);
     }
@@ -392,10 +392,10 @@ impl PausedTransaction {
             command: self.running.command,
             args: &[b"EXEC"],
             wire: &[],
+            reply: Reply::with_parts(bytes, parts, slice.client.protocol),
             client: slice.client,
             data: slice.data,
             stats: slice.stats,
-            reply: Reply::with_parts(bytes, parts, self.protocol),
             hashes: &[],
             in_transaction: false,
             may_leave_job: true,
