@@ -24,8 +24,8 @@ struct FilterCondition {
 /// What is compared, and with what.
 #[derive(Debug)]
 enum FilterField {
-    /// Ascending: there may be as many as a command has words, and each client is looked for among
-    /// them.
+    /// Ascending once all are read: there may be as many as a command has words, and each client
+    /// is looked for among them.
     Id(Vec<u64>),
     /// None: the connection to the primary.
     Type(Option<ClientClass>),
@@ -68,24 +68,27 @@ impl Filter {
             };
             filter.add(FilterCondition { field, negated });
         }
+        for condition in &mut filter.conditions {
+            if let FilterField::Id(ids) = &mut condition.field {
+                ids.sort_unstable();
+            }
+        }
         Ok(filter)
     }
 
-    fn add(&mut self, mut condition: FilterCondition) {
-        for earlier in &mut self.conditions {
-            if let (FilterField::Id(ids), FilterField::Id(more)) =
-                (&mut earlier.field, &mut condition.field)
-                && earlier.negated == condition.negated
-            {
-                more.append(ids);
-                more.sort_unstable();
-            }
-        }
+    fn add(&mut self, condition: FilterCondition) {
         let kind = |condition: &FilterCondition| {
             (std::mem::discriminant(&condition.field), condition.negated)
         };
-        self.conditions.retain(|earlier| kind(earlier) != kind(&condition));
-        self.conditions.push(condition);
+        let same = |earlier: &&mut FilterCondition| kind(earlier) == kind(&condition);
+        let Some(earlier) = self.conditions.iter_mut().find(same) else {
+            self.conditions.push(condition);
+            return;
+        };
+        match (&mut earlier.field, condition.field) {
+            (FilterField::Id(ids), FilterField::Id(mut more)) => ids.append(&mut more),
+            (field, replacement) => *field = replacement,
+        }
     }
 
     pub(super) fn matches(&self, call: &Call<'_>, info: &ClientInfo) -> bool {
@@ -148,7 +151,7 @@ impl FilterField {
     }
 }
 
-/// The numbers of `ID`, in order: the first, and those that follow it.
+/// The numbers of `ID`: the first, and those that follow it.
 fn ids<'a, 'b>(
     first: &[u8],
     mut rest: &'a [&'b [u8]],
@@ -164,7 +167,6 @@ fn ids<'a, 'b>(
         ids.push(valid(id)?);
         rest = after;
     }
-    ids.sort_unstable();
     Ok((ids, rest))
 }
 
@@ -244,10 +246,28 @@ mod tests {
     fn several_ids_follow_each_other() {
         let words: Vec<&[u8]> = vec![b"8", b"7", b"TYPE", b"10"];
         let (ids, rest) = ids(b"9", &words).unwrap();
-        assert_eq!(ids, [7, 8, 9]);
+        assert_eq!(ids, [9, 8, 7]);
         assert_eq!(rest, [&b"TYPE"[..], b"10"]);
         assert!(super::ids(b"x", &[]).is_err());
         assert!(super::ids(b"7", &[b"0"]).is_err());
+    }
+
+    #[test]
+    fn ids_add_up_and_other_conditions_replace_each_other() {
+        let mut filter = Filter::default();
+        let ids = |ids: &[u64], negated| FilterCondition {
+            field: FilterField::Id(ids.to_vec()),
+            negated,
+        };
+        let user =
+            |name: &[u8]| FilterCondition { field: FilterField::User(name.into()), negated: false };
+        for condition in [ids(&[9, 7], false), user(b"a"), ids(&[8], true), user(b"b")] {
+            filter.add(condition);
+        }
+        // They are sorted once, when all are there.
+        filter.add(ids(&[8], false));
+        let conditions = filter.conditions.iter().map(|it| format!("{:?}", it.field));
+        assert_eq!(conditions.collect::<Vec<_>>(), ["Id([9, 7, 8])", "User([98])", "Id([8])"]);
     }
 
     #[test]
