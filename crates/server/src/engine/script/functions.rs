@@ -4,7 +4,7 @@
 //! call uses it at a time: calls of one library wait for each other, those of different libraries
 //! do not. The libraries change with the gate held.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -220,11 +220,12 @@ impl Library {
             return Err("ERR No functions registered".into());
         }
         let mut functions = Vec::<Function>::new();
+        let mut names = HashSet::new();
         for Registration { name, description, flags, function } in registered {
             if !is_name(&name) {
                 return Err(BAD_FUNCTION_NAME);
             }
-            if functions.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
+            if !names.insert(name.to_ascii_lowercase()) {
                 return Err("ERR Function already exists in the library".into());
             }
             let learned = Arc::default();
@@ -350,6 +351,20 @@ mod tests {
         assert_eq!(functions.all()[0].name, b"two");
         assert!(!functions.delete(b"one") && functions.delete(b"two"));
         assert_eq!(functions.counts(), (0, 0));
+    }
+
+    #[test]
+    fn names_within_a_library_differ_by_more_than_case() {
+        let functions = Functions::new(Arc::new(StateSource::new(64 << 20)));
+        let register = |last: &str| {
+            let all = "for i = 1, 5000 do server.register_function('F' .. i, print) end";
+            let last = format!("server.register_function('{last}', print)");
+            format!("#!lua name=l\nlocal print = function() end {all} {last}").into_bytes()
+        };
+        let error = functions.load(&register("f4999"), false, 1).unwrap_err();
+        assert_eq!(error.text(), "ERR Function already exists in the library");
+        assert!(functions.load(&register("f5001"), false, 1).is_ok());
+        assert_eq!(functions.counts(), (1, 5001));
     }
 
     #[test]
