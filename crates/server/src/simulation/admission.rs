@@ -222,6 +222,52 @@ fn memory_is_looked_at_again_behind_a_pause() {
     assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
 }
 
+/// As valkey-server 9.1.2 answers.
+#[test]
+fn scripts_in_transactions_keep_to_maxmemory() {
+    let (mut process, client, admin) = process();
+    let write = "return redis.call('SET', KEYS[1], 'v')";
+    let library = "#!lua name=l\\nredis.register_function('f', function(keys) return \
+                   redis.call('SET', keys[1], 'v') end)";
+    process.ask(&admin, &format!("FUNCTION LOAD \"{library}\""));
+    let error = "OOM command not allowed when used memory > 'maxmemory'.";
+    let aborted = format!("-EXECABORT Transaction discarded because of: {error}\r\n");
+    let failed = format!("*2\r\n-{error} script: on @user_script:1.\r\n$-1\r\n");
+    let free = format!("EVAL \"{write}\" 1 k");
+    let freed = format!("EVAL \"redis.call('DEL', KEYS[1]) {write}\" 1 k");
+    let strict = format!("EVAL \"#!lua\\n{write}\" 1 k");
+    let allowed = format!("EVAL \"#!lua flags=allow-oom\\n{write}\" 1 k");
+    let reads = "EVAL \"#!lua flags=no-writes\\nreturn 1\" 1 k";
+    let written = "*2\r\n+OK\r\n$1\r\nv\r\n";
+    for (line, answer, is_queued) in [
+        (&*free, &*failed, true),
+        (&freed, written, true),
+        (&strict, &aborted, false),
+        ("FCALL f 1 k", &aborted, false),
+        (&allowed, written, true),
+        (reads, "*2\r\n:1\r\n$-1\r\n", true),
+    ] {
+        for is_full_before in [false, true] {
+            process.ask(&admin, "DEL k");
+            if is_full_before {
+                process.ask(&admin, "CONFIG SET maxmemory 1");
+            }
+            process.ask(&client, "MULTI");
+            let queued = process.ask(&client, line);
+            process.ask(&client, "GET k");
+            process.ask(&admin, "CONFIG SET maxmemory 1");
+            let ended = process.ask(&client, "EXEC");
+            process.ask(&admin, "CONFIG SET maxmemory 0");
+            if is_queued || !is_full_before {
+                assert_eq!((&*queued, &*ended), ("+QUEUED\r\n", answer), "{line}");
+            } else {
+                assert_eq!(queued, format!("-{error}\r\n"), "{line}");
+                assert!(ended.starts_with("-EXECABORT"), "{line}: {ended}");
+            }
+        }
+    }
+}
+
 /// Once the last snapshot is written nothing is changed, or acknowledged, that it does not hold.
 #[test]
 fn what_waits_when_the_server_ends_is_not_done() {

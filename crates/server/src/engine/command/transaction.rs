@@ -20,12 +20,12 @@ pub struct Transaction {
     pub words: Words,
     /// A command was refused: EXEC will be too.
     pub spoiled: bool,
-    /// Those of all queued commands.
+    /// Those of all queued commands, and of what these run.
     pub flags: Flags,
     /// Those that some queued command lacks.
     pub missing: Flags,
-    /// It runs a script that may write.
-    pub may_write_by_script: bool,
+    /// Memory was full when EXEC came, and nothing could be evicted.
+    pub is_oom: bool,
     /// That a queued SELECT leads to.
     pub database: Option<u32>,
 }
@@ -60,7 +60,7 @@ impl Transaction {
 
     /// Whether a pause of commands that write holds it up.
     pub const fn may_write(&self) -> bool {
-        self.may_write_by_script || self.flags.has(WRITERS)
+        self.flags.has(WRITERS)
     }
 
     /// The database that is selected behind the commands so far; `None`: as before.
@@ -73,21 +73,20 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
-    /// Queues a command. `may_write`: it runs a script that may.
+    /// Queues a command. `script`: the flags that it has by a script that it runs.
     pub fn queue(
         &mut self,
         request: &Request<'_>,
         command: &'static Registered,
-        may_write: bool,
+        script: Flags,
         info: &ClientInfo,
     ) {
         let first = self.words.count();
         for arg in request.args {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
-        self.flags = self.flags.with(command.row.flags);
+        self.flags = self.flags.with(command.row.flags).with(script);
         self.missing = self.missing.with(Flags::of_bits(!command.row.flags.bits()));
-        self.may_write_by_script |= may_write;
         if command.has(Flags::SELECTS) {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
             self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);

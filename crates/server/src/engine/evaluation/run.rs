@@ -110,7 +110,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         owner.give_back(call.server, call.data);
         return Err(wait_for_reserved(call));
     }
-    let mut is_oom = false;
+    let mut is_oom = call.data.turn.is_oom;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}

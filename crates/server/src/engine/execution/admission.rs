@@ -49,19 +49,24 @@ pub(super) fn guard(
         switches & Switch::REPLICA == 0 || !context.server.config.replica_ignore_maxmemory();
     if switches & Switch::MAXMEMORY != 0 && evicts {
         let room = make_room(context, client, output);
-        if command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM) {
-            match room {
-                Room::Enough | Room::Soon => {}
-                Room::Reserved => {
-                    return Err(postpone_for_reserved(
-                        context.server,
-                        context.data,
-                        client,
-                        command,
-                    ));
-                }
-                Room::None => return Err(Failure::OUT_OF_MEMORY),
+        let denies_oom = || {
+            command.has(Flags::DENYOOM)
+                || would_execute(client, command, Flags::DENYOOM)
+                || script::flags(context.server, command, request.args).has(Flags::DENYOOM)
+        };
+        match room {
+            Room::Enough | Room::Soon => {}
+            // A script alone looks once more for itself.
+            Room::Reserved if denies_oom() || would_execute(client, command, Flags::RUNS) => {
+                return Err(postpone_for_reserved(context.server, context.data, client, command));
             }
+            Room::None if denies_oom() => return Err(Failure::OUT_OF_MEMORY),
+            Room::Reserved | Room::None => {}
+        }
+        if command.has(Flags::EXECUTES)
+            && let Some(transaction) = &mut client.transaction
+        {
+            transaction.is_oom = room == Room::None;
         }
         if writes || command.has(Flags::RUNS) {
             eviction::expect_change(context.data);
@@ -173,7 +178,7 @@ fn has_to_wait(
     let wait = !client.info.has(ClientFlag::MONITOR)
         && (pause.all
             || command.has(WRITERS)
-            || script::may_write(server, command, args)
+            || script::flags(server, command, args).has(WRITERS)
             || executed(client, command).is_some_and(Transaction::may_write));
     if wait {
         client.note_command(command);

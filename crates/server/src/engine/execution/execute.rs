@@ -94,8 +94,8 @@ fn admit(
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        let may_write = script::may_write(context.server, command, request.args);
-        transaction.queue(request, command, may_write, &client.info);
+        let script = script::flags(context.server, command, request.args);
+        transaction.queue(request, command, script, &client.info);
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }

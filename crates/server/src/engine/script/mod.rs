@@ -18,18 +18,29 @@ pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
 pub use self::wish::GateWish;
 
-/// Whether a command runs a script, or a function, which has not said that it writes nothing.
-pub(crate) fn may_write(server: &Server, command: &Facts, args: &[&[u8]]) -> bool {
+/// The flags that a command has, beyond its own, by what the script or the function that it runs
+/// says of itself.
+pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     if !command.has(Flags::RUNS) || command.has(Flags::READONLY) {
-        return false;
+        return Flags::default();
     }
-    let flags = match (command.row.name, args.get(1)) {
-        ("eval", Some(source)) => Shebang::parse(source, false).ok().map(|shebang| shebang.flags),
-        ("evalsha", Some(sha)) => server.scripts.find(sha).map(|script| script.flags),
-        ("fcall", Some(name)) => server.functions.flags(name),
+    let said = match (command.row.name, args.get(1)) {
+        ("eval", Some(source)) => {
+            Shebang::parse(source, false).ok().map(|shebang| (shebang.flags, shebang.is_there))
+        }
+        ("evalsha", Some(sha)) => {
+            server.scripts.find(sha).map(|script| (script.flags, script.is_strict))
+        }
+        ("fcall", Some(name)) => server.functions.flags(name).map(|flags| (flags, true)),
         _ => None,
     };
-    !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
+    match said {
+        Some((flags, _)) if flags.has(ScriptFlags::NO_WRITES) => Flags::default(),
+        Some((flags, true)) if !flags.has(ScriptFlags::ALLOW_OOM) => {
+            Flags::MAY_REPLICATE.with(Flags::DENYOOM)
+        }
+        _ => Flags::MAY_REPLICATE,
+    }
 }
 
 /// `redis.log`.

@@ -25,6 +25,8 @@ pub struct Turn {
     /// Whether the client at hand sees keys and fields after their time: a log's, a primary's, or
     /// the source of an import.
     pub sees_dead: bool,
+    /// A transaction is at work that began when memory was full and nothing could be evicted.
+    pub is_oom: bool,
     /// A log is being carried out: nothing is dead, however old.
     pub loading: bool,
     /// What a deletion that is no command's comes to in the log.
@@ -42,6 +44,7 @@ impl Default for Turn {
             touch: true,
             may_expire: true,
             sees_dead: false,
+            is_oom: false,
             loading: false,
             deletes: Deletes::default(),
         }

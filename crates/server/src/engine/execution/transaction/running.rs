@@ -130,6 +130,7 @@ impl RunningTransaction {
     fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
+        call.data.turn.is_oom = self.transaction.is_oom;
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -169,6 +170,7 @@ impl RunningTransaction {
             Progress::Done
         };
         call.data.swap_offered(&mut self.offered);
+        call.data.turn.is_oom = false;
         progress
     }
 
