@@ -15,6 +15,7 @@ use crate::engine::execution::admission::{admit_again, wait_for_reserved};
 use crate::engine::execution::monitor;
 use crate::engine::script::{Compiled, Habits, Learned, Lua, LuaState, Sha};
 use crate::engine::server::Switch;
+use crate::engine::tracking;
 
 /// What the first argument is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,7 +150,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         client.last_record = call.client.last_record;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.act_for(call.client, &call.server.acl);
-        client.tracking.clone_from(&call.client.tracking);
+        tracking::track_as(client, call.client);
         client.caller = call.client.info.id;
         let mut session =
             ScriptSession::new(call.server, call.data, call.stats, client, can_restart);

@@ -25,7 +25,7 @@ use bobbin_sync::{Mutex, RwLock};
 pub use self::message::Push;
 pub use self::publish::{AtWork, Notice, Tracker};
 pub use self::session::{
-    ConnectionTracking, Mode, disable, enable, reader, remember, remember_already,
+    ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::{Server, Switch};

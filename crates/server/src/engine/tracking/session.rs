@@ -22,7 +22,7 @@ bits! {
 }
 
 /// A client that tracks, in the connection's own memory.
-#[derive(Clone)]
+#[derive(Default)]
 pub struct ConnectionTracking {
     /// The client; that of a script is the one that called it.
     pub id: u64,
@@ -85,6 +85,18 @@ const fn memory_of(prefix: &[u8]) -> usize {
     2 * (size_of::<Box<[u8]>>() + prefix.len()) + size_of::<Vec<u64>>() + size_of::<u64>()
 }
 
+/// Has the client of a script track as the one does that runs it: what it reads is remembered for
+/// that one, which has its prefixes to itself.
+pub fn track_as(client: &mut Client, caller: &Client) {
+    let Some(tracked) = &caller.tracking else {
+        client.tracking = None;
+        return;
+    };
+    let own = client.tracking.get_or_insert_default();
+    (own.id, own.mode, own.caching) = (tracked.id, tracked.mode, tracked.caching);
+    own.remembered = false;
+}
+
 /// Does not track for a client any more.
 pub fn disable(server: &Server, client: &mut Client) {
     let Some(tracked) = client.tracking.take() else { return };
@@ -141,4 +153,29 @@ pub fn reader(call: &Call<'_>) -> Option<u64> {
         !tracked.mode.has(Mode::BROADCAST) && tracked.mode.has(Mode::OPT_IN) == tracked.caching;
     let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS);
     (wanted && reads).then_some(tracked.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+
+    #[test]
+    fn a_script_tracks_for_its_caller_without_its_prefixes() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut session = embedded.connect();
+        for (line, id) in [
+            ("HELLO 3", None),
+            ("CLIENT TRACKING ON BCAST PREFIX a: PREFIX b:", Some(1)),
+            ("CLIENT TRACKING OFF", None),
+            ("CLIENT TRACKING ON", Some(1)),
+        ] {
+            embedded.feed(&mut session, format!("{line}\r\n").as_bytes());
+            embedded.feed(&mut session, b"EVAL \"return 1\" 0\r\n");
+            let lua = embedded.data().lua.last().expect("it ran");
+            let tracked = lua.state.client.tracking.as_ref();
+            assert_eq!(tracked.map(|tracked| tracked.id), id, "{line}");
+            assert!(tracked.is_none_or(|tracked| tracked.prefixes.is_empty()), "{line}");
+        }
+    }
 }
