@@ -9,7 +9,7 @@ use sha1::{Digest, Sha1};
 use crate::convert;
 use crate::host::{Called, Level};
 use crate::shebang::ScriptFlags;
-use crate::state::budget::NO_MEMORY;
+use crate::state::budget::{NO_MEMORY, Output};
 use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function,
 };
@@ -234,10 +234,19 @@ fn write_log(stack: Stack) -> Returned {
         3 => Level::Warning,
         _ => return Err(raise(stack, "ERR Invalid log level.")),
     };
-    let words = (2..=stack.top()).filter_map(|at| stack.bytes(at));
-    let message = words.collect::<Vec<_>>().join(&b' ');
-    if let Some(host) = stack.core().host() {
-        host.log(level, &message);
+    let core = stack.core();
+    if !core.host().is_some_and(|host| host.logs(level)) {
+        return Ok(0);
+    }
+    let mut message = Output::new(stack, core);
+    for (number, word) in (2..=stack.top()).filter_map(|at| stack.bytes(at)).enumerate() {
+        if number > 0 {
+            message.extend(b" ")?;
+        }
+        message.extend(word)?;
+    }
+    if let Some(host) = core.host() {
+        host.log(level, &message.take());
     }
     Ok(0)
 }

@@ -10,7 +10,9 @@ pub trait Host {
     fn go_on(&mut self, _room: usize, _reply: &mut Vec<u8>) -> Called {
         Called::Stop
     }
-    /// `redis.log`.
+    /// Whether messages of this level are logged at all.
+    fn logs(&self, level: Level) -> bool;
+    /// `redis.log`, with a message that is logged.
     fn log(&mut self, level: Level, message: &[u8]);
     /// `redis.set_repl`: bit 0: the log, bit 1: replicas.
     fn set_replication(&mut self, flags: u8);

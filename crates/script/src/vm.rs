@@ -480,6 +480,9 @@ mod tests {
             reply.extend_from_slice(b"+OK\r\n");
             Called::Replied
         }
+        fn logs(&self, _: Level) -> bool {
+            false
+        }
         fn log(&mut self, _: Level, _: &[u8]) {}
         fn set_replication(&mut self, _: u8) {}
         fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {

@@ -180,6 +180,20 @@ fn claims_allocate_nothing() {
     }
 }
 
+/// A message is the script's memory while it is made; one that no log takes is not made.
+#[test]
+fn a_message_for_the_log_is_paid_for() {
+    let mut vm = new_vm(16 << 20);
+    let log = |level: &str| {
+        let words = ["s"; 30].join(", ");
+        format!("local s = string.rep('x', 1e6) redis.log(redis.{level}, {words}) return 1")
+    };
+    let text = failure_for(&mut vm, &log("LOG_NOTICE"), u32::MAX);
+    assert!(text.contains("more memory"), "{text}");
+    assert_eq!(run(&mut vm, &log("LOG_VERBOSE")).1, ":1\r\n");
+    assert_eq!(run(&mut vm, "redis.log(redis.LOG_NOTICE, '', 'x', 1) return 7").1, ":7\r\n");
+}
+
 /// The fuzz target `script_calls` in short, with fixed choices.
 #[test]
 fn any_calls_are_survived() {

@@ -72,6 +72,9 @@ impl Host for Patient {
         reply.extend_from_slice(b"+OK\r\n");
         Called::Replied
     }
+    fn logs(&self, _: Level) -> bool {
+        true
+    }
     fn log(&mut self, _: Level, _: &[u8]) {}
     fn set_replication(&mut self, _: u8) {}
     fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
@@ -98,6 +101,9 @@ impl Host for Nobody {
     fn call(&mut self, _: &[&[u8]], _: bool, _: usize, reply: &mut Vec<u8>) -> Called {
         reply.extend_from_slice(b"+OK\r\n");
         Called::Replied
+    }
+    fn logs(&self, _: Level) -> bool {
+        true
     }
     fn log(&mut self, _: Level, _: &[u8]) {}
     fn set_replication(&mut self, _: u8) {}

@@ -44,6 +44,9 @@ impl Host for Echo {
         Reply::new(reply, Protocol::Resp2).simple("done");
         Called::Replied
     }
+    fn logs(&self, level: Level) -> bool {
+        matches!(level, Level::Notice | Level::Warning)
+    }
     fn log(&mut self, _: Level, _: &[u8]) {}
     fn set_replication(&mut self, _: u8) {}
     fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {

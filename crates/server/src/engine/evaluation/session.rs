@@ -16,7 +16,7 @@ use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights;
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
-use crate::engine::script::{Busy, GateWish, Habits, log_message};
+use crate::engine::script::{Busy, GateWish, Habits, is_logged, log_message};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -570,6 +570,10 @@ impl Host for ScriptSession {
             self.abandon();
         }
         called.unwrap_or(Called::Unfinished)
+    }
+
+    fn logs(&self, level: Level) -> bool {
+        is_logged(level)
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {

@@ -16,8 +16,8 @@ use bobbin_script::{
 use bobbin_sync::{Mutex, RwLock};
 
 use super::cache::Learned;
-use super::log_message;
 use super::lua::{LuaState, StateSource};
+use super::{is_logged, log_message};
 use crate::engine::row::Failure;
 
 /// All libraries.
@@ -301,6 +301,10 @@ struct LibraryLoading {
 impl Host for LibraryLoading {
     fn call(&mut self, _: &[&[u8]], _: bool, _: usize, _: &mut Vec<u8>) -> Called {
         Called::Stop
+    }
+
+    fn logs(&self, level: Level) -> bool {
+        is_logged(level)
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {

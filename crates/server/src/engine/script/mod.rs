@@ -43,13 +43,21 @@ pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     }
 }
 
+/// Whether messages of `redis.log` at this level are logged.
+pub fn is_logged(level: Level) -> bool {
+    log::log_enabled!(severity(level))
+}
+
 /// `redis.log`.
 pub fn log_message(level: Level, message: &[u8]) {
-    let message = String::from_utf8_lossy(message);
+    log::log!(severity(level), "{}", String::from_utf8_lossy(message));
+}
+
+const fn severity(level: Level) -> log::Level {
     match level {
-        Level::Debug => log::debug!("{message}"),
-        Level::Verbose => log::debug!("{message}"),
-        Level::Notice => log::info!("{message}"),
-        Level::Warning => log::warn!("{message}"),
+        Level::Debug => log::Level::Trace,
+        Level::Verbose => log::Level::Debug,
+        Level::Notice => log::Level::Info,
+        Level::Warning => log::Level::Warn,
     }
 }
