@@ -94,9 +94,15 @@ fn names(call: &Call<'_>, kind: ChannelKind) -> Vec<Arc<[u8]>> {
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
     if let Some(subscribers) = &mut call.data.audience.subscribers {
         // What the transaction published before goes to the client if it listened then.
-        for notice in &mut call.data.unit.notices {
-            if let Notice::Message(publication) = notice {
-                publication.settle(call.client, subscribers.set_aside());
+        let unsettled = call.data.unit.unsettled();
+        if !unsettled.is_empty() {
+            let subscriptions = call.client.subscriptions.as_ref();
+            let patterns = subscriptions.map(|all| all.names(ChannelKind::Pattern));
+            let patterns = patterns.unwrap_or_default();
+            for notice in unsettled {
+                if let Notice::Message(publication) = notice {
+                    publication.settle(call.client, &patterns, subscribers.set_aside());
+                }
             }
         }
         change(subscribers, call.client);
@@ -383,3 +389,49 @@ pub(super) const COMMANDS: &[Command] = &[
             .syntax("[shardchannel [shardchannel ...]]"),
         ]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::Notice;
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+    use crate::engine::command::data::Then;
+
+    /// What a transaction publishes goes to its client by what that listens to at that moment, and
+    /// each message is looked at for that once.
+    #[test]
+    fn a_transaction_publishes_to_its_own_client_between_subscriptions() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"HELLO 3\r\nPSUBSCRIBE a*\r\nMULTI\r\n");
+        let queue = "PUBLISH a1 one\r\nPUBLISH b2 two\r\nSUBSCRIBE x y z\r\nPUBLISH a3 three\r\n\
+                     SUBSCRIBE b2\r\nPUNSUBSCRIBE a*\r\nPUBLISH b2 four\r\nPUBLISH a1 five\r\n\
+                     UNSUBSCRIBE\r\nEXEC\r\n";
+        let heard = embedded.feed(&mut session, queue.as_bytes());
+        let heard = String::from_utf8_lossy(heard).into_owned();
+        let places = ["one", "three", "four"].map(|word| {
+            let found: Vec<usize> = heard.match_indices(word).map(|(at, _)| at).collect();
+            assert_eq!(found.len(), 1, "{word}: {heard}");
+            found[0]
+        });
+        assert!(places.is_sorted(), "{heard}");
+        assert!(!heard.contains("two") && !heard.contains("five"), "{heard}");
+    }
+
+    #[test]
+    fn what_a_unit_publishes_is_settled_once() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let data = embedded.data();
+        data.unit.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
+        assert_eq!(data.unit.unsettled().len(), 2);
+        data.unit.notices.push(Notice::AllInvalid);
+        let suspended = data.suspend_unit();
+        data.resume_unit(suspended, Then::Ended);
+        assert_eq!([data.unit.unsettled().len(), data.unit.unsettled().len()], [1, 0]);
+        data.unit.leave_midst();
+        data.publish_notices(None);
+        data.unit.notices.push(Notice::AllInvalid);
+        assert_eq!(data.unit.unsettled().len(), 1);
+        data.publish_notices(None);
+    }
+}

@@ -54,18 +54,13 @@ impl Publication {
         }
     }
 
-    /// Decides once whether the client at work gets it, whose subscriptions are about to change:
-    /// then it is appended.
-    pub fn settle(&mut self, client: &Client, output: &mut Vec<u8>) {
-        if self.settled_for != 0 {
-            return;
-        }
+    /// Decides whether the client at work gets it, whose subscriptions are about to change: then it
+    /// is appended. `patterns`: those that the client listens to.
+    pub fn settle(&mut self, client: &Client, patterns: &[Arc<[u8]>], output: &mut Vec<u8>) {
         let mut message = Message::new(self.kind, &self.channel, self.payload());
-        if self.kind == ChannelKind::Channel
-            && let Some(subscriptions) = &client.subscriptions
-        {
-            message.patterns = subscriptions.names(ChannelKind::Pattern);
-            message.patterns.retain(|pattern| glob::matches_text(pattern, &self.channel));
+        if self.kind == ChannelKind::Channel {
+            let matching = patterns.iter().filter(|it| glob::matches_text(it, &self.channel));
+            message.patterns = matching.cloned().collect();
         }
         message.append_for(client, output);
         self.settled_for = client.info.id;

@@ -81,6 +81,7 @@ impl Data {
             }
         }
         notices.clear();
+        self.unit.settled = 0;
         self.unit.notices = notices;
     }
 

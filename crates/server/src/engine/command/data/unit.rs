@@ -24,6 +24,8 @@ pub struct Unit {
     pub(super) effects: Effects,
     /// What others hear of it at its end.
     pub notices: Vec<Notice>,
+    /// How many of them it was decided for whether its own client gets them: the first ones.
+    pub(super) settled: usize,
     /// Keys (and their databases) that it changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     #[cfg(debug_assertions)]
@@ -45,6 +47,7 @@ pub struct Suspended {
     aside: Box<Aside>,
     effects: Effects,
     notices: Vec<Notice>,
+    settled: usize,
     ready: VecDeque<(u32, Box<[u8]>)>,
 }
 
@@ -62,6 +65,12 @@ impl Unit {
     #[inline(always)]
     pub fn has_done_something(&self) -> bool {
         !self.effects.is_empty() || !self.notices.is_empty() || !self.ready.is_empty()
+    }
+
+    /// What others will hear of since this was asked last.
+    pub fn unsettled(&mut self) -> &mut [Notice] {
+        let from = std::mem::replace(&mut self.settled, self.notices.len());
+        &mut self.notices[from..]
     }
 
     /// A command begins.
@@ -186,14 +195,15 @@ impl Data {
         self.unit.leave_midst();
         let effects = std::mem::take(&mut self.unit.effects);
         let notices = std::mem::take(&mut self.unit.notices);
+        let settled = std::mem::take(&mut self.unit.settled);
         let ready = std::mem::take(&mut self.unit.ready);
-        Suspended { effects, notices, ready, aside: self.set_aside(narrow) }
+        Suspended { effects, notices, settled, ready, aside: self.set_aside(narrow) }
     }
 
     /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether
     /// it is suspended once more.
     pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
-        let Suspended { aside, effects, notices, mut ready } = unit;
+        let Suspended { aside, effects, notices, settled, mut ready } = unit;
         match then {
             Then::Suspended => self.enter_aside(aside),
             Then::Ended => self.take_back(&aside),
@@ -201,6 +211,7 @@ impl Data {
         // This thread may have others to serve.
         ready.append(&mut self.unit.ready);
         (self.unit.effects, self.unit.notices, self.unit.ready) = (effects, notices, ready);
+        self.unit.settled = settled;
         self.unit.enter_midst();
     }
 
