@@ -19,6 +19,7 @@ mod promises;
 mod replayed;
 mod reply;
 mod saving;
+mod scripts;
 mod stage;
 pub mod tasks;
 pub mod ticks;

@@ -8,7 +8,7 @@ use super::Worker;
 use crate::base::clock::ticks;
 use crate::engine::command::data::evictor::Room;
 use crate::engine::eviction;
-use crate::engine::script::GateWish;
+use crate::engine::script::{GateWish, Lua};
 use crate::engine::server::{Switch, WorkerPlace};
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
@@ -72,6 +72,7 @@ impl Worker {
         self.share_out();
         self.look_at_clients();
         if self.data.turn.now_ms >= self.timer.expire_at_ms {
+            Lua::tidy(self.server, &mut self.data);
             if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
                 self.server.put_off_writers_for_log();
             }

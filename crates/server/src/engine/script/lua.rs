@@ -68,6 +68,12 @@ pub struct Lua {
     recent: usize,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
+    /// Bytes of the sources of all compiled scripts, and at which number of them those that are
+    /// forgotten go.
+    source_bytes: usize,
+    sweep_at: usize,
+    /// `Scripts::evicted` when they went last.
+    swept: u64,
     /// Bytes that the state takes, for others to see.
     memory: Arc<OwnLine<AtomicUsize>>,
 }
@@ -82,6 +88,8 @@ pub struct Compiled {
 
 /// A state with more scripts than this is given up for a new one.
 const COMPILED_MAX: usize = 4096;
+/// So many bytes of sources a state may keep beyond those of known scripts, and a quarter of these.
+const FORGOTTEN_BYTES: usize = 1 << 20;
 
 /// States that a worker keeps: another than the first is needed while a script goes on in slices.
 pub const STATES_KEPT: usize = 4;
@@ -95,6 +103,9 @@ impl Lua {
             recent: 0,
             by_source: HashMap::default(),
             by_sha: HashMap::new(),
+            source_bytes: 0,
+            sweep_at: FORGOTTEN_BYTES,
+            swept: server.scripts.evicted(),
             memory: server.scripts.add_state(),
         }
     }
@@ -123,6 +134,40 @@ impl Lua {
         if self.memory.0.load(Ordering::Relaxed) != memory {
             self.memory.0.store(memory, Ordering::Relaxed);
         }
+    }
+
+    /// Frees what a worker's states have of scripts that are forgotten since it did so last.
+    pub fn tidy(server: &Server, data: &mut Data) {
+        let (generation, evicted) = (server.scripts.generation(), server.scripts.evicted());
+        data.lua.retain_mut(|lua| {
+            if lua.swept != evicted {
+                lua.swept = evicted;
+                lua.sweep();
+            }
+            lua.generation == generation
+        });
+    }
+
+    /// Frees the scripts that are forgotten because of others.
+    #[cold]
+    fn sweep(&mut self) {
+        let mut places = Vec::with_capacity(self.compiled.len());
+        let mut kept = 0;
+        self.compiled.retain(|compiled| {
+            let is_kept = !compiled.script.is_evicted();
+            places.push(is_kept.then_some(kept));
+            kept += usize::from(is_kept);
+            if !is_kept {
+                self.source_bytes -= compiled.script.source.len();
+                self.state.vm.forget(compiled.chunk);
+            }
+            is_kept
+        });
+        let follow = |at: &mut usize| places[*at].map(|place| *at = place).is_some();
+        self.by_source.retain(|_, at| follow(at));
+        self.by_sha.retain(|_, at| follow(at));
+        self.recent = 0;
+        self.sweep_at = self.source_bytes + self.source_bytes / 4 + FORGOTTEN_BYTES;
     }
 
     /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
@@ -228,11 +273,16 @@ impl Lua {
     }
 
     fn keep(&mut self, script: Arc<Script>, chunk: Chunk) -> usize {
+        if self.source_bytes >= self.sweep_at {
+            self.sweep();
+        }
         let (at, sha) = (self.compiled.len(), script.sha);
+        self.source_bytes += script.source.len();
         let compiled = Arc::new(Compiled { script, chunk });
         if let Some(&old) = self.by_sha.get(&sha) {
             // It had been forgotten meanwhile; what it was compiled to is not needed twice.
             let replaced = std::mem::replace(&mut self.compiled[old], compiled);
+            self.source_bytes -= replaced.script.source.len();
             self.state.vm.forget(replaced.chunk);
             return old;
         }

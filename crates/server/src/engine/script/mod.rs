@@ -13,6 +13,8 @@ use crate::engine::row::{Facts, Flags};
 use crate::engine::server::Server;
 
 pub use self::busy::Busy;
+#[cfg(test)]
+pub use self::cache::sha_of;
 pub use self::cache::{Habits, Learned, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};

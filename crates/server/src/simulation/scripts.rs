@@ -1,0 +1,63 @@
+//! What becomes of the sources of scripts that are forgotten.
+
+use std::sync::{Arc, Weak};
+
+use bobbin_io::Peer;
+
+use super::process::Process;
+use crate::engine::script::{Script, sha_of};
+
+/// Scripts of this many bytes, more of them than are kept.
+const LEN: usize = 20_000;
+const COUNT: usize = 1_000;
+
+fn source(number: usize) -> String {
+    format!("return {number} --{}", "x".repeat(LEN))
+}
+
+/// Runs a script; what tells whether it is still in memory.
+fn run(process: &mut Process, client: &Peer, number: usize) -> Weak<Script> {
+    let source = source(number);
+    assert_eq!(process.ask(client, &format!("EVAL \"{source}\" 0")), format!(":{number}\r\n"));
+    let script = process.server.scripts.find(&sha_of(source.as_bytes()));
+    Arc::downgrade(&script.expect("it is known"))
+}
+
+fn count(scripts: &[Weak<Script>]) -> usize {
+    scripts.iter().filter(|script| script.strong_count() > 0).count()
+}
+
+/// The worker that ran them does so in time, and others by the clock.
+#[test]
+fn scripts_that_are_forgotten_because_of_others_are_freed() {
+    let mut process = Process::new(2);
+    let (first, second) = (process.connect(0), process.connect(1));
+    let idle: Vec<_> = (0..20).map(|number| run(&mut process, &first, number)).collect();
+    let busy: Vec<_> = (20..COUNT).map(|number| run(&mut process, &second, number)).collect();
+    let known = process.server.scripts.len();
+    assert!(known < COUNT - 100, "{known}");
+    let spare = known / 4 + (1 << 20) / LEN + 1;
+    assert!(count(&busy) <= known + spare, "{} of {known}", count(&busy));
+    process.pass(100);
+    process.turns(2);
+    assert_eq!((count(&idle), count(&busy)), (0, known));
+    // What is left still answers by its source and by its name.
+    let sha = sha_of(source(COUNT - 1).as_bytes());
+    let sha = String::from_utf8_lossy(&sha);
+    for line in [format!("EVALSHA {sha} 0"), format!("EVAL \"{}\" 0", source(COUNT - 1))] {
+        assert_eq!(process.ask(&second, &line), format!(":{}\r\n", COUNT - 1));
+    }
+    run(&mut process, &second, 20);
+    assert_eq!(process.ask(&first, &format!("EVALSHA {sha} 0")), format!(":{}\r\n", COUNT - 1));
+}
+
+#[test]
+fn a_flush_frees_the_scripts_of_all_workers() {
+    let mut process = Process::new(2);
+    let (first, second) = (process.connect(0), process.connect(1));
+    let all = [run(&mut process, &first, 1), run(&mut process, &second, 2)];
+    assert_eq!(process.ask(&first, "SCRIPT FLUSH"), "+OK\r\n");
+    process.pass(100);
+    process.turns(2);
+    assert_eq!((count(&all), process.server.scripts.state_memory()), (0, 0));
+}
