@@ -1,5 +1,7 @@
 //! Saving and loading, on a disk that is full, fails, or loses its power in the midst of it.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
@@ -7,7 +9,7 @@ use super::process::Process;
 use super::tasks;
 use crate::base::random::Random;
 use crate::persistence::aof::Aof;
-use crate::persistence::{aof, load};
+use crate::persistence::{Persistence, aof, load};
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {
@@ -140,6 +142,42 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
         }
     }
     assert!(seen.len() > 5, "{seen:?}");
+    Disk::put_in(None);
+}
+
+/// A server that is told to end while it loads its log goes no further, and leaves the log as it
+/// is.
+#[test]
+fn loading_a_log_ends_when_the_server_has_to() {
+    let (mut process, disk, client) = process();
+    process.ask(&client, "CONFIG SET aof-use-rdb-preamble no");
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(process.server);
+    tasks::run_next();
+    aof::step_log(process.server);
+    for number in 0..300 {
+        process.ask(&client, &format!("SET k {number}"));
+    }
+    aof::step_log(process.server);
+    let left = disk.after_kill();
+    for ends in [false, true] {
+        let mut reader = Process::new(1);
+        Disk::put_in(Some(left.clone()));
+        let server = reader.server;
+        if ends {
+            server.end.signal("SIGTERM", server.config.shutdown_on_sigterm());
+        }
+        assert_eq!(aof::start_log(server), Ok(!ends));
+        assert_eq!(left.list(), disk.list());
+        load::end_loading(server);
+        let peer = reader.connect(0);
+        let value = if ends { "$-1\r\n" } else { "$3\r\n299\r\n" };
+        assert_eq!(reader.ask(&peer, "GET k"), value);
+        let loading = &Persistence::of(server).loading;
+        let (total, loaded) = (&loading.total_bytes, &loading.loaded_bytes);
+        let [total, loaded] = [total, loaded].map(|bytes| bytes.load(Ordering::Relaxed));
+        assert_eq!(loaded == total, !ends, "{loaded} of {total}");
+    }
     Disk::put_in(None);
 }
 
