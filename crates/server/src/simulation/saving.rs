@@ -275,6 +275,51 @@ fn a_base_that_may_count_is_not_written_over() {
     Disk::put_in(None);
 }
 
+/// A rewrite whose manifest cannot be written leaves no files behind, whether it wrote a base for a
+/// log that has one or the first one; and what may count is deleted only once it does not.
+#[test]
+fn a_manifest_that_cannot_be_written_leaves_no_files_behind() {
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    for (good_syncs, has_base) in (0..10).flat_map(|syncs| [(syncs, false), (syncs, true)]) {
+        for steps in 0.. {
+            let (mut process, disk, client) = process();
+            let server = process.server;
+            process.ask(&client, "SET k v");
+            process.ask(&client, "CONFIG SET appendonly yes");
+            aof::step_log(server);
+            if has_base {
+                tasks::run_next();
+                process.ask(&client, "BGREWRITEAOF");
+            }
+            disk.set_faults(Faults { good_syncs, failing_syncs: 1, ..Faults::default() });
+            aof::step_log(server);
+            while tasks::run_next().is_some() {}
+            disk.set_faults(Faults::default());
+            disk.cut_power_after(steps, random(steps as u64));
+            for value in ["yes", "no"] {
+                process.ask(&client, &format!("CONFIG SET aof-disable-auto-gc {value}"));
+            }
+            let cut = disk.left_by_power_cut();
+            process.pass(2_000);
+            process.ask(&client, "BGREWRITEAOF");
+            process.turns(2);
+            aof::step_log(server);
+            while tasks::run_next().is_some() {}
+            let names = disk.list();
+            assert_eq!(names.len(), 4, "{good_syncs} {has_base} {steps}: {names:?}");
+            let Some(left) = cut else { break };
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(left));
+            aof::load_log(reader.server).expect("it can be loaded");
+            if has_base {
+                assert_eq!(reader.ask(&peer, "GET k"), "$1\r\nv\r\n");
+            }
+        }
+    }
+    Disk::put_in(None);
+}
+
 /// What the disk lost of one increment takes what comes after it along: the log goes on in another
 /// one only once a base makes good what was lost.
 #[test]

@@ -129,10 +129,16 @@ impl AofWriter {
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
-            let file = directory.open(&name, true)?;
             // As in `publish`: the manifest may be on disk though this fails.
             manifest.pass_over(&new);
-            directory.persist(&new)?;
+            let opened = directory.open(&name, true);
+            let file = match opened.and_then(|file| directory.persist(&new).map(|()| file)) {
+                Ok(file) => file,
+                Err(error) => {
+                    directory.give_up(&new, &mut manifest);
+                    return Err(error);
+                }
+            };
             *manifest = new;
             self.file = Some(Arc::new(file));
             Rotated::Increment(name)
