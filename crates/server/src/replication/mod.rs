@@ -208,7 +208,8 @@ impl Replication {
         server.feed.published()
     }
 
-    /// The primary's history has this name. Replicas of ours are told when they come again.
+    /// The primary's history has this name. Replicas of ours are told when they come again. The
+    /// gate is held.
     fn follow_name(&self, server: &Server, id: HistoryId) {
         if server.feed.change_history(|it| it.rename(id, server.feed.published())) {
             self.dismiss(server);

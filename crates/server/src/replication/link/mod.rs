@@ -11,6 +11,8 @@ pub mod machine;
 mod parts;
 mod receive;
 mod session;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::io;
