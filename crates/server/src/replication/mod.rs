@@ -187,6 +187,14 @@ impl Replication {
         self.link.lock().clone()
     }
 
+    /// Does something if this is the server's link. It stays that until that is done.
+    fn if_followed(&self, link: &Link, f: impl FnOnce()) {
+        let current = self.link.lock();
+        if current.as_ref().is_some_and(|current| std::ptr::eq(&raw const **current, link)) {
+            f();
+        }
+    }
+
     /// What a replica may ask its primary to go on with: its history and the offset of the next
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {

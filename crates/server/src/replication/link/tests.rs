@@ -7,9 +7,9 @@ use std::sync::mpsc::channel;
 
 use super::session::Session;
 use super::wire::Wire;
-use super::{Helpers, Link};
+use super::{Helpers, Link, LinkState};
 use crate::config::Config;
-use crate::engine::server::Server;
+use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::replay::Replay;
 use crate::simulation::tasks;
 
@@ -44,6 +44,15 @@ fn a_server_that_leads_gets_no_name_of_a_primary() {
         assert!(session.follow().is_err(), "it comes to an end");
         assert_eq!(server.feed.id() == id, is_over, "{}", server.feed.id());
     }
+}
+
+/// What a link says of itself counts only as long as it is the server's.
+#[test]
+fn a_server_is_not_up_by_a_link_of_before() {
+    let (server, link) = server_and_link();
+    server.switches.set(Switch::LINK_DOWN, true);
+    link.set_state(server, LinkState::Connected);
+    assert!(server.switches.load() & Switch::LINK_DOWN != 0);
 }
 
 /// What the link says of itself before it asks for the stream.
