@@ -405,7 +405,7 @@ pub fn reach_in_feed(
 }
 
 /// Sees to it that there is a thread that reads the log.
-fn need_writer(server: &'static Server) -> Result<(), String> {
+pub fn need_writer(server: &'static Server) -> Result<(), String> {
     if Aof::of(server).writer.get().is_none() {
         start_writer(server, None, LogPlace::Unknown)
     } else {

@@ -1,0 +1,56 @@
+//! What the stream for replicas has, as the server changes its part, or its disk fails.
+
+use bobbin_io::Peer;
+
+use super::disk::Disk;
+use super::process::Process;
+use super::tasks;
+use crate::engine::log::feed::FeedReader;
+use crate::engine::server::Server;
+use crate::persistence::aof;
+
+/// A process with a log on an empty disk and a stream, a client, and a reader of the stream.
+fn process() -> (Process, Disk, Peer, FeedReader) {
+    let mut process = Process::new(1);
+    let disk = Disk::default();
+    Disk::put_in(Some(disk.clone()));
+    let (client, server) = (process.connect(0), process.server);
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(server);
+    tasks::run_next();
+    aof::step_log(server);
+    server.feed.begin(0);
+    server.feed.lead_from(server.log.last());
+    let reader = server.feed.reader(0, None).expect("it is kept from there on");
+    (process, disk, client, reader)
+}
+
+/// What the stream has behind what was read of it before.
+fn read(server: &Server, reader: &FeedReader) -> String {
+    let mut bytes = Vec::new();
+    server.feed.read(reader, u64::MAX, |slice| bytes.extend_from_slice(&slice));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The log's thread does nothing between the beginning and the end of following a primary.
+#[test]
+fn the_stream_goes_on_if_a_server_leads_again_at_once() {
+    for within in [false, true] {
+        let (mut process, _, client, reader) = process();
+        let server = process.server;
+        let (begin, end) = if within { ("MULTI\r\n", "EXEC\r\n") } else { ("", "") };
+        let parts = "REPLICAOF 127.0.0.1 1\r\nREPLICAOF NO ONE";
+        process.ask(&client, &format!("SET first 1\r\n{begin}{parts}\r\n{end}SET second 2"));
+        for _ in 0..2 {
+            aof::step_log(server);
+        }
+        process.ask(&client, "SET third 3");
+        aof::step_log(server);
+        let stream = read(server, &reader);
+        let found = ["first", "second", "third"].map(|key| stream.matches(key).count());
+        assert_eq!(found, [1, 1, 1], "{stream}");
+        assert_eq!(server.feed.published(), server.feed.end_offset());
+        tasks::forget();
+    }
+    Disk::put_in(None);
+}
