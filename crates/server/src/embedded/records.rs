@@ -116,7 +116,7 @@ impl Start {
     /// Goes on with these bytes of a log; whether they end in the midst of something. That is
     /// forgotten.
     pub fn carry_out(&mut self, log: &[u8]) -> Result<bool, String> {
-        let (_, ended) = self.replay.run_all(&mut AofReader::new(log, 0), 0)?;
+        let (_, ended) = self.replay.run_all(&mut AofReader::new(log, 0), 0, |_| Ok(()))?;
         self.replay.abandon_transaction();
         match ended {
             Ok(()) => Ok(false),

@@ -187,6 +187,14 @@ impl Replication {
         self.link.lock().clone()
     }
 
+    /// Does something if this is the server's link. It stays that until that is done.
+    fn if_followed(&self, link: &Link, f: impl FnOnce()) {
+        let current = self.link.lock();
+        if current.as_ref().is_some_and(|current| std::ptr::eq(&raw const **current, link)) {
+            f();
+        }
+    }
+
     /// What a replica may ask its primary to go on with: its history and the offset of the next
     /// byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
@@ -208,7 +216,8 @@ impl Replication {
         server.feed.published()
     }
 
-    /// The primary's history has this name. Replicas of ours are told when they come again.
+    /// The primary's history has this name. Replicas of ours are told when they come again. The
+    /// gate is held.
     fn follow_name(&self, server: &Server, id: HistoryId) {
         if server.feed.change_history(|it| it.rename(id, server.feed.published())) {
             self.dismiss(server);
@@ -221,17 +230,19 @@ impl Replication {
         // The stream ends with the last record: only then is it known how far we are.
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
+        aof::need_writer(server)?;
+        let link = Link::start(server, host, port, is_merged)?;
+        if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {
+            old.end();
+        }
         let end = move |_| {
             server.publish_feed();
-            server.feed.relay(true);
+            // The server may lead again by now.
+            Self::of(server).if_followed(&link, || server.feed.relay(true));
             // The link's thread waits for it, if it is not over already.
             done.send(()).ok();
         };
-        let link = Link::start(server, host, port, is_merged)?;
         aof::splice_feed(server, end)?;
-        if let Some(old) = self.link.lock().replace(link) {
-            old.end();
-        }
         server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
@@ -256,6 +267,7 @@ impl Replication {
         }
         server.feed.change_history(|history| history.take(id));
         if is_replica {
+            server.feed.relay(true);
             server.feed.set_relayed_database(database);
             log::info!("Replication goes on from {id}:{offset} if the primary agrees");
         } else {
@@ -300,22 +312,28 @@ impl Replication {
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
+        // Then nothing of a primary is in it: it goes on with what was logged, which may not be
+        // merged yet, and under its name, which is ours.
+        let is_ours = server.feed.takes_log();
         // What was carried out counts, though the link's thread has not come to publish it.
         server.publish_feed();
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
         }
-        let end = server.feed.published();
-        server.feed.change_history(|history| history.rename(HistoryId::new(), end));
+        if !is_ours {
+            let end = server.feed.published();
+            server.feed.change_history(|history| history.rename(HistoryId::new(), end));
+            server.feed.lead_from(server.log.last());
+        }
         // Those that followed the old primary may come, and go on where they are.
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
         server.services.follow_role(&server.config, false);
         self.follow_count(server);
-        server.feed.lead_from(server.log.last());
         aof::follow_readers(server);
-        if server.feed.is_on()
+        if !is_ours
+            && server.feed.is_on()
             && let Err(error) = aof::splice_feed(server, |_| {})
         {
             log::warn!("Can't go on with the stream: {error}");

@@ -10,6 +10,7 @@ mod admission;
 mod blocking;
 mod cells;
 pub mod disk;
+mod following;
 mod hands;
 mod jobs;
 mod long_commands;

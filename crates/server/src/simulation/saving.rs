@@ -1,5 +1,7 @@
 //! Saving and loading, on a disk that is full, fails, or loses its power in the midst of it.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
@@ -7,7 +9,7 @@ use super::process::Process;
 use super::tasks;
 use crate::base::random::Random;
 use crate::persistence::aof::Aof;
-use crate::persistence::{aof, load};
+use crate::persistence::{Persistence, aof, load};
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {
@@ -143,6 +145,42 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
     Disk::put_in(None);
 }
 
+/// A server that is told to end while it loads its log goes no further, and leaves the log as it
+/// is.
+#[test]
+fn loading_a_log_ends_when_the_server_has_to() {
+    let (mut process, disk, client) = process();
+    process.ask(&client, "CONFIG SET aof-use-rdb-preamble no");
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(process.server);
+    tasks::run_next();
+    aof::step_log(process.server);
+    for number in 0..300 {
+        process.ask(&client, &format!("SET k {number}"));
+    }
+    aof::step_log(process.server);
+    let left = disk.after_kill();
+    for ends in [false, true] {
+        let mut reader = Process::new(1);
+        Disk::put_in(Some(left.clone()));
+        let server = reader.server;
+        if ends {
+            server.end.signal("SIGTERM", server.config.shutdown_on_sigterm());
+        }
+        assert_eq!(aof::start_log(server), Ok(!ends));
+        assert_eq!(left.list(), disk.list());
+        load::end_loading(server);
+        let peer = reader.connect(0);
+        let value = if ends { "$-1\r\n" } else { "$3\r\n299\r\n" };
+        assert_eq!(reader.ask(&peer, "GET k"), value);
+        let loading = &Persistence::of(server).loading;
+        let (total, loaded) = (&loading.total_bytes, &loading.loaded_bytes);
+        let [total, loaded] = [total, loaded].map(|bytes| bytes.load(Ordering::Relaxed));
+        assert_eq!(loaded == total, !ends, "{loaded} of {total}");
+    }
+    Disk::put_in(None);
+}
+
 /// A rewrite begins with the log turned off. When it is turned on meanwhile, the base lacks what
 /// happens until then.
 #[test]
@@ -234,6 +272,51 @@ fn a_base_that_may_count_is_not_written_over() {
         }
     }
     assert_eq!(all.len(), 3, "{all:?}");
+    Disk::put_in(None);
+}
+
+/// A rewrite whose manifest cannot be written leaves no files behind, whether it wrote a base for a
+/// log that has one or the first one; and what may count is deleted only once it does not.
+#[test]
+fn a_manifest_that_cannot_be_written_leaves_no_files_behind() {
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    for (good_syncs, has_base) in (0..10).flat_map(|syncs| [(syncs, false), (syncs, true)]) {
+        for steps in 0.. {
+            let (mut process, disk, client) = process();
+            let server = process.server;
+            process.ask(&client, "SET k v");
+            process.ask(&client, "CONFIG SET appendonly yes");
+            aof::step_log(server);
+            if has_base {
+                tasks::run_next();
+                process.ask(&client, "BGREWRITEAOF");
+            }
+            disk.set_faults(Faults { good_syncs, failing_syncs: 1, ..Faults::default() });
+            aof::step_log(server);
+            while tasks::run_next().is_some() {}
+            disk.set_faults(Faults::default());
+            disk.cut_power_after(steps, random(steps as u64));
+            for value in ["yes", "no"] {
+                process.ask(&client, &format!("CONFIG SET aof-disable-auto-gc {value}"));
+            }
+            let cut = disk.left_by_power_cut();
+            process.pass(2_000);
+            process.ask(&client, "BGREWRITEAOF");
+            process.turns(2);
+            aof::step_log(server);
+            while tasks::run_next().is_some() {}
+            let names = disk.list();
+            assert_eq!(names.len(), 4, "{good_syncs} {has_base} {steps}: {names:?}");
+            let Some(left) = cut else { break };
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(left));
+            aof::load_log(reader.server).expect("it can be loaded");
+            if has_base {
+                assert_eq!(reader.ask(&peer, "GET k"), "$1\r\nv\r\n");
+            }
+        }
+    }
     Disk::put_in(None);
 }
 

@@ -123,7 +123,10 @@ impl Feed {
 
     /// From now on the bytes are those of a primary, or the log's. The gate is held.
     pub fn relay(&self, on: bool) {
+        // Nothing is being inserted at this moment.
+        let state = self.state.lock();
         self.is_relayed.store(on, Ordering::SeqCst);
+        drop(state);
     }
 
     /// From now on the bytes are the log's, from behind this record on. All records before lie
@@ -194,11 +197,14 @@ impl Feed {
     }
 
     /// Appends a command that belongs to no record, such as a PING. It is published with what
-    /// comes next.
+    /// comes next. A primary's stream stays as the primary has it: its offsets count what it sent.
     pub fn insert(&self, args: &[&[u8]]) {
         let mut bytes = Vec::new();
         append_command(&mut bytes, args);
-        self.state.lock().push(&bytes);
+        let mut state = self.state.lock();
+        if self.takes_log() {
+            state.push(&bytes);
+        }
     }
 
     /// The offset behind the last byte that readers may have: `master_repl_offset`.
@@ -426,6 +432,22 @@ mod tests {
         assert_eq!(feed.offset_behind(3), Some(3));
         feed.append(4, b"d");
         assert_eq!((feed.offset_behind(3), feed.offset_behind(4)), (Some(3), Some(18)));
+    }
+
+    #[test]
+    fn nothing_is_inserted_into_the_stream_of_a_primary() {
+        let feed = Feed::default();
+        feed.begin(0);
+        feed.relay(true);
+        feed.append_relayed(b"abc");
+        feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
+        assert_eq!(feed.end_offset(), 3);
+        feed.lead_from(7);
+        feed.insert(&[b"PING"]);
+        assert_eq!(feed.end_offset(), 17);
+        feed.end();
+        feed.insert(&[b"PING"]);
+        assert_eq!(feed.end_offset(), 17, "nobody would get it");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::manifest::Manifest;
+use super::manifest::{AofFile, Manifest};
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::Config;
 
@@ -99,6 +99,26 @@ impl AofDirectory {
         file.write_all(&manifest.text())?;
         self.sync()?;
         files::publish(&file, &temporary, &self.manifest())
+    }
+
+    /// A manifest could not be persisted. The files that it alone names go, at once or, if it may
+    /// be on disk all the same, as history of the known one: once that is on disk again.
+    pub fn give_up(&self, given_up: &Manifest, known: &mut Manifest) {
+        // It is not known how much of it is there if it cannot be read.
+        let may_count = self
+            .load()
+            .map_or(true, |found| found.is_some_and(|found| found.parts().eq(given_up.parts())));
+        let is_new = |part: &&AofFile| known.parts().all(|kept| kept.name != part.name);
+        let new: Vec<_> = given_up.parts().filter(is_new).cloned().collect();
+        if may_count {
+            known.history.extend(new);
+            return;
+        }
+        for part in new {
+            if let Err(error) = disk::remove_file(self.file(&part.name)) {
+                log::debug!("Can't remove {}, which is of no use: {error}", part.name);
+            }
+        }
     }
 
     /// Makes lasting what happened to names in the directory.

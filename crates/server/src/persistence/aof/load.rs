@@ -119,7 +119,8 @@ fn load_all(
     for (index, part) in manifest.parts().enumerate() {
         let path = directory.file(&part.name);
         let is_last = index + 1 == count;
-        bytes += load_file(server, &mut replay, &path, &part.name, is_last)?;
+        bytes += load_file(server, &mut replay, &path, &part.name, (bytes, is_last))?;
+        Persistence::of(server).loading.loaded_bytes.store(bytes, Ordering::Relaxed);
     }
     if bytes > 0 {
         let seconds = started.elapsed().as_secs_f64();
@@ -130,13 +131,13 @@ fn load_all(
     Ok((replay.place_behind(), replay.database()))
 }
 
-/// Loads one file; returns how many bytes of it count.
+/// Loads one file, behind others of `before` bytes; returns how many bytes of it count.
 fn load_file(
     server: &'static Server,
     replay: &mut Replay,
     path: &Path,
     name: &str,
-    is_last: bool,
+    (before, is_last): (u64, bool),
 ) -> Result<u64, String> {
     let started = Instant::now();
     let opened =
@@ -146,7 +147,12 @@ fn load_file(
     file.seek(SeekFrom::Start(start)).map_err(opened)?;
     replay.begin_file();
     let mut reader = AofReader::new(BufReader::with_capacity(BUFFER_BYTES, file), start);
-    let (good, ended) = replay.run_all(&mut reader, start).map_err(|complaint| {
+    let look = |offset| {
+        let loading = &Persistence::of(server).loading;
+        loading.loaded_bytes.store(before + offset, Ordering::Relaxed);
+        if server.end.is_wanted() { Err("the server ends".to_owned()) } else { Ok(()) }
+    };
+    let (good, ended) = replay.run_all(&mut reader, start, look).map_err(|complaint| {
         format!("Error reading the append only file {name}, error: {complaint}")
     })?;
     let is_lenient = is_last && server.config.aof_load_truncated();

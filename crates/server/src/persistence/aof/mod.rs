@@ -240,15 +240,20 @@ impl Aof {
     }
 }
 
-/// Loads the data set from the log and goes on with it, while clients are told to wait.
-pub fn start_log(server: &'static Server) -> Result<(), String> {
-    let (file, place) = load::load_and_open(server)?;
+/// Loads the data set from the log and goes on with it, while clients are told to wait. `false`:
+/// the server was ended meanwhile.
+pub fn start_log(server: &'static Server) -> Result<bool, String> {
+    let (file, place) = match load::load_and_open(server) {
+        Ok(opened) => opened,
+        Err(_) if server.end.is_wanted() => return Ok(false),
+        Err(error) => return Err(error),
+    };
     start_writer(server, Some(file), place)?;
     let gate = server.gate.take();
     Aof::of(server).switch(server, true);
     follow_log_config(server);
     drop(gate);
-    Ok(())
+    Ok(true)
 }
 
 /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
@@ -400,7 +405,7 @@ pub fn reach_in_feed(
 }
 
 /// Sees to it that there is a thread that reads the log.
-fn need_writer(server: &'static Server) -> Result<(), String> {
+pub fn need_writer(server: &'static Server) -> Result<(), String> {
     if Aof::of(server).writer.get().is_none() {
         start_writer(server, None, LogPlace::Unknown)
     } else {

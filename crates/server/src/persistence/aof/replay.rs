@@ -33,6 +33,9 @@ pub(crate) enum Hindrance {
     Failure(String),
 }
 
+/// Commands after which a replay looks around.
+const LOOK_INTERVAL: usize = 256;
+
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
 /// log was written is deleted by a command of the log.
 pub(crate) struct Replay {
@@ -94,11 +97,12 @@ impl Replay {
 
     /// Carries out what is read, to its end or to where it is no log any more: up to where it is
     /// good, and how it ended. A transaction that was not finished is not good. `good`: where the
-    /// reader is.
+    /// reader is. `look` is told now and then where the reader is; its error ends all.
     pub(crate) fn run_all(
         &mut self,
         reader: &mut AofReader<impl BufRead>,
         mut good: u64,
+        mut look: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<(u64, Result<(), AofFault>), String> {
         let mut number = 0;
         loop {
@@ -121,7 +125,9 @@ impl Replay {
                 }
                 Err(fault) => return Ok((good, Err(fault))),
             }
-            load::slow_down(self.server, number);
+            if load::slow_down(self.server, number) || number.is_multiple_of(LOOK_INTERVAL) {
+                look(start)?;
+            }
             number += 1;
             let args: Vec<&[u8]> = reader.args().collect();
             self.run(&args)?;

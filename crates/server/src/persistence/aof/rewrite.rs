@@ -149,8 +149,17 @@ fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
 /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
 /// about to end does so itself.
 pub fn follow_log_history(server: &Server) {
-    if let Some(mut manifest) = Aof::of(server).manifest.try_lock() {
-        collect_history(server, &AofDirectory::of(&server.config), &mut manifest);
+    // Without a part there is a log of nothing, and none is written down.
+    if let Some(mut manifest) = Aof::of(server).manifest.try_lock()
+        && !manifest.history.is_empty()
+        && manifest.parts().next().is_some()
+    {
+        let directory = AofDirectory::of(&server.config);
+        // One on disk that was given up may count on files that are history here.
+        match directory.persist(&manifest) {
+            Ok(()) => collect_history(server, &directory, &mut manifest),
+            Err(error) => log::warn!("Can't write the AOF manifest: {error}"),
+        }
     }
 }
 
@@ -316,20 +325,16 @@ fn publish(
         Rotated::Temporary | Rotated::None => None,
     };
     let base = new.replace_base(directory.prefix(), extension, from);
-    let started = Instant::now();
-    disk::rename(directory.temporary_base(), directory.file(&base))?;
-    let us = started.elapsed().as_micros() as u64;
-    server.services.latency.sample(&server.config, LatencyEvent::AofRename, us);
-    log::info!("Successfully renamed the temporary AOF base file into {base}");
-    if matches!(rotated, Rotated::Temporary) {
-        let name = new.add_increment(directory.prefix());
-        disk::rename(directory.temporary_increment(), directory.file(&name))?;
-        log::info!("Successfully renamed the temporary AOF incr file into {name}");
-    }
+    let increment =
+        matches!(rotated, Rotated::Temporary).then(|| new.add_increment(directory.prefix()));
     // If this fails the manifest may be on disk all the same. Then a later base, which takes these
     // files' names, would have what follows it here twice.
     manifest.pass_over(&new);
-    directory.persist(&new)?;
+    let named = name_files(server, directory, &base, increment.as_deref());
+    if let Err(error) = named.and_then(|()| directory.persist(&new)) {
+        directory.give_up(&new, &mut manifest);
+        return Err(error);
+    }
     let figures = &Aof::of(server).figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);
     figures.size.store(size, Ordering::Relaxed);
@@ -341,6 +346,25 @@ fn publish(
     server.log.wake();
     collect_history(server, directory, &mut new);
     *manifest = new;
+    Ok(())
+}
+
+/// Gives the files that a rewrite wrote the names that they have in the manifest.
+fn name_files(
+    server: &Server,
+    directory: &AofDirectory,
+    base: &str,
+    increment: Option<&str>,
+) -> io::Result<()> {
+    let started = Instant::now();
+    disk::rename(directory.temporary_base(), directory.file(base))?;
+    let us = started.elapsed().as_micros() as u64;
+    server.services.latency.sample(&server.config, LatencyEvent::AofRename, us);
+    log::info!("Successfully renamed the temporary AOF base file into {base}");
+    if let Some(name) = increment {
+        disk::rename(directory.temporary_increment(), directory.file(name))?;
+        log::info!("Successfully renamed the temporary AOF incr file into {name}");
+    }
     Ok(())
 }
 

@@ -147,9 +147,19 @@ pub fn load_beside(server: &'static Server, file: impl Read) -> Result<Loaded, S
 pub fn load_into(
     server: &'static Server,
     keyspace: &'static Keyspace,
-    mut file: impl Read,
+    file: impl Read,
 ) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
+    load_with(server, keyspace, file, threads)
+}
+
+/// Loads as `load_into` does, and has `threads` threads make values.
+fn load_with(
+    server: &'static Server,
+    keyspace: &'static Keyspace,
+    mut file: impl Read,
+    threads: usize,
+) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
     let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
     let count = Counts::default();
@@ -162,6 +172,8 @@ pub fn load_into(
                 if let Err(text) = outcome {
                     failed.store(true, Ordering::Relaxed);
                     error.lock().get_or_insert(text);
+                    // The thread that reads may wait until a block is taken.
+                    while full.lock().recv().is_ok() {}
                 }
             };
             let spawned =
@@ -456,3 +468,37 @@ const BLOCK_BYTES: usize = 1 << 20;
 const THREADS_MAX: usize = 16;
 /// How often the log says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// A string in a snapshot, with a length of four bytes.
+    fn add_string(file: &mut Vec<u8>, bytes: &[u8]) {
+        file.push(0x80);
+        file.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        file.extend_from_slice(bytes);
+    }
+
+    fn add_key(file: &mut Vec<u8>, key: &str, value: &[u8]) {
+        file.push(0);
+        add_string(file, key.as_bytes());
+        add_string(file, value);
+    }
+
+    /// The only thread that makes values finds a fault while the one that reads waits for it.
+    #[test]
+    fn a_fault_ends_loading_though_blocks_wait() {
+        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
+        let mut file = b"REDIS0011\xfe\0".to_vec();
+        // So the fault is found when all blocks that may wait do.
+        (0..30_000).for_each(|number| add_key(&mut file, &format!("key:{number}"), b""));
+        add_key(&mut file, "key:0", b"again");
+        let large = vec![b'x'; BLOCK_BYTES];
+        (0..3 * BLOCKS_MAX).for_each(|n| add_key(&mut file, &format!("large:{n}"), &large));
+        file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let error = load_with(server, &server.keyspace, &file[..], 1).unwrap_err();
+        assert_eq!(error, "RDB has duplicated key 'key:0' in DB 0");
+    }
+}

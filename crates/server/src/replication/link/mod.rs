@@ -11,6 +11,8 @@ pub mod machine;
 mod parts;
 mod receive;
 mod session;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::io;
@@ -202,9 +204,9 @@ impl Link {
         };
         *self.client.lock() = client;
         self.state.store(state as u8, Ordering::SeqCst);
-        if !self.is_over() {
+        Replication::of(server).if_followed(self, || {
             server.switches.set(Switch::LINK_DOWN, state != LinkState::Connected);
-        }
+        });
     }
 
     /// Nothing of this primary is carried out any more. The gate is held.

@@ -211,7 +211,7 @@ impl Session<'_> {
     }
 
     /// Does something with the gate held, unless the server has another part by now.
-    fn with_gate<T>(&mut self, f: impl FnOnce(&mut Data) -> T) -> Result<T, GiveUp> {
+    pub(super) fn with_gate<T>(&mut self, f: impl FnOnce(&mut Data) -> T) -> Result<T, GiveUp> {
         let data = &mut self.replay.data;
         data.enter();
         data.hold_gate_anyway();

@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
                     self.replay.select(server.feed.relayed_database());
                     log::info!("Successful partial resynchronization with primary.");
                     if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
-                        replication.follow_name(server, id);
+                        self.with_gate(|_| replication.follow_name(server, id))?;
                     }
                     replication.target_answered(server, &mut self.replay.data, true);
                     self.note_log();

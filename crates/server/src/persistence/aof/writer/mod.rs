@@ -199,10 +199,12 @@ impl AofWriter {
 
     /// Merges records into `pending`. Returns whether there may be more of them.
     fn merge(&mut self) -> bool {
-        self.merge_up_to(self.boundary())
+        self.merge_up_to(self.boundary(), CHUNK_BYTES)
     }
 
-    fn merge_up_to(&mut self, boundary: u64) -> bool {
+    /// Merges records up to a number, until `bytes_max` bytes are on their way somewhere. Returns
+    /// whether there may be more of them.
+    fn merge_up_to(&mut self, boundary: u64, bytes_max: usize) -> bool {
         let feed = &self.server.feed;
         let feeds = feed.takes_log() && self.stream.done() >= feed.log_from();
         let (writes, mut batch) = (self.file.is_some(), Stretches::default());
@@ -211,7 +213,7 @@ impl AofWriter {
             self.merged = self.stream.done();
             return false;
         }
-        while self.pending.len().max(self.feeding.len()) < CHUNK_BYTES {
+        while self.pending.len().max(self.feeding.len()) < bytes_max {
             let (in_file, in_feed) = (self.pending.len(), self.feeding.len());
             let file = writes.then_some(&mut self.pending);
             let feed = feeds.then_some(&mut self.feeding);

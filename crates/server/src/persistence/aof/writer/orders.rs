@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use super::AofWriter;
+use super::{AofWriter, CHUNK_BYTES};
 use crate::base::files::{self, DATA_MODE};
 use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::{self, Aof, AofDirectory};
@@ -59,11 +59,15 @@ impl AofWriter {
     pub(super) fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
         let after = first.after();
+        let is_about_feed = matches!(first, WriterOrder::Feed { .. });
         // A rewrite may wait for the disk, unless others wait behind it: a thread that turns the
-        // log off, or ends the server.
+        // log off, or ends the server. The feed needs no disk.
         let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
-        let gives_up = self.failed && !may_wait;
-        let is_fed = matches!(first, WriterOrder::Feed { .. }) && self.merged >= after;
+        let gives_up = self.failed && !may_wait && !is_about_feed;
+        // Nothing that is merged leaves while the disk fails. It is not much: no client writes.
+        let must_merge = is_about_feed && self.failed;
+        while must_merge && self.merge_up_to(after, usize::MAX) {}
+        let is_fed = is_about_feed && self.merged >= after;
         if self.written < after && !gives_up && !is_fed {
             return false;
         }
@@ -129,10 +133,16 @@ impl AofWriter {
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
-            let file = directory.open(&name, true)?;
             // As in `publish`: the manifest may be on disk though this fails.
             manifest.pass_over(&new);
-            directory.persist(&new)?;
+            let opened = directory.open(&name, true);
+            let file = match opened.and_then(|file| directory.persist(&new).map(|()| file)) {
+                Ok(file) => file,
+                Err(error) => {
+                    directory.give_up(&new, &mut manifest);
+                    return Err(error);
+                }
+            };
             *manifest = new;
             self.file = Some(Arc::new(file));
             Rotated::Increment(name)
@@ -190,7 +200,7 @@ impl AofWriter {
         let aof = self.aof;
         aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
         aof::note_log_outcome(self.server, &Ok(()));
-        while self.merge_up_to(after) {}
+        while self.merge_up_to(after, CHUNK_BYTES) {}
         self.written = self.merged;
         self.now_durable(self.written);
     }

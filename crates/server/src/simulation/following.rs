@@ -1,0 +1,100 @@
+//! What the stream for replicas has, as the server changes its part, or its disk fails.
+
+use std::sync::mpsc::channel;
+
+use bobbin_io::Peer;
+
+use super::disk::{Disk, Faults};
+use super::process::Process;
+use super::tasks;
+use crate::engine::log::feed::FeedReader;
+use crate::engine::server::Server;
+use crate::persistence::aof;
+
+/// A process with a log on an empty disk and a stream, a client, and a reader of the stream.
+fn process() -> (Process, Disk, Peer, FeedReader) {
+    let mut process = Process::new(1);
+    let disk = Disk::default();
+    Disk::put_in(Some(disk.clone()));
+    let (client, server) = (process.connect(0), process.server);
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(server);
+    tasks::run_next();
+    aof::step_log(server);
+    server.feed.begin(0);
+    server.feed.lead_from(server.log.last());
+    let reader = server.feed.reader(0, None).expect("it is kept from there on");
+    (process, disk, client, reader)
+}
+
+/// What the stream has behind what was read of it before.
+fn read(server: &Server, reader: &FeedReader) -> String {
+    let mut bytes = Vec::new();
+    server.feed.read(reader, u64::MAX, |slice| bytes.extend_from_slice(&slice));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The log's thread does nothing between the beginning and the end of following a primary.
+#[test]
+fn the_stream_goes_on_if_a_server_leads_again_at_once() {
+    for within in [false, true] {
+        let (mut process, _, client, reader) = process();
+        let server = process.server;
+        let (begin, end) = if within { ("MULTI\r\n", "EXEC\r\n") } else { ("", "") };
+        let parts = "REPLICAOF 127.0.0.1 1\r\nREPLICAOF NO ONE";
+        process.ask(&client, &format!("SET first 1\r\n{begin}{parts}\r\n{end}SET second 2"));
+        for _ in 0..2 {
+            aof::step_log(server);
+        }
+        process.ask(&client, "SET third 3");
+        aof::step_log(server);
+        let stream = read(server, &reader);
+        let found = ["first", "second", "third"].map(|key| stream.matches(key).count());
+        assert_eq!(found, [1, 1, 1], "{stream}");
+        assert_eq!(server.feed.published(), server.feed.end_offset());
+        tasks::forget();
+    }
+    Disk::put_in(None);
+}
+
+/// More is logged than is merged at once, and the disk takes nothing of it.
+#[test]
+fn what_waits_for_the_stream_does_not_go_before_it_on_a_full_disk() {
+    let (mut process, disk, client, reader) = process();
+    let server = process.server;
+    disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+    let value = "v".repeat(600_000);
+    for key in 0..5 {
+        client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n$600000\r\n{value}\r\n").as_bytes());
+        process.turns(20);
+        assert_eq!(process.heard(&client), "+OK\r\n");
+    }
+    aof::step_log(server);
+    assert!(process.ask(&client, "SET k v").starts_with("-MISCONF"));
+    let (tell, told) = channel();
+    let last = server.log.last();
+    let note = || {
+        let tell = tell.clone();
+        move |offset| tell.send(offset).expect("it is listened to")
+    };
+    aof::reach_in_feed(server, last, note()).expect("there is a thread");
+    aof::splice_feed(server, note()).expect("there is a thread");
+    aof::step_log(server);
+    let offsets: Vec<_> = told.try_iter().collect();
+    assert_eq!(offsets, [server.feed.end_offset(); 2]);
+    assert_eq!(server.feed.offset_behind(last), Some(offsets[0]));
+    let stream = read(server, &reader);
+    assert!((0..5).all(|key| stream.contains(&format!("\r\n{key}\r\n$600000"))));
+    // Nothing is lost on the disk either, once it takes it.
+    disk.set_faults(Faults::default());
+    aof::step_log(server);
+    assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+    aof::step_log(server);
+    let mut other = Process::new(1);
+    Disk::put_in(Some(disk.after_kill()));
+    aof::load_log(other.server).expect("it can be loaded");
+    let peer = other.connect(0);
+    assert_eq!(other.ask(&peer, "DBSIZE"), ":6\r\n");
+    assert_eq!(other.ask(&peer, "STRLEN 4"), ":600000\r\n");
+    Disk::put_in(None);
+}
