@@ -126,10 +126,8 @@ fn a_paused_script_takes_out_no_dead_key_where_none_goes() {
     assert_eq!(process.ask(&admin, "EXISTS dead"), ":1\r\n");
 }
 
-/// A transaction that goes on as a job may tell others more than they have heard of yet. Its client
-/// waits for them, and not for ever.
-#[test]
-fn a_client_whose_job_told_others_much_goes_on_once_they_have_heard_it() {
+/// A process in which a client has told a listener more than that has heard of.
+fn overrun() -> (Process, Peer, Peer) {
     let mut process = Process::new(2);
     let (client, listener) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&client, "CONFIG SET notify-keyspace-events KEA"), "+OK\r\n");
@@ -143,6 +141,14 @@ fn a_client_whose_job_told_others_much_goes_on_once_they_have_heard_it() {
         process.turns(1);
         process.heard(&client);
     }
+    (process, client, listener)
+}
+
+/// A transaction that goes on as a job may tell others more than they have heard of yet. Its client
+/// waits for them, and not for ever.
+#[test]
+fn a_client_whose_job_told_others_much_goes_on_once_they_have_heard_it() {
+    let (mut process, client, listener) = overrun();
     client.send(b"EXEC\r\nPING\r\n");
     let mut heard = String::new();
     for _ in 0..100_000 {
@@ -154,4 +160,23 @@ fn a_client_whose_job_told_others_much_goes_on_once_they_have_heard_it() {
         }
     }
     panic!("it waits for ever, behind {} bytes", heard.len());
+}
+
+/// It may also go before they have heard it. Then nothing of it is left.
+#[test]
+fn a_client_whose_job_told_others_much_may_go() {
+    let (mut process, client, listener) = overrun();
+    client.send(b"EXEC\r\n");
+    for _ in 0..20 {
+        process.turn(0);
+    }
+    client.close();
+    for _ in 0..100_000 {
+        process.turns(1);
+        process.heard(&listener);
+        if process.server.clients.len() == 1 {
+            return;
+        }
+    }
+    panic!("it is still there");
 }

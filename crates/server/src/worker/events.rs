@@ -94,11 +94,12 @@ impl Worker {
                 // Its commands come before its end.
                 self.execute();
                 let Some(connection) = self.connections.find(token) else { return };
-                // A command that a pause puts off ends with its client.
-                let is_paused = connection.client.is_postponed()
+                // A command that a pause, or a disk that hangs, puts off ends with its client.
+                let server = self.server;
+                let has_no_end = connection.client.is_postponed()
                     && !connection.client.waits_for_reserved
-                    && self.server.paused(self.data.turn.now_ms).is_some();
-                if connection.has_work_left() && !is_paused {
+                    && (server.paused(self.data.turn.now_ms).is_some() || server.is_log_behind());
+                if connection.has_work_left() && !has_no_end {
                     // The others have their turns. No client reads the replies.
                     connection.ended = true;
                     connection.client.discard = true;

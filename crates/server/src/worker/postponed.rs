@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Worker, fanout};
+use super::{Worker, fanout, touch};
 use crate::engine::client::Client;
 use crate::engine::server::Server;
 
@@ -67,6 +67,8 @@ impl Worker {
             // then it is named twice.
             if connection.client.is_postponed() {
                 wishes.extend(connection.client.go_on());
+                // Also where nothing is left to be parsed: the client may have gone meanwhile.
+                touch(&mut self.slots.touched, connection);
                 self.parse_own(slot);
             }
         }

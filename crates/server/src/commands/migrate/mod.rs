@@ -122,25 +122,22 @@ impl MigrateTarget {
         for _ in 0..usize::from(self.credentials.is_some()) + usize::from(select) {
             refusal = refusal.or(connection.read_error()?);
         }
-        let mut outcome = Ok(());
+        // Nothing may have been sent behind what was refused, as all of it has expired meanwhile.
+        let mut outcome = refusal.as_deref().map_or(Ok(()), |error| Err(replied(error)));
         for at in sent {
-            let error = connection.read_error()?;
-            match refusal.clone().or(error) {
-                None => acknowledged[at] = true,
-                Some(error) if outcome.is_ok() => {
-                    let text = format!("ERR Target instance replied with error: {error}");
-                    outcome = Err(Failure::format(text));
-                }
-                Some(_) => {}
+            match connection.read_error()? {
+                None if refusal.is_none() => acknowledged[at] = true,
+                Some(error) if outcome.is_ok() => outcome = Err(replied(&error)),
+                None | Some(_) => {}
             }
         }
         Ok(outcome)
     }
 
     /// Deletes keys that this server has deleted meanwhile.
-    fn delete(&self, keys: &[Box<[u8]>]) -> Result<(), Broken> {
+    fn delete(&self, keys: &[Box<[u8]>]) -> Result<Outcome, Broken> {
         if keys.is_empty() {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let mut connection = TargetConnection::open(self)?;
         if let Some(credentials) = &self.credentials {
@@ -151,11 +148,17 @@ impl MigrateTarget {
         connection.write([b"SELECT", self.database.to_string().as_bytes()].into_iter())?;
         connection.write([b"DEL".as_slice()].into_iter().chain(keys.iter().map(|key| &**key)))?;
         connection.flush()?;
+        let mut refusal = None;
         for _ in 0..2 + usize::from(self.credentials.is_some()) {
-            connection.read_error()?;
+            refusal = refusal.or(connection.read_error()?);
         }
-        Ok(())
+        Ok(refusal.map_or(Ok(()), |error| Err(replied(&error))))
     }
+}
+
+/// What the target has refused, as our client is told.
+fn replied(error: &str) -> Failure {
+    Failure::format(format!("ERR Target instance replied with error: {error}"))
 }
 
 impl Migration {
@@ -190,18 +193,19 @@ impl Migration {
             }
             let mut deleted = Vec::new();
             let mut changed = Vec::new();
+            let mut refused = Ok(());
             for (traveller, acknowledged) in self.travellers.drain(..).zip(acknowledged) {
                 match settle(server, data, self.database, traveller, acknowledged) {
                     Settled::Done => {}
                     Settled::Deleted(key) => deleted.push(key),
                     Settled::Changed(traveller) => changed.push(traveller),
+                    Settled::Refused(failure) => refused = Err(failure),
                 }
             }
             self.travellers = changed;
-            let outcome = match self.target.delete(&deleted) {
-                Err(broken) if outcome.is_ok() => Err(broken.failure()),
-                _ => outcome,
-            };
+            let is_deleted = self.target.delete(&deleted);
+            let is_deleted = is_deleted.unwrap_or_else(|broken| Err(broken.failure()));
+            let outcome = outcome.and(refused).and(is_deleted);
             rounds += 1;
             if outcome.is_err() || self.travellers.is_empty() || rounds == ROUNDS_MAX {
                 let unfinished = !self.travellers.is_empty();
@@ -230,6 +234,8 @@ enum Settled {
     Deleted(Box<[u8]>),
     /// It was changed here meanwhile.
     Changed(Traveller),
+    /// This server may not change it any more.
+    Refused(Failure),
 }
 
 /// Deletes a key that the target has acknowledged.
@@ -242,6 +248,10 @@ fn settle(
 ) -> Settled {
     let bytes = std::mem::take(&mut traveller.key);
     let settled = with_key(server, data, database, &bytes, |data, key| {
+        if server.is_read_only() {
+            data.unwatch(database, key);
+            return Settled::Refused(Failure::READONLY);
+        }
         let version = data.watched_version(database, key);
         let unchanged = version == Some(traveller.version);
         if acknowledged && unchanged {
@@ -268,6 +278,7 @@ fn settle(
     });
     match settled {
         Settled::Done => Settled::Done,
+        Settled::Refused(failure) => Settled::Refused(failure),
         Settled::Deleted(_) => Settled::Deleted(bytes),
         Settled::Changed(traveller) => Settled::Changed(Traveller { key: bytes, ..traveller }),
     }
@@ -295,7 +306,6 @@ fn with_key<R>(
     }
     data.database = database;
     data.follow_config(server);
-    data.turn.may_expire = true;
     let result = f(data, key);
     data.end_unit(server, None);
     data.leave();
