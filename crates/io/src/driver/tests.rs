@@ -37,6 +37,7 @@ macro_rules! suite {
             tells_nothing_after_remove,
             keeps_generations_apart,
             holds_data_back_while_paused,
+            tells_what_it_held_before_what_comes_later,
             tells_of_a_broken_connection_while_paused,
             receives_directly,
             hands_a_connection_over_without_loss,
@@ -479,6 +480,28 @@ fn holds_data_back_while_paused(driver: impl Driver) {
         });
         assert!(received == expected, "round {round}");
     }
+}
+
+/// Also while there is more to settle than a turn does.
+fn tells_what_it_held_before_what_comes_later(driver: impl Driver) {
+    let mut bench = Bench::new(driver);
+    let (token, mut peer) = bench.connect();
+    let socket = bench.socket(token);
+    bench.for_a_while(|event| panic!("nothing was sent: {event:?}"));
+    let others: Vec<_> = (0..1000).map(|_| bench.connect()).collect();
+    bench.driver.pause(token, socket.as_fd());
+    peer.write_all(b"a").unwrap();
+    assert!(bench.wait(5).is_empty(), "it is paused");
+    bench.driver.resume(token, socket.as_fd());
+    peer.write_all(b"b").unwrap();
+    drop(peer);
+    let mut received = Vec::new();
+    bench.until(|event| {
+        received.extend_from_slice(data_of(event, token));
+        matches!(event, Event::Closed { token: closed, .. } if *closed == token)
+    });
+    assert_eq!(received, b"ab");
+    drop(others);
 }
 
 fn tells_of_a_broken_connection_while_paused(driver: impl Driver) {

@@ -65,6 +65,16 @@ fn a_long_command_changes_nothing_on_what_has_become_a_replica() {
     assert_eq!(process.ask(&admin, "EXISTS stored"), ":0\r\n");
 }
 
+/// A client with a command at work is not idle, however long that takes.
+#[test]
+fn a_long_command_is_answered_though_it_takes_longer_than_timeout() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&admin, "CONFIG SET timeout 1"), "+OK\r\n");
+    begin(&mut process, &client, STORE);
+    process.pass(3_000);
+    assert_eq!(wait(&mut process, &client), ":40000\r\n");
+}
+
 /// What a client has sent before it goes is done, as far as no pause keeps it.
 #[test]
 fn what_a_client_has_sent_is_done_though_it_goes() {

@@ -240,8 +240,9 @@ impl Worker {
                 | ClientFlag::PUBSUB
                 | ClientFlag::MONITOR
                 | ClientFlag::REPLICA;
-            // One that was served at this moment has its reply to come.
-            let is_served = connection.touched || connection.client.blocked.is_some();
+            // One that was served at this moment, or has a command at work, has its reply to come.
+            let client = &connection.client;
+            let is_served = connection.touched || client.blocked.is_some() || client.job.is_some();
             if idle_ms > timeout_ms && !info.has(spared) && !is_served {
                 log::debug!("Closing idle client");
                 self.close(slot);

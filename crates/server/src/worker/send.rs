@@ -11,7 +11,10 @@ impl Worker {
         let mut touched = std::mem::take(&mut self.slots.touched);
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
-            connection.touched = false;
+            // A slot is there twice if a connection has left it and another one has come.
+            if !std::mem::take(&mut connection.touched) {
+                continue;
+            }
             connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
             if connection.ended && !self.goes_on_ended(slot) {
                 continue;

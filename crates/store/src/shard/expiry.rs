@@ -161,6 +161,11 @@ impl ExpiryIndex {
         })
     }
 
+    /// How many items there are, also stale ones.
+    pub fn items(&self) -> usize {
+        self.items.as_ref().map_or(0, |items| items.heap.len())
+    }
+
     /// Starts over with every key that has an expiry, or fields that have: its position, that
     /// expiry, and the earliest of the fields'.
     pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, Option<i64>, Option<i64>)>) {

@@ -479,7 +479,7 @@ impl Database {
             self.expiry.note_field(hash.position(), ms);
         }
         let place = self.table.insert(hash, entry, hasher);
-        if self.expiry.wants_rebuild() {
+        if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
         }
         place
@@ -502,7 +502,7 @@ impl Database {
             self.expiry.note_field(hash.position(), ms);
         }
         let old = self.table.replace(place, entry);
-        if self.expiry.wants_rebuild() {
+        if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
         }
         self.unmark_old(old)
@@ -593,9 +593,16 @@ impl Database {
                 entry
             });
         }
-        if self.expiry.wants_rebuild() {
+        if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
         }
+    }
+
+    /// Whether the index of expiries is mostly stale, and large enough to be worth a walk over all
+    /// keys.
+    #[inline(always)]
+    fn wants_rebuilt_expiry(&self) -> bool {
+        self.expiry.wants_rebuild() && self.expiry.items() > self.table.len() / KEYS_PER_STALE
     }
 
     /// Brings the index up to date with a key's expiry, before and after a change.
@@ -617,7 +624,7 @@ impl Database {
     /// To be called when a field of the hash at a key expires earlier than any other of it did.
     pub fn note_field(&mut self, hash: Hash, expire_ms: i64, hasher: &Hasher) {
         self.expiry.note_field(hash.position(), expire_ms);
-        if self.expiry.wants_rebuild() {
+        if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
         }
     }
@@ -721,6 +728,8 @@ fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
 
 /// Fields that are taken out of hashes before others get the shard.
 pub const FIELDS_MAX: usize = 256;
+/// An index of expiries is rebuilt only with more items than a key in 16: a quarter of a byte each.
+const KEYS_PER_STALE: usize = 16;
 
 #[cfg(test)]
 mod tests {

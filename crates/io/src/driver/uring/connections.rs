@@ -233,7 +233,8 @@ impl Connections {
         let Some(entry) = self.slots.find(token) else { return };
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
-            if state.mode == Mode::Paused {
+            // What was held back comes before it: there may be more to settle than a turn does.
+            if state.mode == Mode::Paused || holds_back(&self.held, token) {
                 // SAFETY: the kernel has just filled the buffer and is done with it. It is copied
                 // here, within this `wait`, and no other code was told of it.
                 let bytes = unsafe { bytes.as_slice() };
@@ -289,7 +290,8 @@ impl Connections {
             return;
         }
         entry.state.end = End::Seen(error);
-        if entry.state.mode != Mode::Paused && entry.state.data_turn != self.turn {
+        let is_behind = entry.state.data_turn == self.turn || holds_back(&self.held, token);
+        if entry.state.mode != Mode::Paused && !is_behind {
             entry.state.end = End::Told;
             events.push(Event::Closed { token, error });
         } else {
@@ -402,6 +404,11 @@ impl Operation {
             kind => unreachable!("a completion of kind {kind}"),
         }
     }
+}
+
+/// Whether bytes of a connection wait to be told. Mostly there are none of any.
+fn holds_back(held: &HashMap<Token, Vec<u8>>, token: Token) -> bool {
+    !held.is_empty() && held.contains_key(&token)
 }
 
 const KIND_SHIFT: u32 = 56;

@@ -91,6 +91,9 @@ impl Arena {
 
     /// All replies in one piece.
     pub fn join(&mut self) -> &[u8] {
+        if self.parts.is_empty() {
+            return &self.bytes;
+        }
         let bytes = std::mem::take(&mut self.bytes);
         let mut from = 0;
         for part in self.parts.drain(..) {
@@ -98,11 +101,7 @@ impl Arena {
             self.bytes.extend_from_slice(&part.bytes);
             from = part.at;
         }
-        if from == 0 {
-            self.bytes = bytes;
-        } else {
-            self.bytes.extend_from_slice(&bytes[from..]);
-        }
+        self.bytes.extend_from_slice(&bytes[from..]);
         &self.bytes
     }
 
