@@ -82,26 +82,12 @@ impl Worker {
                 continue;
             }
             if std::mem::take(&mut connection.deferred) {
+                // Its client may have gone, and nothing be left.
+                touch(&mut self.slots.touched, connection);
                 self.parse_own(slot);
                 self.execute();
                 self.fit_reading(slot);
-                self.end_if_done(slot);
             }
-        }
-    }
-
-    /// Ends a connection from which nothing more comes, once none of its commands wait for their
-    /// turn.
-    pub(super) fn end_if_done(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        if !connection.ended || connection.has_work_left() {
-            return;
-        }
-        if connection.client.discard {
-            self.close(slot);
-        } else {
-            connection.closing = true;
-            touch(&mut self.slots.touched, connection);
         }
     }
 

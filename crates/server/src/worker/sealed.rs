@@ -148,7 +148,7 @@ impl Worker {
         self.execute();
         if let Some(connection) = self.connections.find(token) {
             connection.ended = true;
-            self.end_if_done(token.slot());
+            touch(&mut self.slots.touched, connection);
         }
     }
 

@@ -16,11 +16,8 @@ impl Worker {
                 continue;
             }
             connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
-            if connection.ended && !self.goes_on_ended(slot) {
-                continue;
-            }
-            let Some(connection) = self.connections.at(slot) else { continue };
-            if connection.client.feeder.is_some() && !self.feed(slot) {
+            let (has_ended, has_feeder) = (connection.ended, connection.client.feeder.is_some());
+            if has_ended && !self.end_if_done(slot) || has_feeder && !self.feed(slot) {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
@@ -74,9 +71,10 @@ impl Worker {
         self.flush_sealed();
     }
 
-    /// Sees to a connection from which nothing more comes; whether there is something to send.
+    /// Ends a connection from which nothing more comes, once none of its commands wait for their
+    /// turn. Whether there is something to send.
     #[cold]
-    fn goes_on_ended(&mut self, slot: u32) -> bool {
+    fn end_if_done(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let is_done = !connection.has_work_left();
         if !connection.client.discard {

@@ -102,9 +102,27 @@ pub(super) fn may_run(
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
-    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
+    if !is_served(server, client, command, switches)? {
         client.note_command(command);
         client.postpone(true);
+        return Ok(false);
+    }
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(server.scripts.busy_failure(&server.config));
+    }
+    Ok(!has_to_wait(server, data, client, command, args))
+}
+
+/// Whether the server serves such a command, as a primary or a replica, and while it loads.
+/// `false`: the client has to wait.
+#[inline]
+fn is_served(
+    server: &Server,
+    client: &Client,
+    command: &Registered,
+    switches: u32,
+) -> Result<bool, Failure> {
+    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
         return Ok(false);
     }
     if switches & Switch::LOADING != 0 && !all_have(client, command, Flags::LOADING) {
@@ -116,10 +134,7 @@ pub(super) fn may_run(
     {
         return Err(Failure::loading(&server.config));
     }
-    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
-        return Err(server.scripts.busy_failure(&server.config));
-    }
-    Ok(!has_to_wait(server, data, client, command, args))
+    Ok(true)
 }
 
 /// What a replica refuses. `false`: the client has to wait.
@@ -209,13 +224,8 @@ pub fn may_finish(
     if data.turn.loading {
         return Ok(true);
     }
-    let switches = server.switches.load();
-    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
+    if !is_served(server, client, command, server.switches.load())? {
         return Ok(false);
-    }
-    let loading = Switch::LOADING | Switch::LOADING_ASIDE;
-    if switches & loading != 0 && command.has(Flags::WRITE) {
-        return Err(Failure::loading(&server.config));
     }
     if !client.rights.is_open(&server.acl) {
         rights::admit_late(server, client, command, args, data.turn.now_ms)?;

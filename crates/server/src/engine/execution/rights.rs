@@ -17,10 +17,7 @@ pub fn admit(
     request: &Request<'_>,
 ) -> Result<(), Failure> {
     let server = context.server;
-    if !client.rights.refresh(&server.acl) {
-        client.close();
-        return Err(Failure::NOT_AUTHENTICATED);
-    }
+    renew(server, client)?;
     if client.rights.is_open(&server.acl) {
         return Ok(());
     }
@@ -59,10 +56,7 @@ pub fn admit_queued(
     command: &Registered,
     args: &[&[u8]],
 ) -> Result<(), Failure> {
-    if !call.client.rights.refresh(&call.server.acl) {
-        call.client.close();
-        return Err(Failure::NOT_AUTHENTICATED);
-    }
+    renew(call.server, call.client)?;
     check(call.server, call.client, command, args, Scene::Multi, call.data.turn.now_ms)
         .map_err(Denied::too_late)
 }
@@ -76,10 +70,7 @@ pub fn admit_late(
     args: &[&[u8]],
     now_ms: i64,
 ) -> Result<(), Failure> {
-    if !client.rights.refresh(&server.acl) {
-        client.close();
-        return Err(Failure::NOT_AUTHENTICATED);
-    }
+    renew(server, client)?;
     check(server, client, command, args, Scene::Toplevel, now_ms)
         .map_err(|denied| failure(denied, client, command))
 }
@@ -134,6 +125,15 @@ pub fn may_read_all(call: &Call<'_>) -> bool {
         call.client.database,
         &call.server.config,
     ))
+}
+
+/// Takes up the rules of this moment. A client whose user is gone is closed.
+fn renew(server: &Server, client: &mut Client) -> Result<(), Failure> {
+    if client.rights.refresh(&server.acl) {
+        return Ok(());
+    }
+    client.close();
+    Err(Failure::NOT_AUTHENTICATED)
 }
 
 /// The check itself; a refusal is counted and logged.
