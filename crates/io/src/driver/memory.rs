@@ -3,14 +3,19 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 
 use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
+use crate::receive::{Received, receive_into};
+
+/// Bytes that are taken back at once.
+const LENT_MAX: usize = 64 * 1024;
 
 /// All lines between a test and its workers. Clones are the same.
 #[derive(Clone, Default)]
@@ -36,6 +41,8 @@ struct Line {
     is_ended: bool,
     /// For what a worker receives by itself.
     far: UnixStream,
+    /// There may be such bytes that it has not received.
+    is_lent: bool,
 }
 
 /// A driver whose kernel is the test.
@@ -71,6 +78,7 @@ impl Network {
         // Miri's pairs of sockets know no other mode, and the test there reads nothing from one.
         if !cfg!(miri) {
             near.set_nonblocking(true)?;
+            far.set_nonblocking(true)?;
         }
         let socket = near.as_raw_fd();
         let line = Line {
@@ -80,6 +88,7 @@ impl Network {
             is_closed: false,
             is_ended: false,
             far,
+            is_lent: false,
         };
         self.0.borrow_mut().insert(socket, line);
         Ok((Peer { network: self.clone(), socket }, near.into()))
@@ -116,6 +125,34 @@ impl Peer {
 }
 
 impl Line {
+    /// Lays out for the worker, which receives by itself, what there is room for. Whether there is
+    /// something for it to receive.
+    fn lend(&mut self, near: BorrowedFd<'_>) -> io::Result<bool> {
+        if !self.input.is_empty() {
+            let len = match self.far.write(&self.input) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                result => result?,
+            };
+            self.input.drain(..len);
+            self.is_lent = true;
+        }
+        self.is_lent = self.is_lent && ioctl_fionread(near)? > 0;
+        if self.is_closed && self.input.is_empty() && !self.is_lent {
+            self.far.shutdown(Shutdown::Write)?;
+            return Ok(true);
+        }
+        Ok(self.is_lent)
+    }
+
+    /// Takes back what the worker has not received.
+    fn take_back(&mut self, near: BorrowedFd<'_>) -> io::Result<()> {
+        let mut input = Vec::new();
+        while let Received::Bytes(_) = receive_into(near, &mut input, LENT_MAX)? {}
+        input.append(&mut self.input);
+        (self.input, self.is_lent) = (input, false);
+        Ok(())
+    }
+
     fn send(&mut self, parts: &[&[u8]]) -> Result<usize, Errno> {
         if self.is_closed {
             return Err(Errno::PIPE);
@@ -229,6 +266,11 @@ impl Driver for Memory {
                 state.asks_for_room = false;
                 events.push(Event::Writable { token });
             }
+            // SAFETY: the socket is open until the connection is removed here.
+            let near = unsafe { BorrowedFd::borrow_raw(state.socket) };
+            if state.mode == Mode::Data && line.is_lent {
+                line.take_back(near)?;
+            }
             match state.mode {
                 Mode::Data if !line.input.is_empty() => {
                     let mut bytes = std::mem::take(&mut line.input);
@@ -239,10 +281,7 @@ impl Driver for Memory {
                     state.is_closed = true;
                     events.push(Event::Closed { token, error: None });
                 }
-                Mode::Direct if !line.input.is_empty() => {
-                    line.far.write_all(&std::mem::take(&mut line.input))?;
-                    events.push(Event::Readable { token });
-                }
+                Mode::Direct if line.lend(near)? => events.push(Event::Readable { token }),
                 Mode::Data | Mode::Paused | Mode::Direct => {}
             }
         }

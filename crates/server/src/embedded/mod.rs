@@ -14,7 +14,7 @@ use self::records::{BaseInProgress, LogRecords, Start};
 use crate::base::clock::ticks;
 use crate::config::{Config, OptionId};
 use crate::engine::acl::Rights;
-use crate::engine::blocking::WaiterEnd;
+use crate::engine::blocking::{self, WaiterEnd};
 use crate::engine::buffers::output::{Arena, ConnectionOutput};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
@@ -200,6 +200,7 @@ impl Embedded {
     pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
+        blocking::serve_behind_reserved(self.server, &mut self.data);
         if session.input.is_empty() {
             let consumed = self.execute(session, bytes);
             session.input.extend_from_slice(&bytes[consumed..]);
@@ -220,6 +221,7 @@ impl Embedded {
     pub fn step(&mut self, session: &mut Session) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
+        blocking::serve_behind_reserved(self.server, &mut self.data);
         if self.work(&mut session.client) {
             let mut input = std::mem::take(&mut session.input);
             let consumed = self.execute(session, &input);

@@ -11,7 +11,7 @@ use crate::engine::log::{RecordStream, StreamOutput};
 use crate::engine::server::Server;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::aof::{AofFault, AofReader};
-use crate::persistence::snapshot::{Body, Purpose};
+use crate::persistence::snapshot::{Body, Contents, Purpose};
 use crate::persistence::{Existing, Persistence, load};
 
 /// What the log's thread would write, record by record. There is one for a server.
@@ -61,12 +61,11 @@ impl BaseInProgress {
     /// Everything as it is now. Nothing is held.
     pub(crate) fn begin(server: &'static Server, data: &mut Data) -> (Self, u64) {
         data.enter();
-        let cut = server.begin_cut(data, "base");
+        let contents = Contents::begin(server, data, "base");
         let number = server.log.last();
         data.leave();
-        let (expiring, databases) = (cut.has_expiring_fields(), cut.databases().to_vec());
-        let body = Body::new(server, expiring, Purpose::LogBase(None), databases);
-        (Self { server, cut, body, bytes: Vec::new() }, number)
+        let body = Body::of(server, &contents, Purpose::LogBase(None));
+        (Self { server, cut: contents.keys, body, bytes: Vec::new() }, number)
     }
 
     /// Walks on for a few keys; whether there are more.

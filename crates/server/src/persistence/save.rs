@@ -11,10 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bobbin_store::Cut;
-
 use super::position::CutPosition;
-use super::snapshot::{self, Purpose};
+use super::snapshot::{self, Contents, Purpose};
 use super::walk::{self, Beside};
 use super::{Persistence, RunningSave};
 use crate::base::cores::CoreWork;
@@ -56,9 +54,10 @@ pub fn start_save(
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let started = Instant::now();
     let position = CutPosition::of(server);
-    let cut = server.begin_cut(data, "snapshot");
-    let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-    let running = RunningSave { cut: Some(cut.handle()), started_ms: server.clock.now_ms(), keys };
+    let contents = Contents::begin(server, data, "snapshot");
+    let keys = contents.keys.databases().iter().map(|database| database.keys as u64).sum();
+    let running =
+        RunningSave { cut: Some(contents.keys.handle()), started_ms: server.clock.now_ms(), keys };
     *persistence.running.lock() = Some(running);
     persistence.written_keys.store(0, Ordering::Relaxed);
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
@@ -66,7 +65,7 @@ pub fn start_save(
     let begun_us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, LatencyEvent::Cut, begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-    let task = SaveTask { server, cut, position, changes, waiters };
+    let task = SaveTask { server, contents, position, changes, waiters };
     beside.run(|| task.run());
     Ok(())
 }
@@ -134,7 +133,7 @@ impl Persistence {
 /// A save beside the clients.
 struct SaveTask {
     server: &'static Server,
-    cut: Cut,
+    contents: Contents,
     position: CutPosition,
     /// Those that the snapshot has.
     changes: u64,
@@ -143,11 +142,11 @@ struct SaveTask {
 
 impl SaveTask {
     fn run(self) {
-        let Self { server, cut, position, changes, waiters } = self;
+        let Self { server, contents, position, changes, waiters } = self;
         let mut walker = walk::walker(server);
         let started = Instant::now();
         let persistence = Persistence::of(server);
-        let handle = cut.handle();
+        let handle = contents.keys.handle();
         let mut file = SnapshotFile::create(server);
         let mut nowhere = io::sink();
         if file.is_err() {
@@ -160,7 +159,7 @@ impl SaveTask {
         let written = snapshot::write(
             server,
             &mut walker,
-            cut,
+            contents,
             Purpose::File(position.wait()),
             &persistence.written_keys,
             &mut { sink },

@@ -2,6 +2,7 @@
 //! stands still.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_dump::rdb::{Format, Usage, Writer};
@@ -11,6 +12,7 @@ use super::position::StreamPosition;
 use super::walk::{slow_down, walk};
 use crate::base::clock::system_ms;
 use crate::engine::command::Data;
+use crate::engine::script::Library;
 use crate::engine::server::{Server, VERSION};
 
 /// What a snapshot is for.
@@ -22,33 +24,50 @@ pub enum Purpose {
     LogBase(Option<StreamPosition>),
     /// What a replica begins with. What it reads then is about this database, unless the stream
     /// says at once which one it is about.
-    Copy { database: Option<u32>, functions: bool, format: Format },
+    Copy { database: Option<u32>, format: Format },
 }
 
-/// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
-/// the cut to its end whatever happens, so that another may follow. `keys_written` counts along.
+/// What a snapshot holds, as it was at one moment.
+pub struct Contents {
+    pub keys: Cut,
+    pub libraries: Vec<Arc<Library>>,
+}
+
+impl Contents {
+    /// As it is now. `data` holds everything from then on. `Server::end_cut` is called once the
+    /// keys are walked.
+    ///
+    /// `what` it is for is told if it has to be given up.
+    pub fn begin(server: &Server, data: &mut Data, what: &'static str) -> Self {
+        Self { keys: server.begin_cut(data, what), libraries: server.functions.all() }
+    }
+}
+
+/// Writes all of it. `data` is the calling thread's, which holds nothing and has not entered; it
+/// walks the cut to its end whatever happens, so that another may follow. `keys_written` counts along.
 ///
 /// An aborted cut ends in an error of the kind `Interrupted`.
 pub fn write(
     server: &'static Server,
     data: &mut Data,
-    cut: Cut,
+    contents: Contents,
     purpose: Purpose,
     keys_written: &AtomicU64,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
-    walk(server, data, cut, |pieces| body.pieces(pieces, keys_written, file))?;
+    let mut body = Body::of(server, &contents, purpose);
+    walk(server, data, contents.keys, |pieces| body.pieces(pieces, keys_written, file))?;
     body.finish(file)
 }
 
 /// Writes everything but keys.
 pub fn write_without_keys(
     server: &'static Server,
+    libraries: &[Arc<Library>],
     purpose: Purpose,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    Body::new(server, false, purpose, Vec::new()).finish(file)
+    Body::new(server, libraries, false, purpose, Vec::new()).finish(file)
 }
 
 /// Writes all keys as they are. `data` holds the gate.
@@ -72,7 +91,8 @@ pub fn write_held(
         });
     }
     let numbers: Vec<_> = databases.iter().map(|database| database.number).collect();
-    let mut body = Body::new(server, has_expiring_fields, Purpose::File(position), databases);
+    let (libraries, purpose) = (server.functions.all(), Purpose::File(position));
+    let mut body = Body::new(server, &libraries, has_expiring_fields, purpose, databases);
     for number in numbers {
         for index in 0..SHARDS {
             let keys = data.visit(index, |shard| {
@@ -112,8 +132,16 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(crate) fn new(
+    /// Begins a file of what is to be walked.
+    pub(crate) fn of(server: &'static Server, contents: &Contents, purpose: Purpose) -> Self {
+        let Contents { keys, libraries } = contents;
+        let (expiring, databases) = (keys.has_expiring_fields(), keys.databases().to_vec());
+        Self::new(server, libraries, expiring, purpose, databases)
+    }
+
+    fn new(
         server: &'static Server,
+        libraries: &[Arc<Library>],
         has_expiring_fields: bool,
         purpose: Purpose,
         databases: Vec<CutDatabase>,
@@ -143,10 +171,8 @@ impl Body {
         }
         let is_base = matches!(purpose, Purpose::LogBase(_));
         writer.aux("aof-base", if is_base { b"1" } else { b"0" });
-        if !matches!(purpose, Purpose::Copy { functions: false, .. }) {
-            for library in server.functions.all() {
-                writer.function(&library.source);
-            }
+        for library in libraries {
+            writer.function(&library.source);
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());

@@ -139,7 +139,10 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     if is_loading || !request.save.unwrap_or_else(|| server.has_save_points()) {
         return true;
     }
-    let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) else { return true };
+    let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) else {
+        log::warn!("Error trying to save the DB: there are too many threads");
+        return request.force;
+    };
     data.turn.now_ms = server.clock.now_ms();
     data.enter();
     if !hold_gate_to_save(server, &mut data) {

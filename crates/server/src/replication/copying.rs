@@ -8,18 +8,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_dump::rdb::Format;
-use bobbin_store::Cut;
 
 use super::transfer::{Form, Offered, Transfer};
 use crate::base::cores::CoreWork;
+use crate::engine::script::Library;
 use crate::persistence::Persistence;
 use crate::persistence::passing::PassingFile;
-use crate::persistence::snapshot::{self, Purpose};
+use crate::persistence::snapshot::{self, Contents, Purpose};
 use crate::persistence::walk::{self, Beside};
 
 /// A thread that will walk the cut.
 pub(super) fn beside() -> io::Result<Beside> {
     Beside::start("bobbin-sync", CoreWork::Saving)
+}
+
+/// What is copied.
+pub(super) enum Copied {
+    All(Contents),
+    Libraries(Vec<Arc<Library>>),
 }
 
 /// Where the bytes go.
@@ -33,12 +39,12 @@ struct Sink<'a> {
 const READ_BYTES: usize = 256 * 1024;
 
 impl Transfer {
-    /// Makes the copy, of a cut if it has keys. `database`: what the stream is about, if it does
+    /// Makes the copy. `database`: what the stream is about, if it does
     /// not say that itself.
-    pub(super) fn run(self: Arc<Self>, cut: Option<Cut>, database: Option<u32>) {
+    pub(super) fn run(self: Arc<Self>, copied: Copied, database: Option<u32>) {
         let copies = &Persistence::of(self.server()).copies;
         copies.fetch_add(1, Ordering::Relaxed);
-        let written = self.write(cut, database);
+        let written = self.write(copied, database);
         // Before the replicas hear of it, so that none sees a copy that has ended going on.
         copies.fetch_sub(1, Ordering::Relaxed);
         let outcome = written.and_then(|file| file.map_or(Ok(()), |file| self.pass_on(file)));
@@ -60,30 +66,34 @@ impl Transfer {
     }
 
     /// Writes it all, and returns what has to be passed on from a file.
-    fn write(&self, cut: Option<Cut>, database: Option<u32>) -> io::Result<Option<PassingFile>> {
+    fn write(&self, copied: Copied, database: Option<u32>) -> io::Result<Option<PassingFile>> {
         let server = self.server();
-        let (parts, dialect) = (self.wish().parts, self.wish().dialect);
-        let has_expiring_fields = cut.as_ref().is_some_and(Cut::has_expiring_fields);
+        let has_expiring_fields = match &copied {
+            Copied::All(contents) => contents.keys.has_expiring_fields(),
+            Copied::Libraries(_) => false,
+        };
         // That nothing is in the way was seen before.
-        let format = dialect.format(has_expiring_fields, false).unwrap_or(Format::Shared);
-        let purpose = Purpose::Copy { database, functions: parts.functions, format };
+        let format =
+            self.wish().dialect.format(has_expiring_fields, false).unwrap_or(Format::Shared);
+        let purpose = Purpose::Copy { database, format };
         let mut sink = Sink { transfer: self, file: None };
         let mut is_ready = Ok(());
         if *self.form() == Form::Sized {
             is_ready = PassingFile::create().map(|file| sink.file = Some(file));
         }
-        match cut {
-            None => {
+        match copied {
+            Copied::Libraries(libraries) => {
                 is_ready?;
-                snapshot::write_without_keys(server, purpose, &mut sink)?;
+                snapshot::write_without_keys(server, &libraries, purpose, &mut sink)?;
             }
-            Some(cut) => {
+            Copied::All(contents) => {
                 let (mut walker, keys) = (walk::walker(server), AtomicU64::new(0));
                 if is_ready.is_err() {
-                    cut.handle().abort();
+                    contents.keys.handle().abort();
                 }
-                self.walks(cut.handle());
-                let written = snapshot::write(server, &mut walker, cut, purpose, &keys, &mut sink);
+                self.walks(contents.keys.handle());
+                let written =
+                    snapshot::write(server, &mut walker, contents, purpose, &keys, &mut sink);
                 server.end_cut();
                 is_ready.and(written)?;
             }

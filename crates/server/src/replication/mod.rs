@@ -26,6 +26,7 @@ use bobbin_resp::Reply;
 use bobbin_sync::Mutex;
 
 use self::awaited::{AwaitedStreams, Dropped};
+use self::copying::Copied;
 use self::failover::Failover;
 pub use self::failover::FailoverPhase;
 use self::link::Link;
@@ -44,6 +45,7 @@ use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
 use crate::persistence::aof::{self, Aof, rewrite};
 use crate::persistence::position::StreamPosition;
+use crate::persistence::snapshot::Contents;
 use crate::persistence::{Persistence, load};
 
 /// What is shared about replication.
@@ -659,7 +661,13 @@ impl Replication {
             None
         };
         let parts = transfer.wish().parts;
-        let cut = parts.keys.then(|| server.begin_cut(data, "full synchronization"));
+        let copied = if parts.keys {
+            Copied::All(Contents::begin(server, data, "full synchronization"))
+        } else if parts.functions {
+            Copied::Libraries(server.functions.all())
+        } else {
+            Copied::Libraries(Vec::new())
+        };
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         let target = match transfer.form() {
             Form::Marked(_) => "replicas sockets",
@@ -672,7 +680,7 @@ impl Replication {
             replica.receive(&transfer);
             feeder::wake(server, &replica.client);
         }
-        beside.run(move || transfer.run(cut, database));
+        beside.run(move || transfer.run(copied, database));
         Ok(())
     }
 

@@ -102,6 +102,29 @@ fn what_a_client_has_sent_is_done_though_it_goes() {
     assert_eq!(process.ask(&admin, "GET done"), "$1\r\n1\r\n");
 }
 
+/// Likewise behind a large argument, which the worker receives by itself.
+#[test]
+fn what_a_client_has_sent_behind_a_large_argument_is_done_though_it_goes() {
+    let (mut process, client, admin) = process();
+    let large = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$1000000\r\n{}", "v".repeat(1_000_000));
+    for part in large.as_bytes().chunks(100_000) {
+        client.send(part);
+        process.turns(1);
+    }
+    client.send(format!("\r\n{STORE}SET done 1\r\n").as_bytes());
+    process.turns(1);
+    client.close();
+    for _ in 0..100_000 {
+        process.turns(1);
+        if process.ask(&admin, "EXISTS done") == ":1\r\n" {
+            break;
+        }
+    }
+    assert_eq!(process.ask(&admin, "MGET done"), "*1\r\n$1\r\n1\r\n");
+    process.turns(2);
+    assert_eq!(process.server.clients.len(), 1, "and then it is gone");
+}
+
 /// The source of an import sees what is dead. A long command of another client does not, whatever
 /// the source does meanwhile.
 #[test]

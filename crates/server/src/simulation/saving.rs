@@ -102,12 +102,19 @@ fn what_changes_beside_a_save_is_not_in_it() {
     assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
     process.ask(&client, "SET k after");
     process.ask(&client, "DEL key:1 key:2 key:3");
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    let len = library.len();
+    client
+        .send(format!("*3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n${len}\r\n{library}\r\n").as_bytes());
+    process.turns(2);
+    assert_eq!(process.heard(&client), "$1\r\nl\r\n");
     tasks::run_next();
     let mut reader = Process::new(1);
     let peer = reader.connect(0);
     let left = disk.after_power_cut(&mut Random::new(1));
     assert_eq!(found(&mut reader, &peer, left).expect("it is there"), "$6\r\nbefore\r\n");
     assert_eq!(reader.ask(&peer, "DBSIZE"), ":501\r\n");
+    assert_eq!(reader.ask(&peer, "FUNCTION LIST"), "*0\r\n");
     Disk::put_in(None);
 }
 

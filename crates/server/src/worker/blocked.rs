@@ -1,7 +1,8 @@
 //! A worker's blocked clients: their deadlines, and what is done when one has ended.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_io::Token;
@@ -55,24 +56,19 @@ impl Worker {
     /// way.
     pub(super) fn adopted_blocked(&mut self, slot: u32) {
         self.blocked(slot);
-        // Pairs with the fence of `Waiter::tell`.
-        fence(Ordering::SeqCst);
         self.end_block(slot);
     }
 
     /// The wait of a client was ended.
-    pub(super) fn unblock(&mut self, info: &std::sync::Arc<ClientInfo>) {
-        fence(Ordering::SeqCst);
+    pub(super) fn unblock(&mut self, info: &Arc<ClientInfo>) {
         let token = *info.token.lock();
-        let worker = info.worker.load(Ordering::Relaxed);
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == info.id => {
                 self.end_block(token.slot());
             }
             // It has moved to another worker; one on its way is looked at when it arrives.
-            _ if worker != self.handle.id => {
-                let post = super::Post::Unblock(std::sync::Arc::clone(info));
-                self.server.workers.post(worker, post);
+            _ if info.worker.load(Ordering::Acquire) != self.handle.id => {
+                self.server.workers.post_to(info, || super::Post::Unblock(Arc::clone(info)));
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ use bobbin_io::{Driver, Event, Received, Token, receive_into, receive_split};
 use super::limits::is_queue_too_long;
 use super::{Worker, arrived, touch};
 use crate::engine::buffers::output::Sending;
+use crate::engine::client::connection::Reading;
 
 /// Bytes that are received directly although no large argument is missing any.
 const STRAY_MAX: usize = 16 * 1024;
@@ -90,25 +91,7 @@ impl Worker {
                 }
             }
             Event::Readable { token } => self.receive(token),
-            Event::Closed { token, .. } => {
-                // Its commands come before its end.
-                self.execute();
-                let Some(connection) = self.connections.find(token) else { return };
-                // A command that a pause, or a disk that hangs, puts off ends with its client.
-                let server = self.server;
-                let has_no_end = connection.client.is_postponed()
-                    && !connection.client.waits_for_reserved
-                    && (server.paused(self.data.turn.now_ms).is_some() || server.is_log_behind());
-                if connection.has_work_left() && !has_no_end {
-                    // The others have their turns. No client reads the replies.
-                    connection.ended = true;
-                    connection.client.discard = true;
-                    connection.replies = None;
-                    connection.output.clear();
-                } else {
-                    self.close(token.slot());
-                }
-            }
+            Event::Closed { token, .. } => self.take_end(token),
             Event::Writable { token } => {
                 if let Some(connection) = self.connections.find(token) {
                     connection.output.blocked = false;
@@ -117,6 +100,27 @@ impl Worker {
             }
             Event::Detached { token } => self.detached(token),
             Event::Sent { .. } | Event::Woken => {}
+        }
+    }
+
+    /// The client sends no more, or has gone.
+    fn take_end(&mut self, token: Token) {
+        // Its commands come before its end.
+        self.execute();
+        let Some(connection) = self.connections.find(token) else { return };
+        // A command that a pause, or a disk that hangs, puts off ends with its client.
+        let server = self.server;
+        let has_no_end = connection.client.is_postponed()
+            && !connection.client.waits_for_reserved
+            && (server.paused(self.data.turn.now_ms).is_some() || server.is_log_behind());
+        if connection.has_work_left() && !has_no_end {
+            // The others have their turns. No client reads the replies.
+            connection.ended = true;
+            connection.client.discard = true;
+            connection.replies = None;
+            connection.output.clear();
+        } else {
+            self.close(token.slot());
         }
     }
 
@@ -177,7 +181,11 @@ impl Worker {
                 self.received_own(token.slot());
             }
             Ok(Received::WouldBlock) => {}
-            Ok(Received::End) | Err(_) => self.close(token.slot()),
+            Ok(Received::End) | Err(_) => {
+                // Else the driver would tell of it again and again.
+                self.read_by(token.slot(), Reading::Paused);
+                self.take_end(token);
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Worker, fanout, touch};
+use crate::engine::blocking;
 use crate::engine::client::Client;
 use crate::engine::server::Server;
 
@@ -77,13 +78,14 @@ impl Worker {
         drop(wishes);
     }
 
-    /// Serves the connections that wait for a script, if something has become free since they were
-    /// put off.
+    /// Serves the clients and connections that wait for a script, if something has become free
+    /// since they were put off.
     pub(super) fn resume_behind_reserved(&mut self) {
         let turns = self.server.scripts.turns();
         if std::mem::replace(&mut self.postponed.turns, turns) == turns {
             return;
         }
+        blocking::serve_behind_reserved(self.server, &mut self.data);
         let mut slots = std::mem::take(&mut self.postponed.for_reserved);
         slots.retain(|&slot| {
             let connection = self.connections.get(slot);

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use bobbin_io::Driver;
 
@@ -34,6 +34,9 @@ impl Worker {
     pub(super) fn adopt(&mut self, connection: Box<Connection>) {
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
+        // Pairs with the fence of `Workers::post_to`, for what is looked at below: whether it was
+        // killed on its way, or served.
+        fence(Ordering::SeqCst);
         // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
         let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
         connection.reading = Reading::Data;
@@ -43,7 +46,6 @@ impl Worker {
             return;
         }
         if connection.client.info.kill.load(Ordering::Relaxed) {
-            // Killed on its way here.
             self.close(slot);
             return;
         }

@@ -178,16 +178,34 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken its time, and what it left may have expired meanwhile.
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
-    let mut reserved = Vec::new();
-    while let Some((database, key)) = data.unit.ready.pop_front() {
-        data.database = database;
-        if !serve_key(server, data, &key) {
-            reserved.push((database, key));
+    loop {
+        let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
+        while let Some((database, key)) = data.unit.ready.pop_front() {
+            data.database = database;
+            if !serve_key(server, data, &key) {
+                reserved.push((database, key));
+            }
         }
+        data.database = selected;
+        if reserved.is_empty() {
+            return;
+        }
+        server.waiters.put_off(reserved);
+        server.scripts.note_waiter();
+        // Once more, if a script ended before it could see that somebody waits for it.
+        if server.scripts.turns() == turns {
+            return;
+        }
+        data.unit.ready.extend(server.waiters.take_put_off());
     }
-    // They have their turn once the shard is free again: every turn of a worker looks.
-    data.unit.ready.extend(reserved);
-    data.database = selected;
+}
+
+/// Serves the clients whose shards a script kept: something that one kept is free.
+pub fn serve_behind_reserved(server: &Server, data: &mut Data) {
+    data.unit.ready.extend(server.waiters.take_put_off());
+    if !data.unit.ready.is_empty() {
+        serve_ready(server, data);
+    }
 }
 
 /// Serves the clients blocked on a key. Returns `false` if a shard is reserved.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
@@ -85,6 +85,8 @@ pub struct Waiters {
     clients: AtomicUsize,
     /// Those of them that do not wait for ever.
     timed: AtomicUsize,
+    /// Keys whose clients can be served once a script has ended.
+    behind_reserved: Mutex<Vec<Name>>,
 }
 
 /// By the client's number.
@@ -103,11 +105,27 @@ impl Default for Waiters {
     fn default() -> Self {
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
         let by_client = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { parts, by_client, clients: AtomicUsize::new(0), timed: AtomicUsize::new(0) }
+        Self {
+            parts,
+            by_client,
+            clients: AtomicUsize::new(0),
+            timed: AtomicUsize::new(0),
+            behind_reserved: Mutex::default(),
+        }
     }
 }
 
 impl Waiters {
+    /// These keys' clients are served when a script has ended.
+    pub(super) fn put_off(&self, keys: Vec<Name>) {
+        self.behind_reserved.lock().extend(keys);
+    }
+
+    /// Takes the keys whose clients were put off.
+    pub(super) fn take_put_off(&self) -> Vec<Name> {
+        std::mem::take(&mut *self.behind_reserved.lock())
+    }
+
     /// How many clients are blocked.
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
@@ -275,11 +293,7 @@ impl Waiter {
 
     /// Has the client's worker look at it.
     pub(super) fn tell(&self, server: &Server) {
-        // Pairs with the fence of `Worker::adopt`: either we see where the client is, or its new
-        // worker sees that it is no longer blocked.
-        fence(Ordering::SeqCst);
-        let worker = self.client.worker.load(Ordering::Relaxed);
-        server.workers.post(worker, Post::Unblock(Arc::clone(&self.client)));
+        server.workers.post_to(&self.client, || Post::Unblock(Arc::clone(&self.client)));
     }
 
     /// Ends the wait if its deadline has passed at `now_ms`.

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::clients::ClientInfo;
@@ -33,15 +32,7 @@ pub enum Feeding {
 
 /// Has the client's worker ask its feeder for more.
 pub fn wake(server: &Server, client: &Arc<ClientInfo>) {
-    let mut worker = client.worker.load(Ordering::Acquire);
-    while !server.workers.post(worker, Post::Feed(Arc::clone(client))) {
-        // The worker has ended: its clients have gone to others before that, or the server ends.
-        let now = client.worker.load(Ordering::Acquire);
-        if now == worker {
-            return;
-        }
-        worker = now;
-    }
+    server.workers.post_to(client, || Post::Feed(Arc::clone(client)));
 }
 
 impl Server {

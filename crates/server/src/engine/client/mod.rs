@@ -292,7 +292,7 @@ impl Drop for Client {
 /// Has another client's worker close it.
 pub fn kill(server: &Server, info: &Arc<ClientInfo>) {
     info.kill.store(true, Ordering::Relaxed);
-    server.workers.post(info.worker.load(Ordering::Relaxed), Post::Kill(info.clone()));
+    server.workers.post_to(info, || Post::Kill(Arc::clone(info)));
 }
 
 /// Bytes of memory that a client takes, its connection included.

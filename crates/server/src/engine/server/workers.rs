@@ -1,7 +1,7 @@
 //! The workers: their mailboxes and their statistics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use bobbin_io::Waker;
 use bobbin_sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
@@ -10,6 +10,7 @@ use crate::base::cores::cores;
 use crate::base::kept::Kept;
 use crate::base::watch::{CpuTime, Watch};
 use crate::engine::client::connection::Connection;
+use crate::engine::clients::ClientInfo;
 use crate::engine::server::mailbox::{Mailbox, Post};
 use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 
@@ -271,6 +272,23 @@ impl Workers {
     pub fn post(&self, id: usize, post: Post) -> bool {
         let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Leaves something for a client with the worker that has it.
+    ///
+    /// The client may be on its way to another worker. Either this finds where it is, or its new
+    /// worker sees what the caller wrote before: this pairs with the fence of `Worker::adopt`.
+    pub fn post_to(&self, client: &ClientInfo, post: impl Fn() -> Post) {
+        fence(Ordering::SeqCst);
+        let mut worker = client.worker.load(Ordering::Acquire);
+        while !self.post(worker, post()) {
+            // It has ended: its clients have gone to others before that, or the server ends.
+            let now = client.worker.load(Ordering::Acquire);
+            if now == worker {
+                return;
+            }
+            worker = now;
+        }
     }
 
     /// Has the connections shared out anew.

@@ -28,6 +28,7 @@ pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };
 use crate::engine::clients::ClientInfo;
+use crate::engine::server::mailbox::Post;
 use crate::engine::server::{Server, Switch};
 
 /// What all workers know of clients that track. A leaf: nothing but mailboxes is locked under it.
@@ -86,22 +87,6 @@ impl Server {
     /// Leaves something for a client with its worker, wherever that is by now; nothing when the
     /// client is gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
-        let mut worker = to.worker.load(Ordering::Acquire);
-        loop {
-            let post = crate::engine::server::mailbox::Post::Push {
-                to: Arc::clone(to),
-                push: push.clone(),
-            };
-            if self.workers.post(worker, post) {
-                return;
-            }
-            // The worker has ended: its clients have gone to others before that, or the server
-            // ends.
-            let now = to.worker.load(Ordering::Acquire);
-            if now == worker {
-                return;
-            }
-            worker = now;
-        }
+        self.workers.post_to(to, || Post::Push { to: Arc::clone(to), push: push.clone() });
     }
 }

@@ -5,8 +5,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bobbin_store::Cut;
-
 use super::place::LogPlace;
 use super::reader::is_rdb;
 use super::replay::Replay;
@@ -15,6 +13,7 @@ use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
+use crate::persistence::snapshot::Contents;
 use crate::persistence::{Persistence, load};
 
 /// Bytes that are read at once.
@@ -63,7 +62,7 @@ fn open_last(
     if manifest.base.is_none() && manifest.increments.is_empty() {
         let name = manifest.replace_base(directory.prefix(), rewrite::extension(server), None);
         log::info!("Creating AOF base file {name} on server start");
-        rewrite::write_base(server, cut_of_all(server)?, &directory.file(&name))?;
+        rewrite::write_base(server, contents(server)?, &directory.file(&name))?;
     }
     let file = match manifest.increments.last() {
         Some(part) => {
@@ -92,13 +91,13 @@ fn open_last(
 }
 
 /// What there is: nothing, most often.
-fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
+fn contents(server: &'static Server) -> std::io::Result<Contents> {
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;
     data.enter();
-    let cut = data.begin_cut();
+    let contents = Contents { keys: data.begin_cut(), libraries: server.functions.all() };
     data.leave();
-    Ok(cut)
+    Ok(contents)
 }
 
 /// Loads all parts of the log, while clients are told to wait. Returns where the stream is behind

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::append_shared_collection_payload;
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
+use bobbin_store::{CutHandle, EntryRef, Kind, ValueRef};
 use bobbin_sync::Mutex;
 
 use super::place::LogPlace;
@@ -27,7 +27,7 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
-use crate::persistence::snapshot::{self, Purpose};
+use crate::persistence::snapshot::{self, Contents, Purpose};
 use crate::persistence::walk::{self, Beside};
 
 /// What is known about rewrites.
@@ -195,9 +195,12 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         }
     };
     rewrites.wanted.store(false, Ordering::Relaxed);
-    let cut = server.begin_cut(data, "rewrite of the log");
-    *rewrites.current.lock() =
-        Some(CurrentRewrite { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
+    let contents = Contents::begin(server, data, "rewrite of the log");
+    *rewrites.current.lock() = Some(CurrentRewrite {
+        cut: contents.keys.handle(),
+        is_cancelled: false,
+        started_ms: system_ms(),
+    });
     let (done, rotated) = channel();
     if Aof::of(server).is_on() {
         let (after, place) = (server.log.last(), LogPlace::relayed(server));
@@ -208,7 +211,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     }
     log::info!("Background append only file rewriting started");
     let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
-    let task = RewriteTask { server, cut, rotated, gaps };
+    let task = RewriteTask { server, contents, rotated, gaps };
     beside.run(|| task.run());
     true
 }
@@ -236,7 +239,7 @@ fn try_rewrite_again(server: &Server) {
 /// A rewrite, from its cut on.
 struct RewriteTask {
     server: &'static Server,
-    cut: Cut,
+    contents: Contents,
     /// Where the log goes on behind the cut.
     rotated: Receiver<io::Result<Rotated>>,
     /// How often an `fsync` had failed before.
@@ -249,7 +252,7 @@ impl RewriteTask {
         let directory = AofDirectory::of(&server.config);
         let rotated = self.rotated;
         let extension = extension(server);
-        let written = write_base(server, self.cut, &directory.temporary_base());
+        let written = write_base(server, self.contents, &directory.temporary_base());
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
             let rotated = rotated?;
@@ -379,39 +382,43 @@ fn collect_history(server: &Server, directory: &AofDirectory, manifest: &mut Man
 }
 
 /// Writes a base and forces it to disk; its bytes.
-pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
+pub(super) fn write_base(
+    server: &'static Server,
+    contents: Contents,
+    path: &Path,
+) -> io::Result<u64> {
     let mut data = walk::walker(server);
     let file = match files::create_anew(path, DATA_MODE) {
         Ok(file) => file,
         Err(error) => {
             // The cut has to be walked all the same.
-            cut.handle().abort();
+            contents.keys.handle().abort();
             // The error above is the one that counts.
-            drop(write_cut(server, &mut data, cut, &mut io::sink()));
+            drop(write_contents(server, &mut data, contents, &mut io::sink()));
             return Err(error);
         }
     };
     let steps = server.config.aof_rewrite_incremental_fsync();
     let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
     let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
-    write_cut(server, &mut data, cut, &mut buffered)?;
+    write_contents(server, &mut data, contents, &mut buffered)?;
     let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
     file.sync_all()?;
     Ok(bytes)
 }
 
-/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever
-/// happens.
-fn write_cut(
+/// Writes all of it in the form that the configuration asks for. The cut is walked to its end
+/// whatever happens.
+fn write_contents(
     server: &'static Server,
     data: &mut Data,
-    cut: Cut,
+    contents: Contents,
     file: &mut impl Write,
 ) -> io::Result<()> {
     if server.config.aof_use_rdb_preamble() {
-        snapshot::write(server, data, cut, Purpose::LogBase(None), &AtomicU64::new(0), file)
+        snapshot::write(server, data, contents, Purpose::LogBase(None), &AtomicU64::new(0), file)
     } else {
-        write_commands(server, data, cut, file)
+        write_commands(server, data, contents, file)
     }
 }
 
@@ -447,24 +454,25 @@ impl Write for Synced<'_> {
     }
 }
 
-/// Writes a cut as commands. It is walked to its end whatever happens, so that another may follow.
+/// Writes all of it as commands. The cut is walked to its end whatever happens, so that another may
+/// follow.
 fn write_commands(
     server: &'static Server,
     data: &mut Data,
-    cut: Cut,
+    contents: Contents,
     file: &mut impl Write,
 ) -> io::Result<()> {
     let (mut out, mut selected) = (Vec::new(), None);
     if server.config.aof_timestamp_enabled() {
         append_timestamp(&mut out, system_ms() / 1000);
     }
-    for library in server.functions.all() {
+    for library in &contents.libraries {
         append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
     }
     // Whatever becomes of it: the cut is walked to its end.
     let written = file.write_all(&out);
     out.clear();
-    let walked = walk::walk(server, data, cut, |pieces| {
+    let walked = walk::walk(server, data, contents.keys, |pieces| {
         for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
@@ -523,13 +531,13 @@ mod tests {
         let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
         let mut data = Data::new(&server.keyspace, &server.gate, 1).expect("there are few threads");
         data.enter();
-        let cut = data.begin_cut();
+        let contents = Contents { keys: data.begin_cut(), libraries: Vec::new() };
         data.leave();
         let others: Vec<_> = std::iter::from_fn(|| server.gate.join()).collect();
         let path = std::env::temp_dir().join(format!("bobbin-base-{}", std::process::id()));
         let base = {
             let path = path.clone();
-            thread::spawn(move || write_base(server, cut, &path))
+            thread::spawn(move || write_base(server, contents, &path))
         };
         for _ in 0..50 {
             if base.is_finished() {

@@ -234,9 +234,13 @@ impl Link {
         if is_merged.recv().is_err() {
             return;
         }
-        let mut replay = match Replay::following(server) {
-            Ok(replay) => replay,
-            Err(error) => return log::warn!("Can't follow a primary: {error}"),
+        let mut replay = loop {
+            match Replay::following(server) {
+                Ok(replay) => break replay,
+                Err(_) if self.is_over() => return,
+                Err(error) => log::warn!("Can't follow a primary yet: {error}"),
+            }
+            std::thread::sleep(RETRY);
         };
         replay.data.dismissed = Some(Arc::clone(&self.is_over));
         replay.data.enter();

@@ -69,6 +69,8 @@ const ENDS_EACH: u64 = 16;
 /// A client, and what it waits to hear.
 struct Client {
     peer: Peer,
+    /// What it has not sent of a command that it began to send.
+    unsent: Vec<u8>,
     unread: Vec<u8>,
     asked: VecDeque<Asked>,
     /// How many of its tokens it knows to be written.
@@ -291,8 +293,15 @@ impl Play<'_> {
         if listens {
             peer.send(b"SUBSCRIBE tokens __keyevent@0__:expired __keyevent@0__:evicted\r\n");
         }
-        let (unread, asked, cells) = (Vec::new(), VecDeque::new(), Vec::new());
-        let client = Client { peer, unread, asked, written: 0, cells, listens };
+        let client = Client {
+            peer,
+            unsent: Vec::new(),
+            unread: Vec::new(),
+            asked: VecDeque::new(),
+            written: 0,
+            cells: Vec::new(),
+            listens,
+        };
         match self.clients.get_mut(number) {
             Some(before) => *before = client,
             None => self.clients.push(client),

@@ -6,6 +6,9 @@ impl Play<'_> {
     /// Some client asks for something.
     pub(super) fn request(&mut self) {
         let number = self.below(CLIENTS - 1);
+        if !self.clients[number].unsent.is_empty() {
+            return self.send_more(number);
+        }
         if self.clients[number].asked.len() >= PIPELINE {
             return;
         }
@@ -14,7 +17,7 @@ impl Play<'_> {
             (format!("{}t{}", self.seed, self.next), u64::from(self.random.next_u32()) % KEYS);
         let twins = format!("SET one:{key} {token}\r\nSET two:{key} {token}\r\n");
         let written = self.clients[number].written;
-        let kind = self.below(28);
+        let kind = self.below(29);
         let (line, asked) = match if self.has_tokens { kind } else { kind.max(13) } {
             0..3 => (format!("RPUSH tokens {token}"), vec![Asked::Written]),
             3..6 => {
@@ -59,12 +62,27 @@ impl Play<'_> {
                 let line = format!("EVAL \"{body}\" 3 tokens one:{key} two:{key} {token} {looks}");
                 (line, vec![Asked::Written])
             }
+            28 => {
+                // Were its parts taken for commands, there would be tokens that nobody wrote.
+                let large = "\r\nRPUSH tokens torn".repeat(1_000 + self.below(9_000));
+                self.clients[number].unsent = format!("{large}\r\n").into_bytes();
+                (format!("*2\r\n$6\r\nEXISTS\r\n${}", large.len()), vec![Asked::Nothing])
+            }
             _ => self.write_cell(number, &token),
         };
         self.note(&format!("{number}> {line}").replace("\r\n", " | "));
         let client = &mut self.clients[number];
         client.peer.send(format!("{line}\r\n").as_bytes());
         client.asked.extend(asked);
+    }
+
+    /// A client sends more of a command.
+    fn send_more(&mut self, number: usize) {
+        let len = self.below(60_000).min(self.clients[number].unsent.len());
+        self.note(&format!("{number}> ({len} bytes more)"));
+        let client = &mut self.clients[number];
+        client.peer.send(&client.unsent[..len]);
+        client.unsent.drain(..len);
     }
 
     /// A client reads a cell.
