@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use bobbin_io::error_text;
 
 use super::change::{check_support, read_value, unsupported};
+use super::foreign::{FOREIGN, OBSOLETE};
 use super::kind::WRONG_ARITY;
-use super::options::{FOREIGN, OBSOLETE, OptionId};
+use super::options::OptionId;
 use super::table::Flags;
 use super::{Config, OPTIONS, UnsupportedDirectives, find, quote, split};
 use crate::base::glob;

@@ -16,6 +16,7 @@ mod check;
 mod choice;
 mod classes;
 pub mod document;
+mod foreign;
 mod kind;
 mod load;
 mod memory;

@@ -43,8 +43,9 @@ impl Contents {
     }
 }
 
-/// Writes all of it. `data` is the calling thread's, which holds nothing and has not entered; it
-/// walks the cut to its end whatever happens, so that another may follow. `keys_written` counts along.
+/// Writes all of it. `data` is the calling thread's, which holds nothing and has not entered. It
+/// walks the cut to its end whatever happens, so that another may follow. `keys_written` counts
+/// along.
 ///
 /// An aborted cut ends in an error of the kind `Interrupted`.
 pub fn write(
@@ -132,7 +133,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Begins a file of what is to be walked.
+    /// Begins a file of these contents.
     pub(crate) fn of(server: &'static Server, contents: &Contents, purpose: Purpose) -> Self {
         let Contents { keys, libraries } = contents;
         let (expiring, databases) = (keys.has_expiring_fields(), keys.databases().to_vec());

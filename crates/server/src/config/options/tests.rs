@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::super::find;
+use super::super::foreign::OBSOLETE;
 use super::*;
 
 /// What valkey-server 9.1.2 answered: name, whether CONFIG SET takes it and CONFIG GET * shows

@@ -1,0 +1,251 @@
+//! A replica as its primary sees it: what it has said of itself, and what it is sent.
+
+mod feeder;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use bobbin_sync::Mutex;
+
+pub use self::feeder::ReplicaFeeder;
+use super::refusals::Refusal;
+use super::transfer::Transfer;
+use super::wish::Wish;
+use crate::engine::client;
+use crate::engine::clients::ClientInfo;
+use crate::engine::server::Server;
+
+/// What any thread may know of a replica.
+///
+/// It has many fields, as a replica tells as much of itself (REPLCONF), and INFO shows it.
+pub struct Replica {
+    pub client: Arc<ClientInfo>,
+    /// `ReplicaState`.
+    state: AtomicU8,
+    /// The port on which it serves clients.
+    pub port: AtomicU32,
+    /// The address that it wants to be known by.
+    pub address: Mutex<Option<Box<str>>>,
+    /// The version that it says it has: `0x00MMmmpp`.
+    pub version: AtomicU32,
+    /// `Capability` bits.
+    pub capabilities: AtomicU32,
+    wish: Mutex<Wish>,
+    /// It wants the copy, and not the stream that follows.
+    pub copy_only: AtomicBool,
+    /// This connection is for the copy alone: the replica has a main one beside it.
+    pub is_copy_channel: AtomicBool,
+    /// This is the main connection of the replica that gets its copy by that client; 0: it has no
+    /// other.
+    pub copy_client: AtomicU64,
+    /// This connection is for the copy of the replica that has that client as its main one; 0: it
+    /// will tell by the main one.
+    pub main_client: AtomicU64,
+    /// The offset up to which it has the stream.
+    acked: AtomicU64,
+    /// How often it said so.
+    acks: AtomicU64,
+    /// The offset up to which it has the stream on disk.
+    acked_on_disk: AtomicU64,
+    /// When it last said how far it is (Unix ms).
+    acked_ms: AtomicI64,
+    /// Since when it waits for its copy (Unix ms).
+    since_ms: AtomicI64,
+    /// The copy that it gets.
+    transfer: Mutex<Option<Arc<Transfer>>>,
+    /// Why it gets none.
+    refusal: Mutex<Option<Refusal>>,
+}
+
+/// How far a replica is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum ReplicaState {
+    /// It has said things about itself.
+    Greets,
+    /// It opens another connection for its copy, and waits until that begins.
+    OpensChannel,
+    /// It waits for a copy of all keys to begin.
+    Waiting,
+    /// It gets the copy as it is made, or waits until it is made.
+    Receives,
+    /// It gets the copy, which was made before.
+    ReceivesFile,
+    /// It gets the stream, and its copy by another connection.
+    Gathers,
+    /// It was sent the copy, and has not said that it has it.
+    Loads,
+    /// It gets the stream.
+    Online,
+}
+
+impl ReplicaState {
+    /// As Valkey names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Greets | Self::OpensChannel | Self::Waiting | Self::Receives => "wait_bgsave",
+            Self::ReceivesFile => "send_bulk",
+            Self::Gathers => "bg_transfer",
+            Self::Loads | Self::Online => "online",
+        }
+    }
+}
+
+/// What a replica says that it understands (REPLCONF CAPA).
+pub struct Capability;
+impl Capability {
+    /// A copy whose length is not told before.
+    pub const EOF: u32 = 1 << 0;
+    /// +CONTINUE with a new name of the history.
+    pub const PSYNC2: u32 = 1 << 1;
+    /// A copy by a connection of its own, while the stream comes by the main one: as Redis does it
+    /// since version 8, and as Valkey does.
+    pub const REDIS_CHANNEL: u32 = 1 << 2;
+    pub const DUAL_CHANNEL: u32 = 1 << 3;
+}
+
+impl Replica {
+    fn new(client: Arc<ClientInfo>, now_ms: i64) -> Self {
+        Self {
+            client,
+            state: AtomicU8::new(ReplicaState::Greets as u8),
+            port: AtomicU32::new(0),
+            address: Mutex::new(None),
+            version: AtomicU32::new(0),
+            capabilities: AtomicU32::new(0),
+            wish: Mutex::default(),
+            copy_only: AtomicBool::new(false),
+            is_copy_channel: AtomicBool::new(false),
+            copy_client: AtomicU64::new(0),
+            main_client: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            acks: AtomicU64::new(0),
+            acked_on_disk: AtomicU64::new(0),
+            acked_ms: AtomicI64::new(now_ms),
+            since_ms: AtomicI64::new(now_ms),
+            transfer: Mutex::new(None),
+            refusal: Mutex::new(None),
+        }
+    }
+
+    pub fn state(&self) -> ReplicaState {
+        match self.state.load(Ordering::SeqCst) {
+            0 => ReplicaState::Greets,
+            1 => ReplicaState::OpensChannel,
+            2 => ReplicaState::Waiting,
+            3 => ReplicaState::Receives,
+            4 => ReplicaState::ReceivesFile,
+            5 => ReplicaState::Gathers,
+            6 => ReplicaState::Loads,
+            _ => ReplicaState::Online,
+        }
+    }
+
+    fn set_state(&self, state: ReplicaState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// The port on which it serves clients.
+    pub fn port(&self) -> u32 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// How often it has said how far it is.
+    fn acks(&self) -> u64 {
+        self.acks.load(Ordering::SeqCst)
+    }
+
+    /// What its copy must be like.
+    pub fn wish(&self) -> Wish {
+        *self.wish.lock()
+    }
+
+    pub(super) fn set_wish(&self, wish: Wish) {
+        *self.wish.lock() = wish;
+    }
+
+    /// The offset up to which it has the stream.
+    pub fn acked(&self) -> u64 {
+        self.acked.load(Ordering::SeqCst)
+    }
+
+    /// The offset up to which it has the stream on disk.
+    pub fn acked_on_disk(&self) -> u64 {
+        self.acked_on_disk.load(Ordering::SeqCst)
+    }
+
+    /// When it last said how far it is (Unix ms).
+    pub fn acked_ms(&self) -> i64 {
+        self.acked_ms.load(Ordering::Relaxed)
+    }
+
+    pub fn since_ms(&self) -> i64 {
+        self.since_ms.load(Ordering::Relaxed)
+    }
+
+    /// It says how far it is.
+    pub fn ack(&self, offset: u64, on_disk: Option<u64>, now_ms: i64) {
+        self.acked.fetch_max(offset, Ordering::SeqCst);
+        if let Some(on_disk) = on_disk {
+            self.acked_on_disk.fetch_max(on_disk, Ordering::SeqCst);
+        }
+        self.acked_ms.store(now_ms, Ordering::Relaxed);
+        self.acks.fetch_add(1, Ordering::SeqCst);
+        if self.state() == ReplicaState::Gathers {
+            log::info!("Synchronization with replica {} succeeded", self.host());
+            self.set_state(ReplicaState::Online);
+        }
+    }
+
+    /// Which of the replica's connections this is, as Valkey names them.
+    pub fn channel_name(&self) -> &'static str {
+        if self.is_copy_channel() {
+            "rdb-channel"
+        } else if matches!(self.state(), ReplicaState::OpensChannel | ReplicaState::Gathers) {
+            "main-channel"
+        } else {
+            "replica"
+        }
+    }
+
+    /// Whether this connection is for the copy alone.
+    pub fn is_copy_channel(&self) -> bool {
+        self.is_copy_channel.load(Ordering::Relaxed)
+    }
+
+    /// The client that this connection's replica has as its main one, if it has named one.
+    pub(super) fn main_client(&self) -> Option<u64> {
+        Some(self.main_client.load(Ordering::Relaxed)).filter(|client| *client != 0)
+    }
+
+    /// Whether it says that it understands something.
+    pub fn has(&self, capability: u32) -> bool {
+        self.capabilities.load(Ordering::Relaxed) & capability != 0
+    }
+
+    /// It gets no copy, and is told why.
+    pub(super) fn refuse(&self, server: &Server, refusal: Refusal) {
+        *self.refusal.lock() = Some(refusal);
+        client::feeder::wake(server, &self.client);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refusal.lock().is_some()
+    }
+
+    /// It gets this copy.
+    pub(super) fn receive(&self, transfer: &Arc<Transfer>) {
+        *self.transfer.lock() = Some(Arc::clone(transfer));
+        self.set_state(ReplicaState::Receives);
+    }
+
+    /// The address under which its clients reach it.
+    pub fn host(&self) -> String {
+        if let Some(address) = &*self.address.lock() {
+            return address.to_string();
+        }
+        let peer = &*self.client.peer;
+        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']').to_owned()
+    }
+}

@@ -1,0 +1,134 @@
+//! Clients that wait until replicas have what they wrote: WAIT and WAITAOF.
+
+use std::sync::{Arc, OnceLock};
+
+use bobbin_resp::Reply;
+
+use super::Replication;
+use super::replica::{Replica, ReplicaState};
+use crate::engine::blocking::Waiter;
+use crate::engine::server::Server;
+use crate::persistence::aof::Aof;
+
+/// A client that waits for replicas.
+pub(super) struct ReplicaWait {
+    waiter: Arc<Waiter>,
+    wanted: Wanted,
+}
+
+/// What WAIT or WAITAOF asks for.
+#[derive(Clone)]
+pub struct Wanted {
+    /// The last record of the client.
+    pub(super) number: u64,
+    /// Where it ends in the stream, once it is there. It is kept: the feed forgets that of old
+    /// records, and a replica may be seconds behind.
+    offset: Arc<OnceLock<u64>>,
+    /// How many replicas must have it.
+    pub(super) replicas: usize,
+    /// They must have it on disk, and so must we if this says so.
+    disk: Option<bool>,
+}
+
+/// How much of that there is.
+#[derive(Clone, Copy)]
+pub struct Found {
+    replicas: usize,
+    is_on_disk: bool,
+}
+
+impl Wanted {
+    pub fn new(number: u64, replicas: usize, disk: Option<bool>) -> Self {
+        Self { number, offset: Arc::default(), replicas, disk }
+    }
+
+    /// What there is now.
+    pub fn look(&self, server: &Server) -> Found {
+        let is_on_disk = self.disk.is_some() && self.is_on_disk(server);
+        Found { replicas: self.count(server), is_on_disk }
+    }
+
+    /// Whether that is enough.
+    pub fn is_met_by(&self, found: Found) -> bool {
+        (self.disk != Some(true) || found.is_on_disk) && found.replicas >= self.replicas
+    }
+
+    fn is_on_disk(&self, server: &Server) -> bool {
+        let kept = server.config.appendonly().then(|| Aof::of(server).kept()).flatten();
+        kept.is_some_and(|kept| kept >= self.number)
+    }
+
+    fn count(&self, server: &Server) -> usize {
+        let offset_of = if self.disk.is_some() { Replica::acked_on_disk } else { Replica::acked };
+        let count = |offset| Replication::of(server).count_with(server, offset, offset_of);
+        self.offset(server).map_or(0, count)
+    }
+
+    fn offset(&self, server: &Server) -> Option<u64> {
+        if self.number == 0 {
+            return Some(0);
+        }
+        let known = self.offset.get().copied();
+        let offset = known.or_else(|| server.feed.offset_behind(self.number))?;
+        Some(*self.offset.get_or_init(|| offset))
+    }
+
+    /// Answers with what there is.
+    pub fn answer(&self, found: Found, reply: &mut Reply<'_>) {
+        if self.disk.is_some() {
+            reply.array(2);
+            reply.integer(i64::from(found.is_on_disk));
+        }
+        reply.integer(found.replicas as i64);
+    }
+}
+
+impl Replication {
+    /// How many replicas have the stream up to an offset. `offset_of` says how far one is.
+    fn count_with(&self, server: &Server, offset: u64, offset_of: fn(&Replica) -> u64) -> usize {
+        if !server.feed.is_on() {
+            return 0;
+        }
+        let has = |replica: &&Arc<Replica>| {
+            replica.state() == ReplicaState::Online && offset_of(replica) >= offset
+        };
+        self.replicas.lock().iter().filter(has).count()
+    }
+
+    /// Answers a client once as many replicas have a record.
+    pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
+        let number = wanted.number;
+        self.waits.lock().push(ReplicaWait { waiter, wanted });
+        // Behind the record, so that the answer tells of it. While replicas catch up the stream
+        // stands still; they tell how far they are all the same.
+        if !self.stream_stands_still(server) {
+            self.ask_replicas(server, number);
+        }
+        self.answer_waits(server);
+    }
+
+    /// Answers the clients of WAIT and WAITAOF that have waited long enough.
+    pub(super) fn answer_waits(&self, server: &Server) {
+        let mut waits = self.waits.lock();
+        if waits.is_empty() {
+            return;
+        }
+        waits.retain(|wait| wait.waiter.is_waiting());
+        let mut over = Vec::new();
+        waits.retain(|ReplicaWait { waiter, wanted }| {
+            let found = wanted.look(server);
+            let is_met = wanted.is_met_by(found);
+            if is_met {
+                over.push((Arc::clone(waiter), wanted.clone(), found));
+            }
+            !is_met
+        });
+        drop(waits);
+        for (waiter, wanted, found) in over {
+            waiter.answer(server, |reply| {
+                wanted.answer(found, reply);
+                Ok(())
+            });
+        }
+    }
+}
