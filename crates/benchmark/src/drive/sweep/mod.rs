@@ -283,7 +283,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         PathBuf::from(path)
     };
     say!("{}", present::text(settings, &results));
-    write_file(&with(".csv"), present::csv(&results))?;
+    write_file(&with(".csv"), present::csv(settings, &results))?;
     let document = present::json(settings, &provenance, &results);
     write_file(&with(".json"), format!("{document:#}\n"))?;
     write_file(&with(".html"), present::page(settings, &provenance, &results))?;

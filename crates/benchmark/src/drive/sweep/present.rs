@@ -63,9 +63,10 @@ pub(super) fn text(settings: &Settings, results: &Results) -> String {
     text
 }
 
-pub(super) fn csv(results: &Results) -> String {
+pub(super) fn csv(settings: &Settings, results: &Results) -> String {
     let mut text = "server,io-threads,test,bytes,pipeline,clients,rps,rps_low,rps_high,rps_min,\
-                    rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib\n"
+                    rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
+                    other_client_max_ms\n"
         .to_owned();
     for cell in &results.cells {
         let interval = statistics::interval(&cell.rates);
@@ -82,10 +83,31 @@ pub(super) fn csv(results: &Results) -> String {
         row.extend([0.5, 0.99, 0.999, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
         row.push(format!("{client_cpu_us:.3}"));
-        row.push(format!("{:.1}", mebibytes(cell)));
+        row.push(format!("{:.1},", mebibytes(cell)));
+        text += &format!("{}\n", row.join(","));
+    }
+    for expiry in &results.expiry {
+        let rates: Vec<f64> = rates(settings, expiry).collect();
+        let interval = statistics::interval(&rates);
+        let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.0}"));
+        let waited_ms = expiry.waited_ms.iter().copied().reduce(f64::max);
+        let mut row = vec![results.servers[expiry.server].name.clone(), String::new()];
+        row.push(format!("\"{}\"", expiry.title));
+        row.extend(["", "", "1"].map(str::to_owned));
+        row.push(format!("{:.0}", statistics::mean(&rates)));
+        row.extend([interval.map(|i| i.low), interval.map(|i| i.high)].map(number));
+        row.extend([rates.iter().copied().reduce(f64::min)].map(number));
+        row.extend([rates.iter().copied().reduce(f64::max)].map(number));
+        row.extend([""; 7].map(str::to_owned));
+        row.push(waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")));
         text += &format!("{}\n", row.join(","));
     }
     text
+}
+
+/// Operations a second of each round.
+fn rates(settings: &Settings, expiry: &Expiry) -> impl Iterator<Item = f64> {
+    expiry.seconds.iter().map(|seconds| settings.expiry_operations as f64 / seconds)
 }
 
 pub(super) fn json(settings: &Settings, provenance: &Provenance, results: &Results) -> Value {
@@ -110,8 +132,7 @@ pub(super) fn json(settings: &Settings, provenance: &Provenance, results: &Resul
     });
     let expiry = results.expiry.iter().map(|expiry| {
         let name = &results.servers[expiry.server].name;
-        let rates = expiry.seconds.iter().map(|s| settings.expiry_operations as f64 / s);
-        let rates: Vec<f64> = rates.map(document::round).collect();
+        let rates: Vec<f64> = rates(settings, expiry).map(document::round).collect();
         json!({
             "test": format!("{name}, {}", expiry.title),
             "server": name,
