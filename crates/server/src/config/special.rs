@@ -160,6 +160,9 @@ pub(super) fn replica_of(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     if !valid {
         return Err("Invalid primary port".into());
     }
+    if host.is_empty() || host.iter().any(u8::is_ascii_whitespace) {
+        return Err("Invalid primary host".into());
+    }
     Ok([host, port].join(&b' '))
 }
 

@@ -46,6 +46,8 @@ pub struct Embedded {
     replies: Arena,
     /// Long commands are left after each slice.
     in_slices: bool,
+    /// `Scripts::turns` when it last looked at what waits for a script.
+    turns: u64,
 }
 
 /// A client of an [`Embedded`].
@@ -94,6 +96,7 @@ impl Process {
             batch,
             replies,
             in_slices: false,
+            turns: 0,
         };
         embedded.set_time(server.clock.now_ms());
         Ok(embedded)
@@ -200,7 +203,7 @@ impl Embedded {
     pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
-        blocking::serve_behind_reserved(self.server, &mut self.data);
+        self.serve_behind_reserved();
         if session.input.is_empty() {
             let consumed = self.execute(session, bytes);
             session.input.extend_from_slice(&bytes[consumed..]);
@@ -216,12 +219,20 @@ impl Embedded {
         self.replies.join()
     }
 
+    /// Serves the clients that wait for a script, if something has become free.
+    fn serve_behind_reserved(&mut self) {
+        let turns = self.server.scripts.turns();
+        if std::mem::replace(&mut self.turns, turns) != turns {
+            blocking::serve_behind_reserved(self.server, &mut self.data);
+        }
+    }
+
     /// Goes on with the long command of a session, and with what the session sent behind it; the
     /// replies.
     pub fn step(&mut self, session: &mut Session) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
-        blocking::serve_behind_reserved(self.server, &mut self.data);
+        self.serve_behind_reserved();
         if self.work(&mut session.client) {
             let mut input = std::mem::take(&mut session.input);
             let consumed = self.execute(session, &input);

@@ -478,6 +478,9 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
     let port = bobbin_resp::parse_i64(call.args[2]).and_then(|port| u16::try_from(port).ok());
     let port = port.ok_or("ERR Invalid master port")?;
     let host = String::from_utf8_lossy(call.args[1]).into_owned();
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err("ERR Invalid master host".into());
+    }
     let replication = Replication::of(call.server);
     if replication.link().is_some_and(|link| link.host == host && link.port == port) {
         call.reply.simple("OK Already connected to specified master");

@@ -162,7 +162,13 @@ impl Replication {
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
         aof::need_writer(server)?;
-        let link = Link::start(server, host, port, is_merged)?;
+        // What this refuses changes nothing.
+        let before = server.config.text(OptionId::replicaof);
+        server.config.set_internally(OptionId::replicaof, &named)?;
+        let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
+            let before = String::from_utf8_lossy(&before);
+            server.config.set_internally(OptionId::replicaof, &before).ok();
+        })?;
         if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {
             old.end();
         }
@@ -174,7 +180,6 @@ impl Replication {
             done.send(()).ok();
         };
         aof::splice_feed(server, end)?;
-        server.config.set_internally(OptionId::replicaof, &named)?;
         server.switches.set(Switch::LINK_DOWN, true);
         server.switches.set(Switch::REPLICA, true);
         server.services.follow_role(&server.config, true);

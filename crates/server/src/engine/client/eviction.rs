@@ -54,12 +54,8 @@ impl Server {
         self.client_memory.retry_at_ms.store(0, Ordering::Relaxed);
         if on != was_on {
             for info in self.clients.all() {
-                let bytes = if on && !info.kill.load(Ordering::Relaxed) {
-                    client::memory(&info)
-                } else {
-                    0
-                };
-                self.client_memory.count(&info, bytes);
+                let counts = on && !info.kill.load(Ordering::Relaxed);
+                self.client_memory.count(&info, if counts { counted(&info) } else { 0 });
             }
         }
     }
@@ -68,7 +64,7 @@ impl Server {
     #[inline]
     pub fn count_client_memory(&self, info: &ClientInfo) {
         if self.switches.load() & Switch::CLIENT_MEMORY != 0 && !info.kill.load(Ordering::Relaxed) {
-            self.client_memory.count(info, client::memory(info));
+            self.client_memory.count(info, counted(info));
         }
     }
 
@@ -130,5 +126,10 @@ impl ClientMemory {
     }
 }
 
+/// Bytes of a client that count. Replicas have a limit of their own.
+fn counted(info: &ClientInfo) -> usize {
+    if info.has(ClientFlag::REPLICA) { 0 } else { client::memory(info) }
+}
+
 /// Clients with one of these flags are not evicted.
-const SPARED: u32 = ClientFlag::NO_EVICT;
+const SPARED: u32 = ClientFlag::NO_EVICT | ClientFlag::REPLICA;
