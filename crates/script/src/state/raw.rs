@@ -376,7 +376,10 @@ unsafe extern "C-unwind" fn next_piece(
     if !core.look(*frame) {
         frame.raise_stop();
     }
-    if core.host().is_none() && thread_time() - source.started > COMPILED_MAX {
+    // Where nothing is left it is compiled by now; what is short never takes too long, however
+    // slowly the machine gets on.
+    let is_left = !source.rest.is_empty();
+    if is_left && core.host().is_none() && thread_time() - source.started > COMPILED_MAX {
         frame.push_bytes(b"it takes too long to compile");
         frame.raise(Raise);
     }

@@ -163,10 +163,9 @@ impl Replication {
         let named = format!("{host} {port}");
         aof::need_writer(server)?;
         // What this refuses changes nothing.
-        let before = server.config.text(OptionId::replicaof);
+        let before = server.config.words_of(OptionId::replicaof).join(" ");
         server.config.set_internally(OptionId::replicaof, &named)?;
         let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
-            let before = String::from_utf8_lossy(&before);
             server.config.set_internally(OptionId::replicaof, &before).ok();
         })?;
         if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {

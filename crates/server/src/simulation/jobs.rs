@@ -125,6 +125,27 @@ fn what_a_client_has_sent_behind_a_large_argument_is_done_though_it_goes() {
     assert_eq!(process.server.clients.len(), 1, "and then it is gone");
 }
 
+/// A script that others wait for ends without its client, unless it has written. One that is not
+/// slow is done, as all that its client has sent.
+#[test]
+fn a_slow_script_ends_with_its_client() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&admin, "CONFIG SET busy-reply-threshold 500"), "+OK\r\n");
+    let short = "for i = 1, 20000 do end return redis.call('set', KEYS[1], 1)";
+    begin(&mut process, &client, &format!("EVAL \"{short}\" 1 done\r\n"));
+    client.close();
+    process.turns(500);
+    assert_eq!(process.ask(&admin, "EXISTS done"), ":1\r\n");
+    let client = process.connect(0);
+    begin(&mut process, &client, "EVAL \"while true do end\" 0\r\n");
+    client.close();
+    for _ in 0..20_000 {
+        process.turns(1);
+    }
+    assert_eq!(process.ask(&admin, "PING"), "+PONG\r\n");
+    assert_eq!(process.server.clients.len(), 1);
+}
+
 /// The source of an import sees what is dead. A long command of another client does not, whatever
 /// the source does meanwhile.
 #[test]

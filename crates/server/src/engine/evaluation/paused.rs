@@ -204,6 +204,11 @@ impl PausedScript {
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
         match std::mem::replace(&mut self.next, NextStep::Done) {
             NextStep::Resume(mut run) => {
+                if slice.client.discard && !self.in_transaction && run.session.is_slow() {
+                    // Others wait for it, and its client does not. What it has written must be
+                    // whole, though: then it goes on.
+                    drop(self.busy.kill());
+                }
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
