@@ -5,6 +5,7 @@ use bobbin_io::Peer;
 use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
+use crate::engine::command::data::Then;
 use crate::engine::server::Switch;
 
 /// A process in which long commands pause often, with two large sets, and two clients.
@@ -140,10 +141,64 @@ fn a_slow_script_ends_with_its_client() {
     begin(&mut process, &client, "EVAL \"while true do end\" 0\r\n");
     client.close();
     for _ in 0..20_000 {
-        process.turns(1);
+        if process.server.clients.len() > 1 {
+            process.turns(1);
+        }
     }
-    assert_eq!(process.ask(&admin, "PING"), "+PONG\r\n");
     assert_eq!(process.server.clients.len(), 1);
+    assert_eq!(process.ask(&admin, "PING"), "+PONG\r\n");
+}
+
+/// Long replies wait for a shard that a script keeps, more of them than are worked on at once, and
+/// which began before it. The script goes on all the same.
+#[test]
+fn replies_that_wait_for_a_script_do_not_keep_it_from_its_end() {
+    let mut process = Process::new(1);
+    let (script, admin) = (process.connect(0), process.connect(0));
+    let key = |number: usize| format!("{number:0>200}");
+    assert_eq!(process.ask(&admin, "CONFIG SET busy-reply-threshold 100000000"), "+OK\r\n");
+    for from in (0..5_000).step_by(100) {
+        let words: String =
+            (from..from + 100).map(|number| format!(" {} v", key(number))).collect();
+        assert_eq!(process.ask(&admin, &format!("MSET{words}")), "+OK\r\n");
+    }
+    let mut keys: Vec<String> = (0..5_000).map(key).collect();
+    keys.sort_by_key(|key| process.server.keyspace.hash(key.as_bytes()).shard());
+    let (middle, last) = (&keys[3_000], &keys[4_999]);
+    let source = "for i = 1, ARGV[1] do redis.call('exists', KEYS[1]) end return 1";
+    // From its first run on it is known to keep to its key.
+    assert_eq!(process.ask(&script, &format!("EVAL \"{source}\" 1 {last} 1")), ":1\r\n");
+    ticks::jump(Some((Random::new(7), 2, 1_000)));
+    let readers: Vec<_> = (0..4).map(|_| process.connect(0)).collect();
+    process.turns(2);
+    readers.iter().for_each(|reader| reader.send(b"KEYS *\r\n"));
+    process.turn(0);
+    let mut observer = process.observer();
+    let data = observer.data();
+    data.enter();
+    assert!(data.hold_one(process.server.keyspace.hash(middle.as_bytes()).shard()));
+    let kept = data.suspend_unit();
+    data.leave();
+    process.turns(1_000);
+    script.send(format!("EVAL \"{source}\" 1 {last} 3000\r\n").as_bytes());
+    process.turns(3);
+    assert_eq!(process.server.gate.reservations(), 2, "the script is in its midst");
+    let data = observer.data();
+    data.enter();
+    data.resume_unit(kept, Then::Ended);
+    data.end_unit(process.server, None);
+    data.release();
+    data.leave();
+    assert_eq!(wait(&mut process, &script), ":1\r\n");
+    for reader in &readers {
+        let heard: String = (0..1_000)
+            .map(|_| {
+                process.turns(1);
+                process.heard(reader)
+            })
+            .collect();
+        assert!(heard.starts_with("*5000\r\n") && heard.len() > 1_000_000, "{}", heard.len());
+    }
 }
 
 /// The source of an import sees what is dead. A long command of another client does not, whatever

@@ -108,6 +108,8 @@ impl Worker {
         // Its commands come before its end.
         self.execute();
         let Some(connection) = self.connections.find(token) else { return };
+        // The end came instead of its leave.
+        connection.moving = false;
         // A command that a pause, or a disk that hangs, puts off ends with its client.
         let server = self.server;
         let has_no_end = connection.client.is_postponed()

@@ -68,13 +68,11 @@ impl Worker {
     fn work_on(&mut self, slot: u32, pass: &mut Pass) {
         let Some(connection) = self.connections.at(slot) else { return };
         let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-        if is_busy && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy()) {
-            self.slots.jobs.push(slot);
-            return;
-        }
-        if pass.reply_bytes > REPLIES_MAX {
-            // Those that came first must end first; otherwise half of each reply would be kept for
-            // long.
+        // Where replies are much, those that came first must end first; otherwise half of each
+        // would be kept for long. But they may wait for what a script or a transaction keeps.
+        let has_to_wait = is_busy || pass.reply_bytes > REPLIES_MAX;
+        if has_to_wait && connection.client.job.as_ref().is_some_and(|it| !it.goes_on_while_busy())
+        {
             self.slots.jobs.push(slot);
             return;
         }
