@@ -108,16 +108,19 @@ fn load_all(
     manifest: &Manifest,
 ) -> Result<(LogPlace, u32), String> {
     let started = Instant::now();
-    let sizes = manifest.parts().map(|part| {
-        disk::open(&directory.file(&part.name)).and_then(|file| disk::length(&file)).unwrap_or(0)
-    });
-    load::begin_loading_bytes(server, sizes.sum());
+    let length = |path: &Path| disk::open(path).and_then(|file| disk::length(&file));
+    let sizes: Vec<_> = manifest
+        .parts()
+        .map(|part| length(&directory.file(&part.name)).unwrap_or(u64::MAX))
+        .collect();
+    let known = sizes.iter().filter(|&&size| size < u64::MAX);
+    load::begin_loading_bytes(server, known.sum());
     let mut replay = Replay::new(server)?;
-    let count = manifest.parts().count();
     let mut bytes = 0;
     for (index, part) in manifest.parts().enumerate() {
         let path = directory.file(&part.name);
-        let is_last = index + 1 == count;
+        // A rotation that failed late may have left a file behind this one that was never written.
+        let is_last = sizes[index + 1..].iter().all(|&size| size == 0);
         bytes += load_file(server, &mut replay, &path, &part.name, (bytes, is_last))?;
         Persistence::of(server).loading.loaded_bytes.store(bytes, Ordering::Relaxed);
     }
