@@ -5,7 +5,7 @@ use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Command, Flags, Outcome};
-use crate::engine::server::{EndRequest, VERSION};
+use crate::engine::server::{EndRequest, Switch, VERSION};
 
 fn time(call: &mut Call<'_>) -> Outcome {
     // For a transaction, and for a script, the time stands still.
@@ -52,6 +52,10 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..])?;
     let Shutdown::End { save, force, now } = shutdown else {
+        if call.server.switches.load() & Switch::LOADING != 0 {
+            // Loading has ended by it, and does not go on.
+            return Err("ERR A shutdown can't be aborted while data is loaded.".into());
+        }
         if !call.server.end.cancel(call.server) {
             return Err("ERR No shutdown in progress.".into());
         }
