@@ -130,8 +130,7 @@ impl Worker {
         if failed {
             if refused { &stats.rejected } else { &stats.failed }.add(1);
             self.handle.stats.totals.error_replies.add(1);
-            let code = reply[1..].split(|&byte| byte == b' ').next().unwrap_or_default();
-            self.server.errors.count(&String::from_utf8_lossy(code));
+            self.server.errors.count(&reply[1..]);
         }
         match connection.client.replies {
             Replies::On => {

@@ -47,6 +47,8 @@ fn write_commands(snapshot: &Snapshot<'_>, text: &mut String) {
 
 fn write_errors(snapshot: &Snapshot<'_>, text: &mut String) {
     for (code, count) in snapshot.server.errors.all() {
+        // A script may have made it up: it must neither end the name nor begin a title.
+        let code = code.replace([':', '#'], "_");
         line(text, format_args!("errorstat_{code}:count={count}"));
     }
 }

@@ -223,7 +223,7 @@ fn refuse(
         transaction::spoil(client);
         failure
     };
-    context.server.errors.count(failure.code());
+    context.server.errors.count(failure.text().as_bytes());
     Reply::new(output, client.protocol).error(failure.text().as_bytes());
 }
 

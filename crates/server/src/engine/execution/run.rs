@@ -48,7 +48,7 @@ pub fn count_failure(
 ) {
     stats.commands[command.id].failed.add(1);
     stats.totals.error_replies.add(1);
-    server.errors.count(failure.code());
+    server.errors.count(failure.text().as_bytes());
 }
 
 /// Shows the command to the clients that look at all commands, and remembers what it read.

@@ -109,8 +109,8 @@ impl Failure {
         }
     }
 
-    /// The first word: what INFO errorstats counts by.
-    pub fn code(&self) -> &str {
+    /// Its kind.
+    fn code(&self) -> &str {
         self.text().split(' ').next().unwrap_or_default()
     }
 }

@@ -360,8 +360,9 @@ impl ScriptSession {
             self.stats().commands[command.id].rejected.add(1);
         }
         self.stats().totals.error_replies.add(1);
-        self.server.errors.count(refusal.failure.code());
-        Reply::new(reply, Protocol::Resp2).error(refusal.failure.text().as_bytes());
+        let text = refusal.failure.text().as_bytes();
+        self.server.errors.count(text);
+        Reply::new(reply, Protocol::Resp2).error(text);
     }
 }
 
@@ -508,8 +509,7 @@ pub(super) fn count_failure(
     stats.commands[command.id].failed.add(1);
     if !counted {
         stats.totals.error_replies.add(1);
-        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-        server.errors.count_custom(&String::from_utf8_lossy(code));
+        server.errors.count_custom(text);
     }
 }
 

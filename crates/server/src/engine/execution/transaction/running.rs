@@ -214,7 +214,7 @@ fn run(
     {
         call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);
-        call.server.errors.count(failure.code());
+        call.server.errors.count(failure.text().as_bytes());
         call.reply.error(failure.text().as_bytes());
         return Ran { reply_bytes: call.reply.len_since(start), ended: 0, left: None };
     }
