@@ -217,8 +217,10 @@ impl OptionKind {
     pub fn format_for_file(&self, value: &OptionValue) -> Vec<u8> {
         let number = value.number();
         match *self {
-            Self::Memory { .. } | Self::SignedMemory { .. } => memory::format(number).into(),
-            Self::MemoryOrPercent { .. } if number >= 0 => memory::format(number).into(),
+            Self::Memory { .. } => memory::format(number as u64).into(),
+            Self::SignedMemory { .. } | Self::MemoryOrPercent { .. } if number >= 0 => {
+                memory::format(number as u64).into()
+            }
             Self::Text { .. } | Self::Letters { .. } | Self::Directory => {
                 super::words::quote(&self.format(value))
             }

@@ -30,11 +30,23 @@ pub(super) fn parse(text: &[u8]) -> Option<u64> {
 }
 
 /// The shortest exact form with a binary unit: `1gb`, `1536mb`, `1000`.
-pub(super) fn format(bytes: i64) -> String {
+pub(super) fn format(bytes: u64) -> String {
     for (unit, shift) in [("gb", 30), ("mb", 20), ("kb", 10)] {
-        if bytes != 0 && bytes % (1 << shift) == 0 {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{unit}", bytes >> shift);
         }
     }
     bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for bytes in [0, 1, 1000, 1 << 10, 1536 << 20, 1 << 63, i64::MAX as u64, u64::MAX] {
+            assert_eq!(parse(format(bytes).as_bytes()), Some(bytes), "{bytes}");
+        }
+    }
 }

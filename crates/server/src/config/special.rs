@@ -107,8 +107,8 @@ pub(super) fn notification_letters(bits: i64) -> String {
 pub(super) fn output_limit_lines(text: &[u8]) -> Vec<String> {
     let limits = CLASSES.iter().zip(output_limits(text));
     let line = |((_, name), limit): (&(&str, &str), OutputLimit)| {
-        let hard = memory::format(limit.hard_bytes as i64);
-        let soft = memory::format(limit.soft_bytes as i64);
+        let hard = memory::format(limit.hard_bytes);
+        let soft = memory::format(limit.soft_bytes);
         format!("{name} {hard} {soft} {}", limit.soft_s)
     };
     limits.map(line).collect()
