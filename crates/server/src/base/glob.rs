@@ -2,9 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-/// Whether `text` matches a pattern of `*`, `?`, `[...]` and `\`, without regard to case.
-pub(crate) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
-    matches(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase(), b'^')
+/// A pattern of `*`, `?`, `[...]` and `\`, without regard to case. It is made once for all the
+/// texts that are compared with it, as a client's pattern may be long.
+pub(crate) struct CaselessPattern(Vec<u8>);
+
+impl CaselessPattern {
+    pub fn new(pattern: &[u8]) -> Self {
+        Self(pattern.to_ascii_lowercase())
+    }
+
+    pub fn matches(&self, text: &[u8]) -> bool {
+        matches(&self.0, &text.to_ascii_lowercase(), b'^')
+    }
 }
 
 /// Whether `text` matches a pattern of Redis: `*`, `?`, `[...]` and `\\`.
@@ -225,6 +234,9 @@ mod tests {
 
     #[test]
     fn matches_like_redis() {
+        let matches = |pattern: &str, text: &str| {
+            CaselessPattern::new(pattern.as_bytes()).matches(text.as_bytes())
+        };
         for (pattern, text) in [
             ("*", ""),
             ("max*", "MaxMemory"),
@@ -236,13 +248,10 @@ mod tests {
             ("a*b*c", "a__b__bc"),
             ("[ab", "a"),
         ] {
-            assert!(matches_ignoring_case(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(matches(pattern, text), "{pattern} {text}");
         }
         for (pattern, text) in [("", "a"), ("a", ""), ("a*b", "abc"), ("[^a]", "a"), ("?", "")] {
-            assert!(
-                !matches_ignoring_case(pattern.as_bytes(), text.as_bytes()),
-                "{pattern} {text}"
-            );
+            assert!(!matches(pattern, text), "{pattern} {text}");
         }
         // What valkey-server 9.1.2 answered to KEYS.
         for (pattern, text) in [("[a-]x]", "^"), ("[?a-]", "^"), ("a*", "a"), ("", "")] {
@@ -254,7 +263,7 @@ mod tests {
         let stars = |count| matches_text("*?".repeat(count).as_bytes(), &[b'a'; 2000]);
         assert!(stars(1000) && !stars(1001));
         let long = "a".repeat(10_000);
-        assert!(!matches_ignoring_case(b"a*a*a*a*a*a*b", long.as_bytes()));
+        assert!(!matches("a*a*a*a*a*a*b", &long));
     }
 
     proptest! {

@@ -56,9 +56,10 @@ impl Selection {
             }
             return;
         }
+        let pattern = glob::CaselessPattern::new(pattern);
         for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
             for name in std::iter::once(&row.name).chain(row.aliases) {
-                if glob::matches_ignoring_case(pattern, name.as_bytes()) {
+                if pattern.matches(name.as_bytes()) {
                     self.0.entry((*name).into()).or_insert_with(|| ((*name).into(), row));
                 }
             }

@@ -1,6 +1,6 @@
 //! COMMAND: what commands there are, all of it read from their rows.
 
-use crate::base::glob;
+use crate::base::glob::CaselessPattern;
 use crate::engine::command::help::help;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome, Registered};
 
@@ -65,6 +65,7 @@ fn docs(call: &mut Call<'_>) -> Outcome {
 
 /// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
 fn list(call: &mut Call<'_>) -> Outcome {
+    let pattern;
     let fits: &dyn Fn(&Registered) -> bool = match call.args[2..] {
         [] => &|_| true,
         [by, kind, value] if by.eq_ignore_ascii_case(b"filterby") => {
@@ -77,7 +78,8 @@ fn list(call: &mut Call<'_>) -> Outcome {
                     names.any(|name| name.as_bytes().eq_ignore_ascii_case(value))
                 },
                 b"pattern" => {
-                    &move |command| glob::matches_ignoring_case(value, command.full_name.as_bytes())
+                    pattern = CaselessPattern::new(value);
+                    &|command| pattern.matches(command.full_name.as_bytes())
                 }
                 _ => return Err(Failure::SYNTAX),
             }
