@@ -429,7 +429,6 @@ impl<'l> Loader<'l> {
             false => vec![path.to_owned()],
         };
         let depth = self.open.len();
-        let mut files = Vec::new();
         for path in paths {
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
             let is_open =
@@ -441,12 +440,11 @@ impl<'l> Loader<'l> {
             }
             let text = read_file(&path).map_err(LineError::Reported)?;
             self.open.push(identity);
-            files.push((path, text));
+            let read = self.read_text(&Source::Included(&path), &text);
+            self.open.truncate(depth);
+            read.map_err(LineError::Reported)?;
         }
-        let read =
-            files.iter().try_for_each(|(path, text)| self.read_text(&Source::Included(path), text));
-        self.open.truncate(depth);
-        read.map_err(LineError::Reported)
+        Ok(())
     }
 }
 

@@ -293,6 +293,22 @@ fn includes_files_and_patterns() {
     std::fs::remove_dir_all(path).unwrap();
 }
 
+/// A file of a pattern is read when those before it are over: how many there are is not how deep
+/// they include, and one may include another.
+#[test]
+fn files_of_a_pattern_are_read_one_after_the_other() {
+    let names: Vec<String> = (1..=20).map(|number| format!("conf.d-{number:02}")).collect();
+    let texts = ["include HERE/conf.d-02", "timeout 2", "include HERE/other"];
+    let texts = texts.into_iter().chain(std::iter::repeat("port 3"));
+    let mut files: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(texts).collect();
+    files.extend([("main.conf", "include HERE/conf.d-*"), ("other", "port 4")]);
+    let path = folder(&files);
+    let config = load_arguments(&[path.join("main.conf").to_str().unwrap()]);
+    let config = config.map_err(|error| format!("{error:?}")).unwrap();
+    assert_eq!((config.timeout(), config.port()), (2, 3));
+    std::fs::remove_dir_all(path).unwrap();
+}
+
 #[test]
 fn includes_end() {
     let path = folder(&[("a.conf", "include HERE/b.conf"), ("b.conf", "include HERE/a.conf")]);
