@@ -68,9 +68,8 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     let html: &'static str = html.leak();
     let run = move || {
         let is_known = |name: &str| {
-            let mut known = server.config.words_of(OptionId::metrics_hosts);
-            known.extend(server.config.words_of(OptionId::metrics_bind));
-            known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
+            let words_of = |option| server.config.words_of(option);
+            is_host(name, &words_of(OptionId::metrics_hosts), &words_of(OptionId::metrics_bind))
         };
         // What is shown is what a user with all rights could read by commands.
         let admits = |user: &[u8], password: &[u8]| {
@@ -93,6 +92,14 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     };
     let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
     spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
+}
+
+/// Whether a browser may ask for the server by this name. To listen on all addresses makes no name
+/// a known one.
+fn is_host(name: &str, hosts: &[String], bound: &[String]) -> bool {
+    let bound = bound.iter().map(|address| address.strip_prefix('-').unwrap_or(address));
+    let mut known = hosts.iter().map(String::as_str).chain(bound);
+    hosts.iter().any(|host| host == "*") || known.any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Binds all addresses; one with a leading `-` may be missing.
@@ -185,5 +192,24 @@ fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_listen_everywhere_makes_no_name_known() {
+        let words =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let is_known = |name: &str, hosts: &[&str], bound: &[&str]| {
+            is_host(name, &words(hosts), &words(bound))
+        };
+        assert!(!is_known("evil.example", &[], &["*", "-::*"]));
+        assert!(!is_known("*", &["a"], &["127.0.0.1"]));
+        assert!(is_known("evil.example", &["*"], &["127.0.0.1"]));
+        assert!(is_known("DB7.internal", &["db7.internal"], &["*"]));
+        assert!(is_known("db7", &[], &["127.0.0.1", "-db7"]));
     }
 }
