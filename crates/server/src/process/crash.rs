@@ -146,7 +146,8 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
     }
     out.text("\n------ CLIENT LIST OUTPUT ------\n");
     for client in server.clients.all().iter().take(CLIENTS_MAX) {
-        out.text(&describe::line(server, client, server.clock.now_ms(), None));
+        out.text(&describe::line_for_log(server, client, server.clock.now_ms()));
+        out.text("\n");
     }
     out.text("\n------ INFO OUTPUT ------\n");
     // The shards are left alone: the one that crashed may hold them.

@@ -71,8 +71,7 @@ pub(crate) fn drop_replies(
 }
 
 fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connection, now_ms: i64) {
-    let line = describe::line(server, &connection.client.info, now_ms, None);
-    let line = line.trim_end();
+    let line = describe::line_for_log(server, &connection.client.info, now_ms);
     log::warn!("Client {line} closed for overcoming of output buffer limits.");
     lazyfree::give_back_soon();
     handle.stats.totals.client_output_buffer_limit_disconnections.add(1);

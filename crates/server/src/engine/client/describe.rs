@@ -17,6 +17,24 @@ use crate::engine::server::Server;
 /// are sent. Behind valkey-server's fields stands the worker that serves the client, by the number
 /// that INFO threads calls its `id`, and -1 for the connection to a primary.
 pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
+    write_line(server, info, now_ms, asking, false)
+}
+
+/// The line, without its end, for the server's log: `hide-user-data-from-log` keeps names out.
+pub fn line_for_log(server: &Server, info: &ClientInfo, now_ms: i64) -> String {
+    let hidden = server.config.hide_user_data_from_log();
+    let mut line = write_line(server, info, now_ms, None, hidden);
+    line.truncate(line.trim_end().len());
+    line
+}
+
+fn write_line(
+    server: &Server,
+    info: &ClientInfo,
+    now_ms: i64,
+    asking: Option<usize>,
+    hidden: bool,
+) -> String {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
     let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);
     let argument_bytes = asking.unwrap_or(0);
@@ -30,6 +48,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
     let is_primary = info.has(ClientFlag::PRIMARY);
     let nobody = if is_primary { b"(superuser)" } else { DEFAULT_USER };
     let user = names.user.as_ref().map_or(nobody, |user| &user.name);
+    let shown = |name| if hidden { REDACTED.into() } else { String::from_utf8_lossy(name) };
     let worker = if is_primary { -1 } else { info.worker.load(Relaxed) as i64 };
     let mut line = String::with_capacity(LINE_LEN);
     // Writing to a string does not fail.
@@ -44,7 +63,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         info.peer,
         info.local,
         info.socket,
-        String::from_utf8_lossy(&names.name),
+        shown(&names.name),
         seconds_since(info.created_ms),
         flags(info),
         capabilities(info),
@@ -58,7 +77,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
-        String::from_utf8_lossy(user),
+        shown(user),
         info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
@@ -122,5 +141,7 @@ const FLAGS: [(u32, char); 15] = [
 ];
 /// Stands for `redirect_broken`, which other threads set.
 const BROKEN: u32 = 0;
+/// Valkey's word for what is hidden.
+const REDACTED: &str = "*redacted*";
 /// A line is mostly shorter.
 const LINE_LEN: usize = 448;

@@ -103,8 +103,8 @@ impl Server {
                 memory.retry_at_ms.store(now_ms + RETRY_MS, Ordering::Relaxed);
                 break;
             };
-            let line = describe::line(self, &info, now_ms, None);
-            log::info!("Evicting client: {}", line.trim_end());
+            let line = describe::line_for_log(self, &info, now_ms);
+            log::info!("Evicting client: {line}");
             client::kill(self, &info);
             memory.count(&info, 0);
             evicted += 1;
