@@ -71,9 +71,9 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, MemoryFigure)> {
     add("peak.allocated", bytes(memory.peak));
     add("total.allocated", bytes(memory.used));
     add("startup.allocated", bytes(memory.startup));
-    add("replication.backlog", bytes(0));
-    add("replicas.repl.buffer", bytes(0));
-    add("clients.slaves", bytes(0));
+    add("replication.backlog", bytes(memory.backlog));
+    add("replicas.repl.buffer", bytes(memory.gathered));
+    add("clients.slaves", bytes(memory.unread));
     add("clients.normal", bytes(snapshot.clients().memory_bytes));
     add("cluster.links", bytes(0));
     add("cluster.slot_import", bytes(0));

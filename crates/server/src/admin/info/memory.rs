@@ -129,8 +129,7 @@ pub(super) const MEMORY: Section = Section {
             |s| crate::engine::eviction::not_counted(s.server).into(),
         ),
         gauge("mem_replication_backlog", Bytes, "Memory of the replication backlog.", |s| {
-            let backlog = s.server.config.repl_backlog_size() as usize;
-            s.server.feed.memory().min(backlog).into()
+            s.memory().backlog.into()
         }),
         gauge(
             "mem_total_replication_buffers",
@@ -142,12 +141,14 @@ pub(super) const MEMORY: Section = Section {
             "mem_replicas_repl_buffer",
             Bytes,
             "Memory of the stream that a replica keeps while it takes a copy.",
-            |s| {
-                let link = Replication::of(s.server).link();
-                link.map_or(0, |link| link.sync.kept_bytes().0).into()
-            },
+            |s| s.memory().gathered.into(),
         ),
-        zero("mem_clients_slaves"),
+        gauge(
+            "mem_clients_slaves",
+            Bytes,
+            "What replicas have not read, beyond the backlog.",
+            |s| s.memory().unread.into(),
+        ),
         gauge("mem_clients_normal", Bytes, "Memory of clients.", |s| {
             s.clients().memory_bytes.into()
         }),
@@ -190,7 +191,13 @@ pub struct MemoryFigures {
     pub peak: usize,
     /// What was in use when the server had just started.
     pub startup: usize,
-    /// What is neither keys nor values: the start, clients, tables.
+    /// The replication stream, up to the size of the backlog.
+    pub backlog: usize,
+    /// The rest of it, which replicas have not read.
+    pub unread: usize,
+    /// The primary's stream, which is kept while a copy is taken.
+    pub gathered: usize,
+    /// What is neither keys nor values: the start, clients, tables, replication.
     pub overhead: usize,
     /// What the kernel has given to the process.
     pub resident: usize,
@@ -205,11 +212,18 @@ impl MemoryFigures {
         let (used, peak) = (snapshot.used_bytes, crate::base::memory::peak());
         let startup = snapshot.server.services.startup_bytes.load(Ordering::Relaxed).min(used);
         let clients = snapshot.clients().memory_bytes;
+        let (server, stream) = (snapshot.server, snapshot.server.feed.memory());
+        let backlog = stream.min(server.config.repl_backlog_size() as usize);
+        let link = Replication::of(server).link();
+        let gathered = link.map_or(0, |link| link.sync.kept_bytes().0);
         Self {
             used,
             peak,
             startup,
-            overhead: startup + clients + snapshot.keyspace().overhead_bytes,
+            backlog,
+            unread: stream - backlog,
+            gathered,
+            overhead: startup + clients + stream + gathered + snapshot.keyspace().overhead_bytes,
             resident: resident(),
             allocator: allocator::figures(),
         }

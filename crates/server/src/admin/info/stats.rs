@@ -50,23 +50,31 @@ const FIELDS: &[InfoField] = &[
         rate(s, |note| note.commands).round().into()
     }),
     counter("total_net_input_bytes", Bytes, "Bytes received.", |s| {
-        s.totals().net_input_bytes.get().into()
+        (s.totals().net_input_bytes.get() + s.server.services.replication_traffic.received()).into()
     }),
     counter("total_net_output_bytes", Bytes, "Bytes sent.", |s| {
         s.totals().net_output_bytes.get().into()
     }),
-    zero("total_net_repl_input_bytes"),
-    zero("total_net_repl_output_bytes"),
+    counter("total_net_repl_input_bytes", Bytes, "Those received from the primary.", |s| {
+        s.server.services.replication_traffic.received().into()
+    }),
+    counter("total_net_repl_output_bytes", Bytes, "Those for replicas.", |s| {
+        s.server.services.replication_traffic.sent().into()
+    }),
     zero("total_net_cluster_slot_import_bytes"),
     zero("total_net_cluster_slot_export_bytes"),
     gauge("instantaneous_input_kbps", Kilobytes, "Bytes received a second, lately.", |s| {
-        kilobytes(rate(s, |note| note.net_input_bytes))
+        kilobytes(rate(s, |note| note.net_input_bytes + note.repl_input_bytes))
     }),
     gauge("instantaneous_output_kbps", Kilobytes, "Bytes sent a second, lately.", |s| {
         kilobytes(rate(s, |note| note.net_output_bytes))
     }),
-    gauge("instantaneous_input_repl_kbps", Kilobytes, "Those of replication.", |_| kilobytes(0.0)),
-    gauge("instantaneous_output_repl_kbps", Kilobytes, "Those of replication.", |_| kilobytes(0.0)),
+    gauge("instantaneous_input_repl_kbps", Kilobytes, "Those from the primary.", |s| {
+        kilobytes(rate(s, |note| note.repl_input_bytes))
+    }),
+    gauge("instantaneous_output_repl_kbps", Kilobytes, "Those for replicas.", |s| {
+        kilobytes(rate(s, |note| note.repl_output_bytes))
+    }),
     counter("rejected_connections", Number, "Connections that were not let in.", |s| {
         s.server.clients.rejected().into()
     }),
@@ -111,7 +119,7 @@ const FIELDS: &[InfoField] = &[
     counter("evicted_clients", Number, "Clients closed for want of memory.", |s| {
         s.totals().evicted_clients.get().into()
     }),
-    gauge("evicted_scripts", Number, "Scripts that left the cache for others.", |s| {
+    counter("evicted_scripts", Number, "Scripts that left the cache for others.", |s| {
         s.server.scripts.evicted().into()
     }),
     zero("total_eviction_exceeded_time"),
@@ -133,7 +141,7 @@ const FIELDS: &[InfoField] = &[
     }),
     zero("latest_fork_usec"),
     zero("total_forks"),
-    counter("migrate_cached_sockets", Number, "Connections of MIGRATE that are kept.", |_| {
+    gauge("migrate_cached_sockets", Number, "Connections of MIGRATE that are kept.", |_| {
         (migrate::idle_connections() as u64).into()
     }),
     zero("slave_expires_tracked_keys"),

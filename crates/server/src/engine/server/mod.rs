@@ -157,7 +157,8 @@ impl Server {
         // Only the first reading is kept.
         let startup_bytes = &self.services.startup_bytes;
         startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed).ok();
-        self.services.rates.note(&self.workers.totals(), now_ms);
+        let services = &self.services;
+        services.rates.note(&self.workers.totals(), &services.replication_traffic, now_ms);
     }
 
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the

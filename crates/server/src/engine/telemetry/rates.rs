@@ -4,7 +4,7 @@
 //! over the last notes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use bobbin_sync::Mutex;
 
@@ -17,6 +17,36 @@ pub struct Rates {
     notes: Mutex<VecDeque<RateSample>>,
 }
 
+/// Bytes of replication: what came from the primary, and copies and stream for replicas.
+#[derive(Default)]
+pub struct Traffic {
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Traffic {
+    pub fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reset(&self) {
+        self.received.store(0, Ordering::Relaxed);
+        self.sent.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Totals at one moment.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RateSample {
@@ -24,6 +54,8 @@ pub struct RateSample {
     pub commands: u64,
     pub net_input_bytes: u64,
     pub net_output_bytes: u64,
+    pub repl_input_bytes: u64,
+    pub repl_output_bytes: u64,
     pub turns: u64,
     pub busy_ticks: u64,
 }
@@ -43,12 +75,14 @@ impl Rates {
     }
 
     /// Takes a note.
-    pub fn note(&self, totals: &Totals, now_ms: i64) {
+    pub fn note(&self, totals: &Totals, replication: &Traffic, now_ms: i64) {
         let note = RateSample {
             time_ms: now_ms,
             commands: totals.commands.get(),
             net_input_bytes: totals.net_input_bytes.get(),
             net_output_bytes: totals.net_output_bytes.get(),
+            repl_input_bytes: replication.received(),
+            repl_output_bytes: replication.sent(),
             turns: totals.turns.get(),
             busy_ticks: totals.busy_ticks.get(),
         };

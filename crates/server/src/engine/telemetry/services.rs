@@ -8,7 +8,7 @@ use crate::base::clock::Clock;
 use crate::config::Config;
 use crate::engine::telemetry::hotkeys::HotKeys;
 use crate::engine::telemetry::latency::LatencyMonitor;
-use crate::engine::telemetry::rates::Rates;
+use crate::engine::telemetry::rates::{Rates, Traffic};
 use crate::engine::telemetry::slowlog::CommandLog;
 use crate::system::host::OomScore;
 
@@ -20,6 +20,7 @@ pub struct Services {
     pub hot_keys: HotKeys,
     pub latency: LatencyMonitor,
     pub rates: Rates,
+    pub replication_traffic: Traffic,
     pub oom_score: Mutex<OomScore>,
     /// Of all connections, those that CONFIG RESETSTAT made forgotten.
     connections_forgotten: AtomicU64,
@@ -58,6 +59,7 @@ impl Services {
     /// CONFIG RESETSTAT; `connections`: how many there were.
     pub fn reset_statistics(&self, connections: u64) {
         self.rates.reset();
+        self.replication_traffic.reset();
         self.connections_forgotten.store(connections, Ordering::Relaxed);
     }
 }

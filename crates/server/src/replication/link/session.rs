@@ -229,6 +229,7 @@ impl<'a> Session<'a> {
             Ok(len) => {
                 self.machine.received(len, self.now_ms());
                 self.link.heard(self.server.clock.advance(), len);
+                self.server.services.replication_traffic.add_received(len);
                 Ok(true)
             }
             Err(error) if is_pause(&error) => Ok(false),
@@ -246,6 +247,7 @@ impl<'a> Session<'a> {
             Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
                 channel.received(len, now_ms);
+                self.server.services.replication_traffic.add_received(len);
                 self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
                 Ok(())
             }

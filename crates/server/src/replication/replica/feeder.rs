@@ -348,7 +348,9 @@ impl Feeder for ReplicaFeeder {
         let feeding = if bytes_max == 0 {
             Feeding::GoesOn
         } else {
+            let before = output.len();
             let feeding = self.send_next(now_ms, bytes_max, output);
+            self.server.services.replication_traffic.add_sent(output.len() - before);
             self.filled = output.memory();
             feeding
         };
