@@ -83,6 +83,8 @@ fn number(call: &Call<'_>, at: usize, least: i64, most: i64, text: &str) -> Resu
     number.ok_or_else(|| Failure::format(format!("ERR {text}")))
 }
 
+/// As for the start the gate is held: what says that there is a session is in several places, and
+/// no other command may meet only half of them changed.
 fn stop(call: &mut Call<'_>) -> Outcome {
     let stopped = call.server.services.hot_keys.stop();
     call.server.switches.set(Switch::SIZED, false);
@@ -201,14 +203,14 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, container)
             "Forgets what a look at keys has found.",
         ),
         Command::new("start", -2, start)
-            .flags(ADMIN)
+            .flags(ADMIN.with(Flags::GATE))
             .categories(DANGEROUS)
             .doc("server", "8.6.0", "O(1)", "Begins a look at keys.")
             .syntax(
                 "METRICS count:int [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds:int] [SAMPLE \
                  ratio]",
             ),
-        Command::new("stop", 2, stop).flags(ADMIN).categories(DANGEROUS).doc(
+        Command::new("stop", 2, stop).flags(ADMIN.with(Flags::GATE)).categories(DANGEROUS).doc(
             "server",
             "8.6.0",
             "O(1)",

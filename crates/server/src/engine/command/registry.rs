@@ -217,6 +217,10 @@ mod tests {
             "the functions of all workers",
             &["function|delete", "function|flush", "function|load", "function|restore"],
         ),
+        (
+            "one session of HOTKEYS ends before the next begins, wherever that is noted",
+            &["hotkeys|start", "hotkeys|stop"],
+        ),
     ];
 
     #[test]

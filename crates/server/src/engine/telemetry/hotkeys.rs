@@ -16,6 +16,7 @@ mod ranked;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bobbin_sync::{Mutex, RwLock};
@@ -48,11 +49,18 @@ pub struct HotkeysRequest {
 pub struct HotkeysSession {
     pub wanted: HotkeysRequest,
     pub started_ms: i64,
-    /// 0: it has not ended.
-    ended_ms: std::sync::atomic::AtomicI64,
+    ended: OnceLock<HotkeysEnd>,
     parts: [Mutex<HotkeysPart>; PARTS],
     /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for
     /// it.
+    cpu_ms: (u64, u64),
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug)]
+struct HotkeysEnd {
+    ms: i64,
+    /// As at the start.
     cpu_ms: (u64, u64),
 }
 
@@ -131,9 +139,11 @@ impl HotKeys {
 
     /// Ends the session; whether there was one at work.
     pub fn stop(&self) -> bool {
-        let stopped = self.read(|session| session.is_some_and(|session| session.end(system_ms())));
-        self.is_active.store(false, Ordering::Relaxed);
-        stopped
+        self.read(|session| {
+            let stopped = session.is_some_and(|session| session.end(system_ms()));
+            self.is_active.store(false, Ordering::Relaxed);
+            stopped
+        })
     }
 
     /// Forgets the session that has ended; whether none is at work.
@@ -197,14 +207,14 @@ impl HotkeysSession {
         Self {
             wanted,
             started_ms: system_ms(),
-            ended_ms: 0.into(),
+            ended: OnceLock::new(),
             parts: std::array::from_fn(part),
             cpu_ms: cpu_ms(),
         }
     }
 
     fn is_active(&self) -> bool {
-        if self.ended_ms.load(Ordering::Relaxed) != 0 {
+        if self.ended.get().is_some() {
             return false;
         }
         let until_ms = self.started_ms.saturating_add(self.wanted.duration_ms);
@@ -217,8 +227,7 @@ impl HotkeysSession {
 
     /// Whether that was the end.
     fn end(&self, now_ms: i64) -> bool {
-        let ended = self.ended_ms.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
-        ended.is_ok()
+        self.ended.set(HotkeysEnd { ms: now_ms, cpu_ms: cpu_ms() }).is_ok()
     }
 
     fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, ns: u64) {
@@ -264,8 +273,9 @@ impl HotkeysSession {
 
     fn report(&self) -> Report {
         let is_active = self.is_active();
-        let until_ms = if is_active { system_ms() } else { self.ended_ms.load(Ordering::Relaxed) };
-        let (user_ms, system_ms) = cpu_ms();
+        let now = || HotkeysEnd { ms: system_ms(), cpu_ms: cpu_ms() };
+        let HotkeysEnd { ms: until_ms, cpu_ms: (user_ms, system_ms) } =
+            self.ended.get().copied().unwrap_or_else(now);
         let mut report = Report {
             is_active,
             duration_ms: until_ms - self.started_ms,
@@ -436,6 +446,11 @@ mod tests {
         assert!(keys.is_active());
         assert!(keys.stop() && !keys.stop() && !keys.is_active());
         assert!(keys.report().is_some_and(|(_, _, report)| !report.is_active));
+        // Processor time after the end is not the session's.
+        let used_ms = || keys.report().map(|(_, _, report)| report.cpu_user_ms);
+        let (at_end, until_ms) = (used_ms(), cpu_ms().0 + 5);
+        while cpu_ms().0 < until_ms {}
+        assert_eq!(used_ms(), at_end);
         assert!(keys.reset() && keys.report().is_none());
         let short = HotkeysRequest { duration_ms: 1, ..wanted };
         assert!(keys.start(short));
