@@ -1,5 +1,7 @@
 //! CONFIG, and what the process does when an option changes.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_resp::Reply;
 
 use crate::base::memory;
@@ -14,7 +16,7 @@ use crate::system::{host, logging, title, tls};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
-use crate::persistence::aof::rewrite;
+use crate::persistence::aof::{Aof, rewrite};
 use crate::persistence::{Persistence, aof};
 use crate::replication::Replication;
 use crate::worker::{listen, pool, watchdog};
@@ -84,6 +86,10 @@ fn rewrite(call: &mut Call<'_>) -> Outcome {
 fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     Persistence::of(server).forget_counts(server.workers.totals().dirty.get());
+    Persistence::of(server).saves.store(0, Ordering::Relaxed);
+    Aof::of(server).rewrites.count.store(0, Ordering::Relaxed);
+    Aof::of(server).figures.delayed_fsync.store(0, Ordering::Relaxed);
+    Replication::of(server).figures.reset();
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(server.clients.last_id());
@@ -112,11 +118,16 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         Effect::Listen => {
             listen::listen_again(server, false)?;
             listen::listen_again(server, true)?;
+            title::show(config);
         }
-        Effect::ListenTcp => listen_on(server, config.port(), false)?,
+        Effect::ListenTcp => {
+            listen_on(server, config.port(), false)?;
+            title::show(config);
+        }
         Effect::ListenTls => {
             follow_tls(server, config)?;
             listen_on(server, config.tls_port(), true)?;
+            title::show(config);
         }
         Effect::LogHistory => rewrite::follow_log_history(server),
         Effect::LogSync => aof::follow_log_config(server),

@@ -83,6 +83,15 @@ pub struct ReplicationFigures {
     pub refused_partial_syncs: AtomicU64,
 }
 
+impl ReplicationFigures {
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for count in [&self.full_syncs, &self.partial_syncs, &self.refused_partial_syncs] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// How often a thread looks at the clock.
 const LOOK_MS: i64 = 100;
 /// So often, and after such a pause, a client that asks for the offset has the log looked at.
