@@ -67,25 +67,32 @@ impl Tls {
     pub fn follow(&self, config: &Config) -> Result<(), String> {
         // Otherwise a thread that read the configuration first might finish last.
         let _one_at_a_time = self.following.lock();
-        let settings = Settings::of(config);
+        self.adopt(Settings::of(config))
+    }
+
+    /// Reads the files again if they have changed; whether that was so. The settings are those of
+    /// the last `follow`: CONFIG SET may yet take back what the configuration says now.
+    pub fn reload(&self) -> Result<bool, String> {
+        let _one_at_a_time = self.following.lock();
+        let Some(current) = self.current() else { return Ok(false) };
+        // From before the files are read: what changes meanwhile is read the next time.
+        let stamps = current.settings.stamps();
+        let mut rejected = self.rejected.lock();
+        if stamps == current.settings.stamps || stamps == *rejected {
+            return Ok(false);
+        }
+        // What can be used takes their place at once; what cannot is waited for to change.
+        rejected.clone_from(&stamps);
+        let mut settings = current.settings.clone();
+        settings.stamps = stamps;
+        self.adopt(settings).map(|()| true)
+    }
+
+    fn adopt(&self, settings: Settings) -> Result<(), String> {
         let (made, facts) = settings.make()?;
         let current = CurrentTls { settings, config: Arc::new(made), facts };
         *self.current.write() = Some(Arc::new(current));
         Ok(())
-    }
-
-    /// Whether the files hold something else than when they were last read.
-    pub fn is_outdated(&self) -> bool {
-        let Some(current) = self.current() else { return false };
-        let stamps = current.settings.stamps();
-        stamps != current.settings.stamps && stamps != *self.rejected.lock()
-    }
-
-    /// The files as they are now are of no use.
-    pub fn wait_for_next_change(&self) {
-        if let Some(current) = self.current() {
-            *self.rejected.lock() = current.settings.stamps();
-        }
     }
 
     /// One connection's part of the protocol, which has not begun yet.

@@ -55,17 +55,17 @@ impl Reloader {
 }
 
 fn look(tls: &Tls, config: &Config) {
-    if config.tls_port() == 0 || !tls.is_outdated() {
+    if config.tls_port() == 0 {
         return;
     }
-    match tls.follow(config) {
-        Ok(()) => {
+    match tls.reload() {
+        Ok(false) => {}
+        Ok(true) => {
             let file = config.tls_cert_file();
             let file = String::from_utf8_lossy(&file);
             log::info!("The files of TLS have changed, and are used from now on ({file})");
         }
         Err(reason) => {
-            tls.wait_for_next_change();
             log::warn!("The files of TLS have changed and cannot be used: {reason}");
         }
     }

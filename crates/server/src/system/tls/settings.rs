@@ -17,6 +17,7 @@ use super::store::SessionStore;
 use crate::config::{Config, TlsAuthClients};
 
 /// The settings of TLS, ready to use.
+#[derive(Clone)]
 pub struct Settings {
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
