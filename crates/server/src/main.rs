@@ -154,8 +154,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let pid_file = host::PidFile::write(&server.config, daemon);
     start::start(server)?;
     supervisor.ready();
-    let code = shutdown::wait_for_end(server)?;
-    supervisor.stopping();
+    let code = shutdown::wait_for_end(server, &supervisor)?;
     if let Some(pid_file) = pid_file {
         pid_file.remove();
     }

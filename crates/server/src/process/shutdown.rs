@@ -20,11 +20,20 @@ use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, save};
 use crate::replication::Replication;
 use crate::replication::replica::{Replica, ReplicaState};
+use crate::system::host::Supervisor;
 
 /// Sleeps until a client or a signal ends the server, and ends it in order: no new connections,
 /// then the workers finish their turns and send what they have.
-pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
-    while !prepare_end(server, &mut wait_until_end_is_wanted(server)) {}
+pub fn wait_for_end(server: &'static Server, supervisor: &Supervisor) -> Result<ExitCode, String> {
+    loop {
+        let mut request = wait_until_end_is_wanted(server);
+        // What comes next may take long: the supervisor's own limit of time begins here.
+        supervisor.stopping();
+        if prepare_end(server, &mut request) {
+            break;
+        }
+        supervisor.going_on();
+    }
     *server.acceptor.lock() = None;
     let path = server.config.unixsocket();
     if !path.is_empty() {

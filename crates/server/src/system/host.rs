@@ -292,13 +292,18 @@ impl Supervisor {
 
     /// Says that the server accepts connections.
     pub fn ready(&self) {
-        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+        self.going_on();
         if *self == Self::Upstart {
             let stop = rustix::process::Signal::STOP;
             if let Err(error) = rustix::process::kill_process(rustix::process::getpid(), stop) {
                 log::warn!("Can't stop for Upstart: {error}");
             }
         }
+    }
+
+    /// Says that the server serves, perhaps after an end that came to nothing.
+    pub fn going_on(&self) {
+        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
     }
 
     /// Says that the server is about to end.
