@@ -134,6 +134,9 @@ fn file_name(text: &[u8], option: &str, noun: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err(format!("{option} can't be empty"));
     }
+    if text.contains(&0) {
+        return Err(format!("{option} can't contain a zero byte"));
+    }
     if text.contains(&b'/') || text.contains(&b'\\') {
         return Err(format!("{option} can't be a path, just a {noun}"));
     }

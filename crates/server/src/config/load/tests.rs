@@ -142,6 +142,7 @@ fn reports_the_line_with_valkeys_texts() {
         ),
         ("oom-score-adj-values 1 2", "wrong number of arguments"),
         ("dbfilename a/b", "dbfilename can't be a path, just a filename"),
+        ("dbfilename \"a\\x00\"", "dbfilename can't contain a zero byte"),
         ("hz -1", "argument must be between 0 and 2147483647 inclusive"),
         ("enable-debug-command maybe", "argument(s) must be one of the following: no, yes, local"),
         // Bobbin's own.
