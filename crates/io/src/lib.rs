@@ -13,7 +13,7 @@ mod pending;
 mod receive;
 mod waker;
 
-pub use accept::{Accepted, Acceptor, ListenError, Listener, TcpOptions};
+pub use accept::{Accepted, Acceptor, Complaint, ListenError, Listener, TcpOptions};
 pub use address::Address;
 pub use driver::{AnyDriver, Bytes, Driver, DriverKind, Epoll, Event, PARTS_MAX, Token, Uring};
 #[cfg(feature = "simulation")]

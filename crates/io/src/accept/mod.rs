@@ -149,7 +149,7 @@ fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
             let outcome = accept_some(shared, report.data.u64(), &mut accepted);
             accepted.drain(..).for_each(&mut handle);
             if let Err(error) = outcome {
-                complaint.say(error);
+                complaint.say("Accepting client connection", &error.into());
                 back_off(shared);
             }
         }
@@ -222,14 +222,15 @@ fn back_off(shared: &Shared) {
 
 /// Logs at most one failure a second.
 #[derive(Default)]
-struct Complaint {
+pub struct Complaint {
     last: Option<Instant>,
 }
 
 impl Complaint {
-    fn say(&mut self, error: Errno) {
+    /// `what` failed.
+    pub fn say(&mut self, what: &str, error: &io::Error) {
         if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
-            log::warn!("Accepting client connection: {}", error_text(&error.into()));
+            log::warn!("{what}: {}", error_text(error));
             self.last = Some(Instant::now());
         }
     }

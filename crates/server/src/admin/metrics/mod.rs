@@ -33,6 +33,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use bobbin_io::Complaint;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
@@ -139,9 +140,10 @@ fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
 fn serve(listeners: &[TcpListener], site: &impl Answers) {
     // The oldest first.
     let mut peers: Vec<MetricsPeer> = Vec::new();
+    let mut complaint = Complaint::default();
     loop {
         wait(listeners, &peers);
-        accept(listeners, &mut peers);
+        accept(listeners, &mut peers, &mut complaint);
         let now = Instant::now();
         peers.retain_mut(|peer| {
             now < peer.until && peer.exchange.go_on(&mut peer.stream, site) != HttpState::Done
@@ -172,7 +174,7 @@ fn wait(listeners: &[TcpListener], peers: &[MetricsPeer]) {
     }
 }
 
-fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>) {
+fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>, complaint: &mut Complaint) {
     for listener in listeners {
         // Those that come at once are all seen to once before the oldest go.
         for _ in 0..PEERS_MAX {
@@ -186,7 +188,7 @@ fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>) {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    log::warn!("Can't accept a connection for metrics: {error}");
+                    complaint.say("Accepting a connection for metrics", &error);
                     std::thread::sleep(Duration::from_millis(100));
                     break;
                 }
