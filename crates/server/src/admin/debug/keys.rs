@@ -66,6 +66,9 @@ const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     let key = any_key(call, 2);
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
+    if !matches!(entry.encoding(), Encoding::Raw | Encoding::Embstr) {
+        return Err("ERR Not an sds encoded string.".into());
+    }
     let (key_len, value_len) = (entry.key().len(), entry.string().len());
     let text = format!(
         "key_sds_len:{key_len} key_sds_avail:0 obj_alloc:{} val_sds_len:{value_len} \
