@@ -19,8 +19,8 @@ use crate::state::hash::{self, Chains};
 use crate::state::json::JsonOptions;
 use crate::state::pool::MemoryPool;
 use crate::state::raw::{
-    LUA_GLOBALSINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
-    lua_Debug, lua_function,
+    LUA_GLOBALSINDEX, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise,
+    Returned, Stack, lua_Debug, lua_function,
 };
 use crate::state::{Api, Chunk, Core, Failure, Kept, Profile, Registration, allocate, is_text};
 
@@ -424,6 +424,7 @@ fn describe_error(stack: Stack) -> Returned {
             }
         }
         LUA_TNIL => b"ERR nil".to_vec(),
+        LUA_TBOOLEAN => format!("ERR {}", stack.boolean(1)).into_bytes(),
         _ => match stack.bytes(1) {
             Some(bytes) => [b"ERR ", bytes].concat(),
             None => b"ERR unknown error".to_vec(),

@@ -334,10 +334,6 @@ impl<'a> Reader<'a> {
             0xd0 => stack.push_number(f64::from(i8::from_be_bytes(self.array()?))),
             0xd1 => stack.push_number(f64::from(i16::from_be_bytes(self.array()?))),
             0xd2 => stack.push_number(f64::from(i32::from_be_bytes(self.array()?))),
-            0xc4..=0xc6 => {
-                let len = self.len(1 << (first - 0xc4))?;
-                self.string(len)?;
-            }
             0xd9..=0xdb => {
                 let len = self.len(1 << (first - 0xd9))?;
                 self.string(len)?;

@@ -1,5 +1,7 @@
 //! FCALL, FCALL_RO and FUNCTION.
 
+use bobbin_dump::PayloadError;
+
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
 use crate::engine::command::help::{container, help_of as help};
@@ -165,8 +167,11 @@ fn restore(call: &mut Call<'_>) -> Outcome {
             );
         }
     };
-    let sources = bobbin_dump::parse_functions_payload(call.args[2])
-        .map_err(|_| Failure::new("ERR DUMP payload version or checksum are wrong"))?;
+    let sources =
+        bobbin_dump::parse_functions_payload(call.args[2]).map_err(|error| match error {
+            PayloadError::BadFormat => Failure::new("ERR given type is not a function"),
+            _ => Failure::new("ERR DUMP payload version or checksum are wrong"),
+        })?;
     let random = &mut call.data.random;
     call.server.functions.restore(&sources, policy, || random.next_u64())?;
     call.data.counters.dirty += 1;

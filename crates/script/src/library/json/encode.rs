@@ -177,9 +177,8 @@ fn append_number(value: f64, options: &JsonOptions, text: &mut Output<'_>) -> Re
                 return Err(refusal(stack, "number", "must not be NaN or Inf"));
             }
             Invalid::AsNull => text.extend_from_slice(b"null"),
-            Invalid::AsText if value.is_nan() => {
-                text.extend_from_slice(if value.is_sign_negative() { b"-nan" } else { b"nan" });
-            }
+            // Without a sign, whichever the bits have.
+            Invalid::AsText if value.is_nan() => text.extend_from_slice(b"nan"),
             Invalid::AsText => {
                 text.extend_from_slice(if value < 0.0 { b"-inf" } else { b"inf" });
             }

@@ -55,7 +55,6 @@ impl Owner {
     pub(super) fn give_back(self, server: &Server, data: &mut Data) {
         match self {
             Self::Worker(lua) => {
-                lua.show_memory();
                 lua.give_back(data);
             }
             Self::Library(library, state) => {

@@ -123,6 +123,7 @@ impl Lua {
 
     /// Gives the state back to a worker, unless that has enough.
     pub fn give_back(self: Box<Self>, data: &mut Data) {
+        self.show_memory();
         if data.lua.len() < STATES_KEPT {
             data.lua.push(self);
         }
