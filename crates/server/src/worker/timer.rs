@@ -72,6 +72,8 @@ impl Worker {
         self.share_out();
         self.look_at_clients();
         if self.data.turn.now_ms >= self.timer.expire_at_ms {
+            // To free a state may take long: no shard of the last command stays locked meanwhile.
+            self.data.release();
             Lua::tidy(self.server, &mut self.data);
             if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
                 self.server.put_off_writers_for_log();
