@@ -367,7 +367,7 @@ fn a_sweep_writes_its_three_files() {
     let port = bobbin_testkit::server::free_port().unwrap();
     let swept = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
         .args(["sweep", "--io-threads", "1,2", "--tests", "get,lrange_100", "--seconds", "0.1"])
-        .args(["--rounds", "2", "--expire", "500"])
+        .args(["--rounds", "2", "--expire", "500", "-r", "2000"])
         .args(["-d", "3", "-P", "1,4", "-c", "5", "--threads", "1", "--port", &port.to_string()])
         .args(["--server".as_ref(), valkey.as_os_str(), "--output".as_ref(), output.as_os_str()])
         .output()
@@ -380,13 +380,21 @@ fn a_sweep_writes_its_three_files() {
     assert_eq!(csv.lines().count(), 1 + 8 + 8, "{csv}");
     assert!(csv.contains("valkey-server,,\"SET in MULTI\",,,1,"), "{csv}");
     let json = read(".json");
+    // What GET asks for was written before.
+    assert!(json.contains("\"nulls\": 0,") && !json.contains("\"nulls\": 1"), "{json}");
     for part in ["\"server_cpu_us\"", "\"kernel\"", "\"command\"", "\"other_client_max_ms\""] {
         assert!(json.contains(part), "{part}");
     }
     let page = read(".html");
-    for part in
-        ["<svg", "LRANGE_100", "<dt>Kernel</dt>", "class=\"bar\"", "By Student", "pipeline: 2 I/O"]
-    {
+    for part in [
+        "<svg",
+        "LRANGE_100",
+        "<dt>Kernel</dt>",
+        "class=\"bar\"",
+        "By Student",
+        "pipeline: 2 I/O",
+        "all 2000 keys",
+    ] {
         let found = page.to_lowercase().contains(&part.to_lowercase());
         assert!(found, "{part}");
     }

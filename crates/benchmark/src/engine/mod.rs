@@ -136,6 +136,11 @@ impl Outcome {
         self.classes.iter().map(|class| class.errors).sum()
     }
 
+    /// Replies that said that something is not there.
+    pub fn nulls(&self) -> u64 {
+        self.classes.iter().map(|class| class.nulls).sum()
+    }
+
     /// Replies that only said where in the cluster to ask.
     pub fn redirections(&self) -> u64 {
         self.classes.iter().map(|class| class.moved + class.asked).sum()

@@ -30,6 +30,7 @@ pub fn test(title: &str, outcome: &Outcome, rates: &[f64]) -> Value {
         "test": title,
         "requests": outcome.requests(),
         "errors": outcome.errors(),
+        "nulls": outcome.nulls(),
         "unanswered": outcome.unanswered,
         "seconds": round(outcome.elapsed.as_secs_f64()),
         "rate": round(outcome.rate()),

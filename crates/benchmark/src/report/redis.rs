@@ -106,6 +106,13 @@ fn faults(outcome: &Outcome) -> String {
     if outcome.errors() > 0 {
         text += &format!("  error replies: {}\n", outcome.errors());
     }
+    if outcome.nulls() > 0 {
+        text += &format!(
+            "  null replies: {} ({:.1}%), of keys that are not there\n",
+            outcome.nulls(),
+            outcome.nulls() as f64 / outcome.requests().max(1) as f64 * 100.0
+        );
+    }
     if outcome.unanswered > 0 {
         text += &format!("  without reply at the end: {}\n", outcome.unanswered);
     }

@@ -190,6 +190,15 @@ impl Request {
         }
     }
 
+    /// Whether what it measures depends on the keys that are there: those of -r.
+    pub fn reads_keys(&self) -> bool {
+        match self {
+            Self::Words(text) => text.starts_with("GET "),
+            Self::Ten(command, _) => *command == "MGET",
+            _ => false,
+        }
+    }
+
     /// What must have been sent once before the test.
     pub fn preparation(&self) -> Option<Vec<Vec<u8>>> {
         matches!(self, Self::FunctionCall).then(|| function_load(1))
@@ -253,5 +262,12 @@ mod tests {
         assert_eq!(commands("multi").len(), 4);
         assert!(commands("function_load")[0].contains("foo2"));
         assert_eq!(commands("mget")[0].split(' ').count(), 11);
+    }
+
+    #[test]
+    fn tests_that_find_what_others_wrote() {
+        let reading = TESTS.iter().filter(|test| test.request.reads_keys());
+        let names: Vec<_> = reading.map(|test| test.names[0]).collect();
+        assert_eq!(names, ["get", "mget"]);
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     engine::Outcome,
     options::redis,
     provenance, server, statistics,
+    workload::Test,
 };
 
 /// Everything that was measured.
@@ -221,6 +222,11 @@ impl Cell {
             runs: 1,
             ..redis::Settings::default()
         };
+        if Test::select(Some(&self.test))?.iter().any(|test| test.request.reads_keys()) {
+            let keys = settings.keyspace.min(FILLED_KEYS_MAX);
+            bench_settings.keyspace = Some(keys);
+            fill(&bench_settings, keys)?;
+        }
         let mut loads = loads(&bench_settings, &[])?;
         let load =
             loads.pop().ok_or_else(|| Failure(format!("there is no test '{}'", self.test)))?;
@@ -251,6 +257,24 @@ impl Cell {
     }
 }
 
+/// Writes all keys that a test draws from: of a key that is missing less is measured than of one
+/// that is there.
+fn fill(settings: &redis::Settings, keys: u64) -> Result<(), Failure> {
+    let mut settings = redis::Settings {
+        tests: Some("set".into()),
+        requests: Some(keys),
+        sequential: true,
+        pipeline: FILLING_PIPELINE,
+        ..settings.clone()
+    };
+    settings.common.open_loop = None;
+    let bench = Bench::new(&settings)?;
+    for load in &loads(&settings, &[])? {
+        bench.measure(load)?;
+    }
+    Ok(())
+}
+
 impl Shape {
     pub(super) fn title(self) -> String {
         let Self { data_size, pipeline, clients } = self;
@@ -272,5 +296,8 @@ pub(super) fn threads_title(count: usize) -> String {
 }
 
 const PREPARING_REQUESTS: u64 = 10_000;
+/// Tests that read draw from no more keys, as each round writes them all.
+pub(super) const FILLED_KEYS_MAX: u64 = 1_000_000;
+const FILLING_PIPELINE: usize = 64;
 /// The part of each measurement that comes before it without being counted.
 const WARM_UP_SHARE: f64 = 0.1;

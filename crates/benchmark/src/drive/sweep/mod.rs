@@ -206,7 +206,8 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
         Flag {
             names: &["-r"],
             value: "keys",
-            help: "Random keys.",
+            help: "Random keys. Before a test that reads, all keys that it draws from are written: at \
+                   most a million of them.",
             apply: |settings, value| {
                 settings.keyspace = number(value, 1..=1_000_000_000_000)?;
                 Ok(())

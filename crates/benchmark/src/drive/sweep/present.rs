@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Settings,
     headline::headline,
-    measure::{Cell, Expiry, Results, Shape, shapes, threads_title},
+    measure::{Cell, Expiry, FILLED_KEYS_MAX, Results, Shape, shapes, threads_title},
 };
 use crate::{
     drive::table,
@@ -13,6 +13,7 @@ use crate::{
     provenance::Provenance,
     report::json as document,
     statistics::{self, SPREAD_MAX},
+    workload::Test,
 };
 
 /// For the terminal: what came out, and a row for each measurement.
@@ -222,8 +223,28 @@ fn method(settings: &Settings) -> String {
     format!(
         "{each}. A round starts every server anew and measures each test once, and each round \
          begins with another server. The load generator has {generator} on the same machine as \
-         the servers.{interval}"
+         the servers.{}{interval}",
+        filling(settings)
     )
+}
+
+/// Which keys the tests that read find.
+fn filling(settings: &Settings) -> String {
+    let reads_keys = |name: &String| {
+        Test::select(Some(name))
+            .is_ok_and(|tests| tests.iter().any(|test| test.request.reads_keys()))
+    };
+    let reading: Vec<_> = settings.tests.iter().filter(|name| reads_keys(name)).collect();
+    if reading.is_empty() {
+        return String::new();
+    }
+    let names = reading.iter().map(|name| name.to_uppercase()).collect::<Vec<_>>().join(" and ");
+    let keys = settings.keyspace.min(FILLED_KEYS_MAX);
+    let mut text = format!(" Before {names} all {keys} keys that it draws from are written");
+    if keys < settings.keyspace {
+        text += &format!("; the other tests draw from {}", settings.keyspace);
+    }
+    text + "."
 }
 
 /// Where rounds disagree, the reader should know before anything else.
