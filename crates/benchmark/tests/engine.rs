@@ -72,6 +72,7 @@ fn job<'a>(workload: &'a Workload, nodes: &'a [Node], greeting: &'a Greeting) ->
         stop_on_error: true,
         seed: 1,
         series: false,
+        patience: Duration::from_secs(10),
     }
 }
 
@@ -209,6 +210,49 @@ fn the_open_loop_sees_a_stall() {
     assert!(open.latencies().max() >= STALL.as_nanos() as u64);
     assert!(slow(&closed) >= 1);
     assert!(slow(&closed) < slow(&open), "{} {}", slow(&closed), slow(&open));
+}
+
+/// A server that says nothing from its 100th request on: what was planned is what the rate is
+/// divided by, and each request without reply took at least as long as it waited.
+#[test]
+fn a_server_that_stops_is_seen() {
+    let silent = || {
+        serve(|_, line| {
+            if line >= 100 {
+                std::thread::sleep(Duration::from_secs(60));
+            }
+            b"+PONG\r\n".to_vec()
+        })
+        .0
+    };
+    let open = outcome(silent(), |job| {
+        (job.connections, job.threads, job.pipeline) = (1, 1, 1);
+        job.limit = Limit::Time(Duration::from_secs(1));
+        job.pace = Pace::Open { per_second: 1000.0, arrivals: Arrivals::Even };
+        job.patience = Duration::from_millis(200);
+    })
+    .unwrap();
+    assert!(open.requests() <= 100 && open.elapsed >= Duration::from_secs(1), "{open:?}");
+    assert!((990..=1001).contains(&(open.requests() + open.unanswered)), "{}", open.unanswered);
+    assert_eq!(open.latencies().len(), open.requests() + open.unanswered);
+    // The first of them was due at 0.1 s, and waited until the end.
+    assert!(open.latencies().max() >= 1_000_000_000, "{}", open.latencies().max());
+    let total = outcome(silent(), |job| {
+        (job.connections, job.threads, job.pipeline) = (1, 1, 1);
+        job.limit = Limit::Total(300);
+        job.pace = Pace::Open { per_second: 1000.0, arrivals: Arrivals::Even };
+        job.patience = Duration::from_millis(200);
+    })
+    .unwrap();
+    assert_eq!(total.requests() + total.unanswered, 300);
+    assert!(total.elapsed >= Duration::from_millis(299), "{:?}", total.elapsed);
+    let closed = outcome(silent(), |job| {
+        (job.connections, job.threads, job.pipeline) = (1, 1, 1);
+        job.limit = Limit::Time(Duration::from_millis(500));
+    })
+    .unwrap();
+    assert!(closed.unanswered <= 1 && closed.requests() <= 100);
+    assert_eq!(closed.latencies().len(), closed.requests() + closed.unanswered);
 }
 
 #[test]

@@ -121,6 +121,8 @@ struct Test {
     /// The samples are seconds of one round.
     are_seconds: bool,
     p99_ms: Option<f64>,
+    /// Requests that had no reply.
+    unanswered: u64,
 }
 
 fn read(path: &str) -> Result<Results, Failure> {
@@ -149,6 +151,7 @@ fn test(value: &Value) -> Option<Test> {
         samples: if are_seconds { seconds } else { rates },
         are_seconds,
         p99_ms: value["latency_ms"]["p99"].as_f64(),
+        unanswered: value["unanswered"].as_u64().unwrap_or(0),
     })
 }
 
@@ -164,6 +167,7 @@ struct Comparison {
     needed: Option<usize>,
     p99_ratio: Option<f64>,
     is_doubtful: bool,
+    unanswered: u64,
 }
 
 impl Comparison {
@@ -184,6 +188,7 @@ impl Comparison {
             needed: statistics::rounds_needed(&before.samples, &after.samples, difference),
             p99_ratio: p99.map(|(before, after)| after / before),
             is_doubtful: is_doubtful(before) || is_doubtful(after),
+            unanswered: before.unanswered + after.unanswered,
         }
     }
 
@@ -271,6 +276,13 @@ fn conclusions(comparisons: &[Comparison], difference: f64) -> Vec<String> {
             statistics::SPREAD_MAX * 100.0
         ));
     }
+    let stalled = comparisons.iter().filter(|comparison| comparison.unanswered > 0).count();
+    if stalled > 0 {
+        lines.push(format!(
+            "Warning: in {stalled} of {all} {tests} requests had waited for long and had no \
+             reply at the end: a server may have stood still, or not have kept up."
+        ));
+    }
     lines
 }
 
@@ -299,6 +311,7 @@ mod tests {
             samples: samples.to_vec(),
             are_seconds,
             p99_ms: Some(2.0),
+            unanswered: 0,
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Failure, measure, median, monitor, write_distribution, write_file};
 use crate::{
-    engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, Pace},
+    engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, PATIENCE, Pace},
     options::{
         memtier::{KeyPattern, Requests, Settings, SizeRule},
         redis::ReadFrom,
@@ -157,6 +157,7 @@ fn job<'a>(
         stop_on_error: false,
         seed,
         series: settings.common.json.is_some(),
+        patience: PATIENCE,
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Failure, file_name, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{Greeting, Job, Limit, Node, Outcome, Pace, Topology},
+    engine::{Greeting, Job, Limit, Node, Outcome, PATIENCE, Pace, Topology},
     options::{Common, redis::Settings},
     provenance::{self, Provenance},
     report::{json, redis as report},
@@ -42,7 +42,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         return bench.idle();
     }
     if settings.csv {
-        say!("{}", report::CSV_HEADER);
+        say!("{}", report::csv_header(settings.common.open_loop.is_some()));
     }
     loop {
         let mut results = Vec::new();
@@ -175,6 +175,7 @@ impl<'a> Bench<'a> {
             stop_on_error: !settings.common.continue_after_errors,
             seed: self.seed,
             series: settings.common.json.is_some(),
+            patience: PATIENCE,
         }
     }
 
@@ -190,6 +191,7 @@ impl<'a> Bench<'a> {
             cluster_nodes: settings.common.cluster.then_some(self.nodes.len()),
             server: self.server.clone(),
             digits: settings.precision.unwrap_or(DIGITS),
+            is_open: settings.common.open_loop.is_some(),
         };
         let mut text = if settings.csv {
             report::csv(&header, outcome)
@@ -209,6 +211,9 @@ impl<'a> Bench<'a> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()?;
+        if settings.csv && !header.is_open && outcome.unanswered > 0 {
+            eprintln!("{}: {} without reply at the end", load.title, outcome.unanswered);
+        }
         if let Some(error) = &outcome.first_error {
             eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
         }

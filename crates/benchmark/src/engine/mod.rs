@@ -50,6 +50,8 @@ pub struct Job<'a> {
     pub seed: u64,
     /// Keep what happened in each second.
     pub series: bool,
+    /// How long an open loop waits for replies when nothing more is due.
+    pub patience: Duration,
 }
 
 /// A server that connections go to.
@@ -116,12 +118,14 @@ pub enum Arrivals {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub classes: Vec<ClassRecord>,
-    /// From the first counted request to the last reply.
+    /// From the first counted request to the last reply; of an open loop at least as long as
+    /// requests were due.
     pub elapsed: Duration,
     pub seconds: Vec<Second>,
     /// The text of the first error reply.
     pub first_error: Option<String>,
-    /// Requests that were due but had no reply at the end of an open loop.
+    /// Requests without reply: of an open loop those that were due, of a closed one those that had
+    /// waited for longer than any other when its time was up.
     pub unanswered: u64,
     /// Processor time that sending and receiving took, of all threads.
     pub cpu: Duration,
@@ -357,6 +361,8 @@ fn raise_file_limit(connections: usize) {
     }
 }
 
+/// What [`Job::patience`] is where nothing else is wanted.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SECOND: Duration = Duration::from_secs(1);
 /// Files that are open beside the connections.

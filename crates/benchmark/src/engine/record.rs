@@ -23,6 +23,7 @@ pub struct ClassRecord {
     pub nulls: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// With the age of each request that had no reply at the end, as it took longer than that.
     pub latencies: Latencies,
 }
 
@@ -46,6 +47,9 @@ pub(super) struct Record {
     pub(super) first_error: Option<String>,
     pub(super) from_ns: u64,
     pub(super) last_reply_ns: u64,
+    /// When the last request of an open loop was due. What comes late counts against the rate, and
+    /// so does what does not come.
+    pub(super) planned_ns: u64,
     pub(super) unanswered: u64,
     pub(super) cpu: Duration,
 }
@@ -57,6 +61,7 @@ impl Record {
             first_error: None,
             from_ns: 0,
             last_reply_ns: 0,
+            planned_ns: 0,
             unanswered: 0,
             cpu: Duration::ZERO,
         }
@@ -126,12 +131,14 @@ pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
         whole.first_error = whole.first_error.or(record.first_error);
         whole.from_ns = whole.from_ns.min(record.from_ns);
         whole.last_reply_ns = whole.last_reply_ns.max(record.last_reply_ns);
+        whole.planned_ns = whole.planned_ns.max(record.planned_ns);
         whole.unanswered += record.unanswered;
         whole.cpu += record.cpu;
     }
+    let until_ns = whole.last_reply_ns.max(whole.planned_ns);
     Outcome {
         classes: whole.classes,
-        elapsed: Duration::from_nanos(whole.last_reply_ns.saturating_sub(whole.from_ns)),
+        elapsed: Duration::from_nanos(until_ns.saturating_sub(whole.from_ns)),
         seconds: Vec::new(),
         first_error: whole.first_error,
         unanswered: whole.unanswered,

@@ -192,7 +192,7 @@ impl<'a> Thread<'a> {
                 self.end_of_time();
             }
         }
-        self.record.unanswered = if self.is_open() { self.waiting } else { 0 };
+        self.count_unanswered();
         if self.deadline_ns != u64::MAX && !self.is_open() {
             self.record.last_reply_ns = self.shared.now_ns().min(self.deadline_ns);
         }
@@ -451,6 +451,8 @@ impl<'a> Thread<'a> {
                 self.take(self.job.pipeline as u64, due)
             };
             if requests.is_empty() {
+                self.deadline_ns = self.deadline_ns.min(due);
+                self.record.planned_ns = self.deadline_ns;
                 self.active = 0;
                 break;
             }
@@ -578,8 +580,30 @@ impl<'a> Thread<'a> {
     /// The time is up: a closed loop ends at once, an open one waits for the replies to all that
     /// was due, within reason.
     fn end_of_time(&mut self) {
-        let patience_ns = if self.is_open() { DRAIN_NS_MAX } else { 0 };
+        let patience_ns = if self.is_open() { nanoseconds(self.job.patience) } else { 0 };
         self.is_over |= self.shared.now_ns() >= self.deadline_ns.saturating_add(patience_ns);
+    }
+
+    /// Notes what has no reply, with its age. In a closed loop each connection has something on its
+    /// way when the time is up: only what waits for longer than all others did tells of a server
+    /// that stands still.
+    fn count_unanswered(&mut self) {
+        let (now, is_open) = (self.shared.now_ns(), self.is_open());
+        if !is_open && now < self.deadline_ns {
+            return;
+        }
+        let until = if is_open { now } else { self.deadline_ns };
+        let slowest: Vec<u64> = self.record.classes.iter().map(|c| c.latencies.max()).collect();
+        for flight in self.connections.iter().flat_map(|connection| &connection.flights) {
+            let age_ns = until.saturating_sub(flight.from_ns).clamp(1, LATENCY_NS_MAX);
+            let class = usize::from(flight.class);
+            if flight.from_ns < self.record.from_ns || !is_open && age_ns <= slowest[class] {
+                continue;
+            }
+            let count = u64::from(flight.replies);
+            self.record.unanswered += count;
+            self.record.classes[class].latencies.saturating_record_n(age_ns, count);
+        }
     }
 
     fn is_open(&self) -> bool {
@@ -716,5 +740,4 @@ const WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 const RELEASES_MAX: usize = 1024;
 /// Requests of an open loop without reply, for each thread.
 const WAITING_MAX: u64 = 1 << 22;
-const DRAIN_NS_MAX: u64 = 10_000_000_000;
 const CONNECT_NS_MAX: u64 = 30_000_000_000;

@@ -100,6 +100,7 @@ pub fn json(settings: &Settings, outcome: &Outcome, started: SystemTime) -> Valu
                 );
             }
             object["Time-Serie"] = Value::Object(series);
+            object["Unanswered"] = json!(outcome.unanswered);
         }
         section.insert(row.name.clone(), object);
     }

@@ -18,6 +18,8 @@ pub struct Header {
     /// The server's options save and appendonly.
     pub server: Option<(String, String)>,
     pub digits: u8,
+    /// Whether requests were due at times of their own.
+    pub is_open: bool,
 }
 
 /// What most readers want to know: the rate, a few percentiles, and how the latencies are spread.
@@ -135,7 +137,12 @@ fn throughput_and_latency(outcome: &Outcome) -> String {
 /// The line of `-q`.
 pub fn short(header: &Header, outcome: &Outcome) -> String {
     let p50 = quantile_ms(&outcome.latencies(), 0.5);
-    format!("{}: {:.2} requests per second, p50={p50:.3} msec\n", header.title, outcome.rate())
+    let unanswered = match outcome.unanswered {
+        0 => String::new(),
+        count => format!(", {count} without reply"),
+    };
+    let rate = outcome.rate();
+    format!("{}: {rate:.2} requests per second, p50={p50:.3} msec{unanswered}\n", header.title)
 }
 
 /// A line of CSV.
@@ -144,12 +151,19 @@ pub fn csv(header: &Header, outcome: &Outcome) -> String {
     for value in numbers(outcome) {
         line += &format!(",\"{value:.3}\"");
     }
+    if header.is_open {
+        line += &format!(",\"{}\"", outcome.unanswered);
+    }
     line + "\n"
 }
 
-/// The first line of CSV.
-pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
-                              \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n";
+/// The first line of CSV: redis-benchmark's, and one more column of an open loop, which it has not.
+pub fn csv_header(is_open: bool) -> String {
+    format!("{CSV_HEADER}{}\n", if is_open { ",\"unanswered\"" } else { "" })
+}
+
+const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+                              \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"";
 
 /// Average, minimum, three percentiles and maximum in milliseconds.
 fn numbers(outcome: &Outcome) -> [f64; 6] {

@@ -67,7 +67,7 @@ pub(super) fn text(settings: &Settings, results: &Results) -> String {
 pub(super) fn csv(settings: &Settings, results: &Results) -> String {
     let mut text = "server,io-threads,test,bytes,pipeline,clients,rps,rps_low,rps_high,rps_min,\
                     rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
-                    other_client_max_ms\n"
+                    other_client_max_ms,unanswered\n"
         .to_owned();
     for cell in &results.cells {
         let interval = statistics::interval(&cell.rates);
@@ -84,7 +84,8 @@ pub(super) fn csv(settings: &Settings, results: &Results) -> String {
         row.extend([0.5, 0.99, 0.999, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
         row.push(format!("{client_cpu_us:.3}"));
-        row.push(format!("{:.1},", mebibytes(cell)));
+        row.extend([format!("{:.1}", mebibytes(cell)), String::new()]);
+        row.push(unanswered(cell).to_string());
         text += &format!("{}\n", row.join(","));
     }
     for expiry in &results.expiry {
@@ -100,7 +101,7 @@ pub(super) fn csv(settings: &Settings, results: &Results) -> String {
         row.extend([rates.iter().copied().reduce(f64::min)].map(number));
         row.extend([rates.iter().copied().reduce(f64::max)].map(number));
         row.extend([""; 7].map(str::to_owned));
-        row.push(waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")));
+        row.extend([waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")), String::new()]);
         text += &format!("{}\n", row.join(","));
     }
     text
@@ -247,8 +248,21 @@ fn filling(settings: &Settings) -> String {
     text + "."
 }
 
-/// Where rounds disagree, the reader should know before anything else.
+/// Where replies are missing or rounds disagree, the reader should know before anything else.
 fn warning(settings: &Settings, results: &Results) -> Option<String> {
+    let stalled = results.cells.iter().filter(|cell| unanswered(cell) > 0).count();
+    let stalls = (stalled > 0).then(|| {
+        format!(
+            "In {stalled} of {} measurements requests had waited for long and had no reply at \
+             the end: the server may stand still, or not keep up.",
+            results.cells.len()
+        )
+    });
+    let warnings: Vec<_> = stalls.into_iter().chain(scatter(settings, results)).collect();
+    (!warnings.is_empty()).then(|| warnings.join(" "))
+}
+
+fn scatter(settings: &Settings, results: &Results) -> Option<String> {
     if settings.rounds == 1 {
         return Some("There was one round, so nothing says how far the numbers scatter.".into());
     }
@@ -518,6 +532,10 @@ fn all_numbers(results: &Results, shape: Shape) -> (Vec<String>, Vec<Vec<String>
 
 fn rate(cell: &Cell) -> f64 {
     statistics::mean(&cell.rates)
+}
+
+fn unanswered(cell: &Cell) -> u64 {
+    cell.outcome.as_ref().map_or(0, |outcome| outcome.unanswered)
 }
 
 fn mebibytes(cell: &Cell) -> f64 {
