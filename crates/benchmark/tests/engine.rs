@@ -10,7 +10,8 @@ use std::{
 
 use bobbin_benchmark::{
     engine::{
-        Arrivals, Endpoint, EngineError, Greeting, Job, Limit, Node, Outcome, Pace, Progress, run,
+        Arrivals, Endpoint, EngineError, Greeting, Job, Limit, Node, Outcome, Pace, Progress,
+        Second, run,
     },
     workload::{Template, Workload},
 };
@@ -270,6 +271,20 @@ fn progress_is_told() {
     assert!(reports.iter().any(|report| !report.latencies.is_empty()));
     assert_eq!(outcome.seconds.len(), 1);
     assert!(outcome.seconds[0].rate > 0.0);
+}
+
+/// A second in which nothing counted would make a rate of 0, which has no logarithm.
+#[test]
+fn the_warm_up_has_no_seconds() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let warmed = outcome(node, |job| {
+        job.limit = Limit::Time(Duration::from_millis(1600));
+        job.warm_up = Duration::from_millis(1300);
+        job.series = true;
+    })
+    .unwrap();
+    let is_counted = |second: &Second| second.rate > 0.0 && second.at <= Duration::from_secs(2);
+    assert!(warmed.seconds.iter().all(is_counted), "{:?}", warmed.seconds);
 }
 
 /// What a server with known delays is said to take is, at each percentile, no less than what it saw

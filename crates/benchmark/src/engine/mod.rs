@@ -307,9 +307,11 @@ impl<'a> Watcher<'a> {
         self.shared.ask();
         let Some(started) = self.shared.started() else {
             self.last.0 = now;
-            self.last_second.0 = now;
             return;
         };
+        // What is not counted has no seconds.
+        let counts_from = started + self.job.warm_up;
+        self.last_second.0 = self.last_second.0.max(counts_from);
         let requests = self.shared.requests();
         let interval = self.shared.take_interval();
         record::add(&mut self.second, &interval);
@@ -328,10 +330,14 @@ impl<'a> Watcher<'a> {
             });
         }
         self.last = (now, requests);
-        let whole = now - self.last_second.0;
-        if self.job.series && whole >= SECOND - LOOK_EVERY / 2 {
+        let whole = now.saturating_duration_since(self.last_second.0);
+        let is_due = match self.job.limit {
+            Limit::Time(time) => now < counts_from + time + LOOK_EVERY,
+            Limit::Total(_) | Limit::Each(_) => true,
+        };
+        if self.job.series && is_due && whole >= SECOND - LOOK_EVERY / 2 {
             let count = requests - self.last_second.1;
-            self.seconds.push(Second::new(elapsed, whole, count, &self.second));
+            self.seconds.push(Second::new(now - counts_from, whole, count, &self.second));
             self.second.reset();
             self.last_second = (now, requests);
         }

@@ -30,7 +30,7 @@ pub struct ClassRecord {
 /// One second of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Second {
-    /// Its end, since the run began.
+    /// Its end, since requests were counted.
     pub at: Duration,
     pub rate: f64,
     pub mean_ns: f64,
