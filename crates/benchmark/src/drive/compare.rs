@@ -197,7 +197,7 @@ impl Comparison {
             Some(Interval { low, .. }) if low > 1.0 => FASTER,
             Some(Interval { high, .. }) if high < 1.0 => SLOWER,
             Some(_) => "no difference shown",
-            None => "not known",
+            None => UNKNOWN,
         }
     }
 
@@ -229,13 +229,17 @@ impl Comparison {
 fn conclusions(comparisons: &[Comparison], difference: f64) -> Vec<String> {
     let count = |verdict: &str| comparisons.iter().filter(|c| c.verdict() == verdict).count();
     let all = comparisons.len();
-    let (faster, slower) = (count(FASTER), count(SLOWER));
-    let rest = all - faster - slower;
+    let (faster, slower, unknown) = (count(FASTER), count(SLOWER), count(UNKNOWN));
+    let rest = all - faster - slower - unknown;
     let tests = if all == 1 { "test" } else { "tests" };
     let mut lines = vec![format!(
         "Of {all} {tests} the second file is faster in {faster} and slower in {slower}; {rest} \
-         show{} no difference.",
-        if rest == 1 { "s" } else { "" }
+         show{} no difference{}.",
+        if rest == 1 { "s" } else { "" },
+        match unknown {
+            0 => String::new(),
+            _ => format!(", and of {unknown} it is not known"),
+        }
     )];
     let percent = difference * 100.0;
     let known = comparisons.iter().filter(|comparison| comparison.interval.is_some());
@@ -299,6 +303,7 @@ const HEAD: [&str; 9] = [
 ];
 const FASTER: &str = "faster";
 const SLOWER: &str = "slower";
+const UNKNOWN: &str = "not known";
 
 #[cfg(test)]
 mod tests {
@@ -340,7 +345,13 @@ mod tests {
     fn results_that_say_little() {
         let none = Comparison::new(&of("GET", &[], true), &of("GET", &[], true), 0.05);
         assert_eq!(none.verdict(), "not known");
-        assert!(conclusions(&[none], 0.05)[1].contains("not known"));
+        let lines = conclusions(&[none], 0.05);
+        assert_eq!(
+            lines[0],
+            "Of 1 test the second file is faster in 0 and slower in 0; 0 show no difference, and of \
+             1 it is not known."
+        );
+        assert!(lines[1].contains("not known"));
         let seconds = of("GET", &[100.0, 101.0], true);
         let lines = conclusions(&[Comparison::new(&seconds, &seconds, 0.05)], 0.05);
         assert!(
