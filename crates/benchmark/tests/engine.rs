@@ -287,6 +287,19 @@ fn the_warm_up_has_no_seconds() {
     assert!(warmed.seconds.iter().all(is_counted), "{:?}", warmed.seconds);
 }
 
+/// A request takes microseconds of processor time, and the warm-up before it most of a second.
+#[test]
+fn the_warm_up_takes_no_processor_time() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let warmed = outcome(node, |job| {
+        job.limit = Limit::Total(1);
+        job.warm_up = Duration::from_secs(1);
+    })
+    .unwrap();
+    assert_eq!(warmed.requests(), 1);
+    assert!(warmed.cpu < Duration::from_millis(100), "{:?}", warmed.cpu);
+}
+
 /// What a server with known delays is said to take is, at each percentile, no less than what it saw
 /// itself, to the histogram's three figures. How much more it is depends on the machine.
 #[test]

@@ -127,7 +127,7 @@ pub struct Outcome {
     /// Requests without reply: of an open loop those that were due, of a closed one those that had
     /// waited for longer than any other when its time was up.
     pub unanswered: u64,
-    /// Processor time that sending and receiving took, of all threads.
+    /// Processor time that sending and receiving took, of all threads, without the warm-up.
     pub cpu: Duration,
 }
 

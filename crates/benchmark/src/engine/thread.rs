@@ -152,7 +152,7 @@ impl<'a> Thread<'a> {
 
     fn measure(&mut self) -> Result<(), EngineError> {
         self.shared.start();
-        let cpu_before = thread_cpu();
+        let mut cpu_before = self.job.warm_up.is_zero().then(thread_cpu);
         let now = self.shared.now_ns();
         self.is_measuring = true;
         self.record.from_ns = now + nanoseconds(self.job.warm_up);
@@ -182,6 +182,10 @@ impl<'a> Thread<'a> {
             }
         }
         while !self.is_over && !self.shared.is_stopped() {
+            // What the warm-up took counts no more than its requests.
+            if cpu_before.is_none() && self.shared.now_ns() >= self.record.from_ns {
+                cpu_before = Some(thread_cpu());
+            }
             self.release()?;
             if !self.is_open() && self.active == 0 {
                 break;
@@ -196,7 +200,7 @@ impl<'a> Thread<'a> {
         if self.deadline_ns != u64::MAX && !self.is_open() {
             self.record.last_reply_ns = self.shared.now_ns().min(self.deadline_ns);
         }
-        self.record.cpu = thread_cpu().saturating_sub(cpu_before);
+        self.record.cpu = cpu_before.map_or(Duration::ZERO, |cpu| thread_cpu().saturating_sub(cpu));
         Ok(())
     }
 
