@@ -35,7 +35,7 @@ pub enum Numbers {
         deviation: f64,
     },
     Zipf(Zipf),
-    /// A `share` (0 to 1) of the requests goes to the first `hot` numbers.
+    /// A `share` (0 to 1) of the requests goes to the first `hot` numbers, the others to the rest.
     Hot {
         low: u64,
         count: u64,
@@ -95,8 +95,13 @@ impl Numbers {
             }
             Self::Zipf(ref zipf) => zipf.draw(random),
             Self::Hot { low, count, hot, share } => {
-                let count = if random.unit() < share { hot.min(count) } else { count };
-                low + random.below(count)
+                let hot = hot.min(count);
+                // Without a rest all are hot.
+                if random.unit() < share || hot == count {
+                    low + random.below(hot)
+                } else {
+                    low + hot + random.below(count - hot)
+                }
             }
         }
     }
@@ -234,5 +239,13 @@ mod tests {
         let numbers = draws(&hot, 10_000);
         let hits = numbers.iter().filter(|&&number| number < 10).count();
         assert!((8_700..9_300).contains(&hits), "{hits}");
+        // Of half the numbers as many as were asked for, and not half of the others as well.
+        let half = Numbers::Hot { low: 7, count: 100, hot: 50, share: 0.5 };
+        let numbers = draws(&half, 10_000);
+        assert!(numbers.iter().all(|number| (7..107).contains(number)));
+        let hits = numbers.iter().filter(|&&number| number < 57).count();
+        assert!((4_700..5_300).contains(&hits), "{hits}");
+        let all = Numbers::Hot { low: 0, count: 10, hot: 20, share: 0.0 };
+        assert!(draws(&all, 100).iter().all(|&number| number < 10));
     }
 }
