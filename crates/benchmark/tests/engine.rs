@@ -138,7 +138,7 @@ fn error_replies_end_the_run_or_are_counted() {
     })
     .unwrap();
     assert_eq!((counted.requests(), counted.errors()), (100, 10));
-    assert_eq!(counted.classes[0].nulls, 10);
+    assert_eq!((counted.classes[0].nulls, counted.classes[0].found), (10, 80));
     assert_eq!(counted.first_error.as_deref(), Some("ERR no"));
 }
 

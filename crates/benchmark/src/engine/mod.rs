@@ -19,7 +19,7 @@ use std::{
 
 pub use endpoint::Endpoint;
 pub use record::{ClassRecord, Latencies, Second, latencies};
-pub use replies::{Kind, ReplyCounter};
+pub use replies::{Counted, Kind, ReplyCounter};
 
 use crate::workload::{TAG_LEN, Workload};
 use shared::Shared;
@@ -140,9 +140,14 @@ impl Outcome {
         self.classes.iter().map(|class| class.errors).sum()
     }
 
-    /// Replies that said that something is not there.
+    /// Values of replies that said that something is not there.
     pub fn nulls(&self) -> u64 {
         self.classes.iter().map(|class| class.nulls).sum()
+    }
+
+    /// Values of replies that were there.
+    pub fn found(&self) -> u64 {
+        self.classes.iter().map(|class| class.found).sum()
     }
 
     /// Replies that only said where in the cluster to ask.

@@ -19,7 +19,8 @@ pub struct ClassRecord {
     /// Replies of a cluster that the slot is elsewhere, and that it is on its way there.
     pub moved: u64,
     pub asked: u64,
-    /// Replies that were null.
+    /// Values of replies, each of an array, that were there, and that were null.
+    pub found: u64,
     pub nulls: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -76,6 +77,7 @@ impl ClassRecord {
             errors: 0,
             moved: 0,
             asked: 0,
+            found: 0,
             nulls: 0,
             sent_bytes: 0,
             received_bytes: 0,
@@ -89,6 +91,7 @@ impl ClassRecord {
         self.errors += other.errors;
         self.moved += other.moved;
         self.asked += other.asked;
+        self.found += other.found;
         self.nulls += other.nulls;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;

@@ -14,6 +14,18 @@ pub enum Kind {
     Push,
 }
 
+/// A reply, as far as a load generator needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub kind: Kind,
+    /// How long it was.
+    pub bytes: usize,
+    /// Its values: the elements of an array, else one; none if it is an error.
+    pub values: u64,
+    /// How many of them were null.
+    pub nulls: u64,
+}
+
 /// The replies of one connection, in whatever pieces they come. Nothing is kept but the beginning
 /// of a line that was cut.
 #[derive(Debug, Default)]
@@ -26,17 +38,19 @@ pub struct ReplyCounter {
     kind: Option<Kind>,
     /// Bytes of the current reply so far.
     bytes: usize,
+    values: u64,
+    nulls: u64,
     line: Vec<u8>,
 }
 
 impl ReplyCounter {
-    /// Takes the next bytes and calls `each` for every reply that ends in them, with its kind, its
-    /// length in bytes, and its text if it is an error.
+    /// Takes the next bytes and calls `each` for every reply that ends in them, with its text if it
+    /// is an error.
     #[inline]
     pub fn feed(
         &mut self,
         input: &[u8],
-        mut each: impl FnMut(Kind, usize, &[u8]),
+        mut each: impl FnMut(Counted, &[u8]),
     ) -> Result<(), ReplyError> {
         let mut at = 0;
         while at < input.len() {
@@ -77,12 +91,15 @@ impl ReplyCounter {
     fn line(
         &mut self,
         line: &[u8],
-        each: &mut impl FnMut(Kind, usize, &[u8]),
+        each: &mut impl FnMut(Counted, &[u8]),
     ) -> Result<(), ReplyError> {
         self.bytes += line.len();
         let [prefix, rest @ .., b'\r', b'\n'] = line else { return Err(ReplyError::Malformed) };
         let top = !self.inside;
         self.inside = true;
+        if top {
+            (self.values, self.nulls) = (u64::from(*prefix != b'-' && *prefix != b'!'), 0);
+        }
         let mut text: &[u8] = b"";
         let kind = match prefix {
             b'+' | b':' | b',' | b'#' | b'(' => Kind::Value,
@@ -110,6 +127,9 @@ impl ReplyCounter {
                 let len = parse_i64(rest).ok_or(ReplyError::Malformed)?;
                 if len >= 0 {
                     let len = len as u64;
+                    if top {
+                        self.values = len;
+                    }
                     self.pending = self.pending.saturating_add(match prefix {
                         b'%' => len.saturating_mul(2),
                         // The attributes, and the value they are about.
@@ -123,6 +143,7 @@ impl ReplyCounter {
             }
             other => return Err(ReplyError::UnknownType(*other)),
         };
+        self.nulls += u64::from(kind == Kind::Null);
         if top {
             self.kind = Some(kind);
         }
@@ -131,7 +152,7 @@ impl ReplyCounter {
     }
 
     #[inline]
-    fn end_value(&mut self, text: &[u8], each: &mut impl FnMut(Kind, usize, &[u8])) {
+    fn end_value(&mut self, text: &[u8], each: &mut impl FnMut(Counted, &[u8])) {
         if self.pending > 0 {
             self.pending -= 1;
             return;
@@ -139,7 +160,7 @@ impl ReplyCounter {
         let kind = self.kind.take().unwrap_or(Kind::Value);
         let bytes = std::mem::take(&mut self.bytes);
         self.inside = false;
-        each(kind, bytes, text);
+        each(Counted { kind, bytes, values: self.values, nulls: self.nulls }, text);
     }
 }
 
@@ -153,8 +174,9 @@ mod tests {
         let mut counter = ReplyCounter::default();
         let mut replies = Vec::new();
         for piece in pieces {
-            counter.feed(piece, |kind, bytes, text| {
-                replies.push((kind, bytes, String::from_utf8_lossy(text).into_owned()));
+            counter.feed(piece, |reply, text| {
+                let text = String::from_utf8_lossy(text).into_owned();
+                replies.push((reply.kind, reply.bytes, text));
             })?;
         }
         Ok(replies)
@@ -175,6 +197,16 @@ mod tests {
         let replies = count(&[STREAM]).unwrap();
         assert_eq!(replies[1].2, "ERR no");
         assert_eq!(replies.iter().map(|(_, bytes, _)| bytes).sum::<usize>(), STREAM.len());
+    }
+
+    /// Keys that MGET asked for, found and not.
+    #[test]
+    fn the_values_of_an_array_are_counted() {
+        let mut counter = ReplyCounter::default();
+        let mut replies = Vec::new();
+        let bytes = b"*3\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n-ERR no\r\n$-1\r\n+OK\r\n*2\r\n_\r\n_\r\n*0\r\n!2\r\nno\r\n";
+        counter.feed(bytes, |reply, _| replies.push((reply.values, reply.nulls))).unwrap();
+        assert_eq!(replies, [(3, 1), (0, 0), (1, 1), (1, 0), (2, 2), (0, 0), (0, 0)]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{
     latencies,
     record::{LATENCY_NS_MAX, Record},
     redirection::Redirection,
-    replies::Kind,
+    replies::{Counted, Kind},
     schedule::{Schedule, Timer},
     shared::Shared,
 };
@@ -285,7 +285,8 @@ impl<'a> Thread<'a> {
         };
         let (flights, greetings) = (&mut connection.flights, &mut connection.greetings);
         let was_waiting = !flights.is_empty();
-        let fed = connection.counter.feed(bytes, |kind, bytes, text| {
+        let fed = connection.counter.feed(bytes, |reply, text| {
+            let kind = reply.kind;
             if kind == Kind::Push {
                 return;
             }
@@ -314,7 +315,7 @@ impl<'a> Thread<'a> {
             if kind == Kind::Error && redirection.is_none() && wants_text && first_error.is_none() {
                 first_error = Some(String::from_utf8_lossy(text).into_owned());
             }
-            tally.reply(flight.class, flight.from_ns, kind, redirection, bytes);
+            tally.reply(flight.class, flight.from_ns, reply, redirection);
             flight.replies -= 1;
             if flight.replies == 0 {
                 flights.pop_front();
@@ -646,9 +647,8 @@ impl Tally<'_> {
         &mut self,
         class: u16,
         from_ns: u64,
-        kind: Kind,
+        reply: Counted,
         redirection: Option<Redirection>,
-        bytes: usize,
     ) {
         self.waiting += 1;
         if from_ns < self.record.from_ns || self.is_late {
@@ -660,10 +660,11 @@ impl Tally<'_> {
         }
         self.count += 1;
         let record = &mut self.record.classes[usize::from(class)];
-        record.received_bytes += bytes as u64;
-        record.nulls += u64::from(kind == Kind::Null);
+        record.received_bytes += reply.bytes as u64;
+        record.found += reply.values.saturating_sub(reply.nulls);
+        record.nulls += reply.nulls;
         match redirection {
-            None => record.errors += u64::from(kind == Kind::Error),
+            None => record.errors += u64::from(reply.kind == Kind::Error),
             Some(Redirection::Moved) => record.moved += 1,
             Some(Redirection::Asked) => record.asked += 1,
         }

@@ -170,7 +170,7 @@ fn rows<'a>(settings: &Settings, outcome: &'a Outcome, all: &'a Latencies) -> Ve
             name: class.name.clone(),
             requests: class.requests,
             errors: class.errors,
-            hits: can_miss.then(|| class.requests - class.nulls),
+            hits: can_miss.then_some(class.found),
             misses: can_miss.then_some(class.nulls),
             moved: class.moved,
             asked: class.asked,

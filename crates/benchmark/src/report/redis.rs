@@ -110,9 +110,9 @@ fn faults(outcome: &Outcome) -> String {
     }
     if outcome.nulls() > 0 {
         text += &format!(
-            "  null replies: {} ({:.1}%), of keys that are not there\n",
+            "  null values in replies: {} ({:.1}%), of keys that are not there\n",
             outcome.nulls(),
-            outcome.nulls() as f64 / outcome.requests().max(1) as f64 * 100.0
+            outcome.nulls() as f64 / (outcome.found() + outcome.nulls()) as f64 * 100.0
         );
     }
     if outcome.unanswered > 0 {
