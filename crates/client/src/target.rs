@@ -25,11 +25,19 @@ pub enum Address {
 impl Target {
     /// Reads a URL. What it leaves out is the default: 127.0.0.1, 6379, no password.
     pub fn parse_url(url: &str) -> Result<Self, UrlError> {
+        let mut target = Self::default();
+        target.take_url(url)?;
+        Ok(target)
+    }
+
+    /// Takes over what a URL says. What it leaves out stays as it is, as options before it may have
+    /// said that.
+    pub fn take_url(&mut self, url: &str) -> Result<(), UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
-            "unix" | "redis+unix" | "redis-socket" => return Self::parse_unix(rest),
+            "unix" | "redis+unix" | "redis-socket" => return self.take_unix(rest),
             _ => return Err(UrlError::Scheme),
         };
         let (rest, _query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -40,19 +48,23 @@ impl Target {
         };
         let (user, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
         let (host, port) = split_port(place)?;
-        Ok(Self {
-            address: Address::Tcp {
-                host: if host.is_empty() { HOST.to_owned() } else { text(host)? },
-                port: port.unwrap_or(PORT),
-            },
-            user,
-            password,
-            database: parse_database(path)?,
-            tls,
-        })
+        let (host, database) = (text(host)?, parse_database(path)?);
+        if !host.is_empty() || port.is_some() {
+            let (old_host, old_port) = match &self.address {
+                Address::Tcp { host, port } => (host.clone(), *port),
+                Address::Unix(_) => (HOST.to_owned(), PORT),
+            };
+            self.address = Address::Tcp {
+                host: if host.is_empty() { old_host } else { host },
+                port: port.unwrap_or(old_port),
+            };
+        }
+        self.take(user, password, database);
+        self.tls |= tls;
+        Ok(())
     }
 
-    fn parse_unix(rest: &str) -> Result<Self, UrlError> {
+    fn take_unix(&mut self, rest: &str) -> Result<(), UrlError> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, path) = match path.split_once('@') {
             Some((credentials, path)) if !credentials.contains('/') => (Some(credentials), path),
@@ -60,13 +72,16 @@ impl Target {
         };
         let (user, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
         let database = query.split('&').find_map(|pair| pair.strip_prefix("db=")).unwrap_or("");
-        Ok(Self {
-            address: Address::Unix(text(path)?.into()),
-            user,
-            password,
-            database: parse_database(database)?,
-            tls: false,
-        })
+        let (path, database) = (text(path)?, parse_database(database)?);
+        self.address = Address::Unix(path.into());
+        self.take(user, password, database);
+        Ok(())
+    }
+
+    fn take(&mut self, user: Option<Vec<u8>>, password: Option<Vec<u8>>, database: Option<u32>) {
+        self.user = user.or_else(|| self.user.take());
+        self.password = password.or_else(|| self.password.take());
+        self.database = database.or(self.database);
     }
 }
 
@@ -210,6 +225,32 @@ mod tests {
         let unix = Target::parse_url("unix://:pw@/run/server.sock?db=2").unwrap();
         assert_eq!(unix.address, Address::Unix("/run/server.sock".into()));
         assert_eq!((unix.password, unix.database), (Some(b"pw".to_vec()), Some(2)));
+    }
+
+    #[test]
+    fn what_is_left_out_stays() {
+        let before = Target {
+            address: tcp("a", 1),
+            user: Some(b"u".to_vec()),
+            password: Some(b"p".to_vec()),
+            database: Some(3),
+            tls: true,
+        };
+        let with = |url: &str| {
+            let mut target = before.clone();
+            target.take_url(url).map(|()| target)
+        };
+        for url in ["redis://", "redis:///", "redis://:1", "redis://a", "redis://p@a/3"] {
+            assert_eq!(with(url).as_ref(), Ok(&before), "{url}");
+        }
+        let other = with("redis://v:q@b/0").unwrap();
+        assert_eq!((other.address, other.database), (tcp("b", 1), Some(0)));
+        assert_eq!((other.user, other.password), (Some(b"v".to_vec()), Some(b"q".to_vec())));
+        let unix = with("unix:///run/socket").unwrap();
+        assert_eq!((unix.address, unix.database), (Address::Unix("/run/socket".into()), Some(3)));
+        let mut target = before.clone();
+        assert_eq!(target.take_url("redis://b/x"), Err(UrlError::Database));
+        assert_eq!(target, before);
     }
 
     #[test]

@@ -67,16 +67,27 @@ impl Common {
         }
     }
 
-    /// Takes over what a URL says.
-    pub(super) fn take(&mut self, target: Target) {
+    /// Takes over what a URL says, and nothing that it leaves out.
+    pub(super) fn take_url(&mut self, url: &str) -> Result<(), String> {
+        let mut target = Target {
+            address: self.address(),
+            user: self.user.take(),
+            password: self.password.take(),
+            database: None,
+            tls: self.wants_tls,
+        };
+        target.take_url(url).map_err(|error| error.to_string())?;
         match target.address {
-            Address::Tcp { host, port } => (self.host, self.port) = (host, port),
+            Address::Tcp { host, port } => {
+                (self.host, self.port, self.socket) = (host, port, None);
+            }
             Address::Unix(path) => self.socket = Some(path),
         }
         self.user = target.user;
         self.password = target.password;
-        self.database = u64::from(target.database.unwrap_or(0));
-        self.wants_tls |= target.tls;
+        self.database = target.database.map_or(self.database, u64::from);
+        self.wants_tls = target.tls;
+        Ok(())
     }
 
     /// What can be said only when all flags are known.
@@ -184,7 +195,7 @@ mod tests {
 
     fn of(url: &str) -> Common {
         let mut common = Common::default();
-        common.take(Target::parse_url(url).unwrap());
+        common.take_url(url).unwrap();
         common
     }
 
@@ -196,6 +207,9 @@ mod tests {
         assert_eq!((common.host.as_str(), common.port, common.database), ("example.org", 7000, 3));
         assert!(!common.wants_tls && of("rediss://x").wants_tls);
         assert_eq!(of("unix:///tmp/socket").address(), Address::Unix("/tmp/socket".into()));
+        let mut common = Common { password: Some(b"p".to_vec()), database: 3, ..Common::default() };
+        common.take_url("redis://h:7").unwrap();
+        assert_eq!((common.database, common.password.as_deref()), (3, Some(&b"p"[..])));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where the server is, who one is there, and how to get to it: the same flags for every way of
 //! calling the program, under the names that they have there.
 
-use bobbin_client::{AddressFamily, Target};
+use bobbin_client::AddressFamily;
 
 use super::{Common, Flag, number};
 
@@ -224,11 +224,7 @@ const fn url(names: &'static [&'static str]) -> Flag<Common> {
         value: "url",
         help: "All of these at once, as redis://user:password@host:port/database; rediss:// is \
                with TLS.",
-        apply: |common, value| {
-            let target = Target::parse_url(value).map_err(|error| error.to_string())?;
-            common.take(target);
-            Ok(())
-        },
+        apply: |common, value| common.take_url(value),
     }
 }
 

@@ -140,12 +140,7 @@ static FLAGS: &[Flag] = &[
         "uri",
         "Connect to redis://user:password@host:port/database (valkey:// is the same, rediss:// and \
          valkeys:// with TLS, unix:///path?db=0 a socket).",
-        |options, value| {
-            let tls = options.target.tls;
-            options.target = Target::parse_url(&text(value)?).map_err(|error| error.to_string())?;
-            options.target.tls |= tls;
-            Ok(())
-        },
+        |options, value| options.target.take_url(&text(value)?).map_err(|error| error.to_string()),
     ),
     value(
         Connection,
