@@ -116,7 +116,7 @@ impl Migration {
         if source.is_on("cluster_enabled") {
             return Err("The source is a node of a cluster, which nobody can follow alone.".into());
         }
-        if there.is_replica() && there.text("master_port") == port.to_string() {
+        if there.follows(source, host, *port) {
             return Ok(());
         }
         if there.keys() > 0 && !self.replaces {

@@ -100,6 +100,16 @@ impl Facts {
         self.text("role") == "slave"
     }
 
+    /// Whether it is a replica of the server with the facts `source` at this address. It may know
+    /// that one by another address; the name of the history tells, once there is a link.
+    pub fn follows(&self, source: &Self, host: &str, port: u16) -> bool {
+        let is_place =
+            self.text("master_host") == host && self.text("master_port") == port.to_string();
+        let history = self.text("master_replid");
+        let is_history = !history.is_empty() && history == source.text("master_replid");
+        self.is_replica() && (is_place || is_history && !source.is_replica())
+    }
+
     pub fn is_on(&self, name: &str) -> bool {
         self.info.is_on(name)
     }
@@ -132,6 +142,24 @@ const SILENCE: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replica_of_another_server_with_the_same_port() {
+        let facts = |text: &str| {
+            let info = Info::read(&Value::Bulk(text.into()));
+            Facts { databases: Vec::new(), info }
+        };
+        let source = facts("role:master\r\nmaster_replid:aa\r\n");
+        let replica = |host: &str, id: &str| {
+            let place = format!("role:slave\r\nmaster_host:{host}\r\nmaster_port:6379\r\n");
+            facts(&format!("{place}master_replid:{id}\r\n"))
+        };
+        assert!(!replica("b", "bb").follows(&source, "a", 6379));
+        // There is no link yet, and here it has another name.
+        assert!(replica("a", "bb").follows(&source, "a", 6379));
+        assert!(replica("b", "aa").follows(&source, "a", 7000));
+        assert!(!facts("role:master\r\nmaster_replid:aa\r\n").follows(&source, "a", 6379));
+    }
 
     #[test]
     fn databases_and_their_keys() {
