@@ -21,7 +21,7 @@ pub fn wait(session: &mut Session, lines: &Lines) -> Result<(), Lost> {
     let hold = interrupt::hold();
     let _keys = SingleKeys::enter();
     while session.is_subscribed() {
-        show_buffered(session);
+        show_buffered(session)?;
         if lines.has_buffered() {
             return Ok(());
         }
@@ -39,9 +39,9 @@ pub fn wait(session: &mut Session, lines: &Lines) -> Result<(), Lost> {
         }
         match ready {
             Ready::Server => {
-                if session.show_reply(false, Pushes::Answer).is_err() {
+                if let Err(lost) = session.show_reply(false, Pushes::Answer) {
                     session.disconnect();
-                    return Err(Lost);
+                    return Err(lost);
                 }
             }
             Ready::Input => return Ok(()),
@@ -77,18 +77,20 @@ fn wait_once(session: &mut Session) -> Ready {
     }
 }
 
-fn show_buffered(session: &mut Session) {
+fn show_buffered(session: &mut Session) -> Result<(), Lost> {
     let style = session.options.style.clone();
     while let Some(client) = session.client() {
         match client.receive_buffered() {
             Ok(Some(value)) => terminal::write(&style.reply(&value, false)),
-            Ok(None) => return,
+            Ok(None) => break,
             Err(error) => {
                 complain!("Error: {}", explain(&error));
-                std::process::exit(1);
+                session.disconnect();
+                return Err(Lost);
             }
         }
     }
+    Ok(())
 }
 
 /// The line that Valkey's tests know.

@@ -205,10 +205,11 @@ impl Session {
         }
     }
 
-    /// What a lost connection means: the shell goes on, a command ends the program.
+    /// What a connection that is lost, or of no more use, means: the shell goes on, a command ends
+    /// the program. The shell must not end here, as it may have changed the terminal.
     fn failed(&mut self, error: &ClientError) -> Result<(), Lost> {
         self.report(error);
-        if self.interactive && error.is_closed() {
+        if self.interactive {
             return Err(Lost);
         }
         std::process::exit(1);

@@ -15,7 +15,7 @@ use rustix::{
     fs::{Mode, OFlags, open},
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
 };
 
 /// A session: what is written goes to the shell's keyboard, what it draws is collected.
@@ -437,6 +437,32 @@ fn how_a_connection_was_lost_is_said() {
     drop(stream);
     terminal.sees(RESET);
     terminal.sees("not connected> ");
+}
+
+/// A subscriber's keys are not echoed. They are again when the conversation breaks off.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_terminal_is_as_before_when_messages_are_none() {
+    for garbage in ["?\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n?\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None, &[]);
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n".len()]).unwrap();
+        stream.write_all(b"-ERR no\r\n").unwrap();
+        terminal.sees("> ");
+        terminal.keys("subscribe c\r");
+        stream.peek(&mut [0]).unwrap();
+        stream.write_all(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").unwrap();
+        terminal.sees("Reading messages...");
+        stream.write_all(garbage.as_bytes()).unwrap();
+        terminal.sees("Error: ");
+        terminal.sees("not connected> ");
+        terminal.keys("exit\r");
+        let keyboard = terminal.keyboard.try_clone().unwrap();
+        assert_eq!(terminal.ends(), Some(0));
+        let modes = tcgetattr(&keyboard).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
+    }
 }
 
 const CLOSED: &str = "Error: Server closed the connection\r\n";
