@@ -46,9 +46,12 @@ pub fn ask_persistently(session: &mut Session, words: &[&str]) -> Value {
             Err(ClientError::Io(_) | ClientError::Closed) => {
                 attempts += 1;
                 out!("{CLEAR_LINE}Reconnecting... {attempts}\r");
-                if session.connect_quietly().is_none() {
+                // A server that was started anew is there at once. One that takes connections and
+                // closes them must not be stormed.
+                if attempts > 1 {
                     thread::sleep(RECONNECT_PAUSE);
                 }
+                let _ = session.connect_quietly();
             }
             Err(error) => {
                 complain!("Error: {}", explain(&error));

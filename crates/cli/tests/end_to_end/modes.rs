@@ -2,8 +2,10 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    net::TcpListener,
     path::Path,
     process::{ChildStdout, Command, Stdio},
+    time::Instant,
 };
 
 use crate::common::{Endless, eventually, finish, program, run, run_with};
@@ -445,4 +447,21 @@ fn read_until(lines: &mut BufReader<ChildStdout>, text: &str) -> String {
         assert!(len > 0, "the program ended after {so_far}");
     }
     panic!("no {text:?} in {}", String::from_utf8_lossy(&read));
+}
+
+/// A server that takes connections and closes them is asked once more at once, then each second.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_server_that_hangs_up_is_not_stormed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let start = Instant::now();
+    let mut command = program();
+    command.args(["-p", &port, "--stat"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _endless = Endless(command.spawn().unwrap());
+    for accepted in 1..=4 {
+        drop(listener.accept().unwrap());
+        let seconds = start.elapsed().as_secs();
+        assert!(accepted <= 2 + seconds, "{accepted} connections in {seconds} s");
+    }
 }
