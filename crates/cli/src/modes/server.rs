@@ -5,7 +5,10 @@ use std::{process, thread, time::Duration};
 use bobbin_client::{Client, ClientError, Value};
 
 use super::progress::Progress;
-use crate::session::{Session, explain};
+use crate::{
+    interrupt,
+    session::{Session, explain},
+};
 
 /// The reply to a command, which may be an error. A lost connection ends the program.
 pub fn ask(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Value {
@@ -98,7 +101,7 @@ impl Scan {
             && self.cycles.is_multiple_of(self.cycles_between)
             && let Some(interval) = self.interval
         {
-            thread::sleep(interval);
+            interrupt::sleep(interval);
         }
         self.cycles += 1;
         let count = self.count.to_string();

@@ -1,10 +1,7 @@
 //! `:watch`: a command again and again on a cleared screen, until Ctrl-C. It has a colon, as WATCH
 //! is a command of the server.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use super::editor::Lines;
 use crate::{interrupt, options::Repeat, session::Session, terminal};
@@ -29,12 +26,14 @@ pub fn run(session: &mut Session, lines: &mut Lines, words: &[Vec<u8>]) -> Resul
         if session.is_queueing() || session.is_subscribed() {
             return Ok(());
         }
-        let next = Instant::now() + interval;
-        while !hold.is_pressed() && Instant::now() < next {
-            thread::sleep(MOMENT.min(next.saturating_duration_since(Instant::now())));
-        }
+        interrupt::sleep(interval);
     }
     out!("\n");
+    drop(hold);
+    // A command whose reply nobody waited for took the connection with it.
+    if !session.is_connected() {
+        let _ = session.connect();
+    }
     Ok(())
 }
 
@@ -57,8 +56,6 @@ fn parse(words: &[Vec<u8>]) -> Result<(Duration, &[Vec<u8>]), String> {
 
 const SECONDS: f64 = 2.0;
 const SECONDS_ALLOWED: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
-/// How soon Ctrl-C is noticed.
-const MOMENT: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

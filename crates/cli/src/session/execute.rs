@@ -1,19 +1,12 @@
 //! Running a command: sending it, showing what comes, and noting what it changed of the session.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bobbin_client::{Address, ClientError, Value};
 use bobbin_resp::Protocol;
 
 use super::{Lost, Redirection, Session, attach_by_command, pager, verbatim};
-use crate::{
-    interrupt::{self, Hold},
-    options::Repeat,
-    terminal,
-};
+use crate::{interrupt, options::Repeat, terminal};
 
 impl Session {
     /// Runs a command and shows its replies, connecting first where there is no connection and
@@ -38,7 +31,12 @@ impl Session {
     /// say, unless `pushes` makes a push an answer too.
     pub fn show_reply(&mut self, verbatim: bool, pushes: Pushes) -> Result<Option<Value>, Lost> {
         let reply = match self.next_reply(pushes) {
-            Ok(reply) => reply,
+            Ok(Some(reply)) => reply,
+            // The reply may still come: the connection is of no more use.
+            Ok(None) => {
+                self.disconnect();
+                return Err(Lost);
+            }
             Err(error) if self.shutting_down && error.is_closed() => {
                 self.disconnect();
                 return Ok(None);
@@ -110,7 +108,7 @@ impl Session {
             }
             self.note(command, words, &reply);
             if let Some(interval) = self.options.interval {
-                thread::sleep(interval);
+                interrupt::sleep(interval);
             }
         }
         Ok(())
@@ -157,7 +155,7 @@ impl Session {
     fn monitor(&mut self) -> Result<(), Lost> {
         let hold = self.interactive.then(interrupt::hold);
         loop {
-            match self.next_or_interrupt(hold.as_ref()) {
+            match self.next_or_interrupt() {
                 Ok(Some(Value::Push(_))) if !self.options.show_pushes => {}
                 Ok(Some(reply)) => {
                     terminal::write(&self.options.style.reply(&reply, false));
@@ -174,14 +172,16 @@ impl Session {
         }
     }
 
-    /// The next value, or `None` when Ctrl-C was pressed.
-    fn next_or_interrupt(&mut self, hold: Option<&Hold>) -> Result<Option<Value>, ClientError> {
+    /// The next value, or `None` when Ctrl-C was pressed while some code holds it.
+    fn next_or_interrupt(&mut self) -> Result<Option<Value>, ClientError> {
         let Some(client) = &mut self.client else { return Err(ClientError::Closed) };
-        let Some(hold) = hold else { return client.receive_any().map(Some) };
+        if !interrupt::is_held() {
+            return client.receive_any().map(Some);
+        }
         client.set_read_timeout(Some(INTERRUPT_POLL))?;
         let received = loop {
             match client.receive_any() {
-                Err(error) if error.is_timeout() && hold.is_pressed() => break Ok(None),
+                Err(error) if error.is_timeout() && interrupt::is_pressed() => break Ok(None),
                 Err(error) if error.is_timeout() => {}
                 received => break received.map(Some),
             }
@@ -190,17 +190,17 @@ impl Session {
         received
     }
 
-    fn next_reply(&mut self, pushes: Pushes) -> Result<Value, ClientError> {
+    /// The next reply, or `None` when Ctrl-C was pressed while some code holds it.
+    fn next_reply(&mut self, pushes: Pushes) -> Result<Option<Value>, ClientError> {
         loop {
-            let Some(client) = &mut self.client else { return Err(ClientError::Closed) };
-            let value = client.receive_any()?;
+            let Some(value) = self.next_or_interrupt()? else { return Ok(None) };
             match pushes {
                 Pushes::Aside if matches!(value, Value::Push(_)) => {
                     if self.options.show_pushes {
                         terminal::write(&self.options.style.push(&value));
                     }
                 }
-                _ => return Ok(value),
+                _ => return Ok(Some(value)),
             }
         }
     }

@@ -26,14 +26,14 @@ pub fn write(text: &[u8]) {
 fn page(text: &[u8]) -> bool {
     let Some(mut command) = pager() else { return false };
     // Ctrl-C is the pager's, which shares the terminal.
-    let hold = interrupt::hold();
+    let ignore = interrupt::ignore();
     let Ok(mut child) = command.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
         // A user who has seen enough leaves before the end.
         let _ = input.write_all(text);
     }
     let status = child.wait();
-    drop(hold);
+    drop(ignore);
     // So a shell says that there is no such program.
     status.is_ok_and(|status| status.code() != Some(NOT_FOUND))
 }

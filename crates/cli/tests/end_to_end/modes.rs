@@ -3,10 +3,13 @@
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,
+    os::unix::process::ExitStatusExt,
     path::Path,
-    process::{ChildStdout, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Instant,
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Endless, eventually, finish, program, run, run_with};
 use bobbin_testkit::{Connection, Reply, Server, peers, server::cluster::Cluster};
@@ -463,5 +466,58 @@ fn a_server_that_hangs_up_is_not_stormed() {
         drop(listener.accept().unwrap());
         let seconds = start.elapsed().as_secs();
         assert!(accepted <= 2 + seconds, "{accepted} connections in {seconds} s");
+    }
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// Ctrl-C ends a pause, and what was found is kept.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_pause_can_be_interrupted() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    for key in 0..1000 {
+        connection.call(&["SET", &key.to_string(), "v"]).unwrap();
+    }
+    let port = server.address().port().to_string();
+    let mut command = program();
+    command.args(["-p", &port, "--scan", "--count", "500", "-i", "3600"]).stdout(Stdio::piped());
+    let mut scan = Endless(command.spawn().unwrap());
+    let mut output = BufReader::new(scan.0.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    interrupt(&scan.0);
+    let mut status = None;
+    eventually("the scan ends", || {
+        status = scan.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(0));
+}
+
+/// A second Ctrl-C ends what waits for a server that says nothing.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_silent_server_can_be_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    for mode in ["--scan", "--bigkeys", "--hotkeys"] {
+        let mut command = program();
+        command.args(["-p", &port, mode]).stdout(Stdio::null());
+        let mut child = Endless(command.spawn().unwrap());
+        let (stream, _) = listener.accept().unwrap();
+        stream.peek(&mut [0]).unwrap();
+        let mut status = None;
+        eventually("the program ends", || {
+            interrupt(&child.0);
+            status = child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        // Before it held Ctrl-C that was a signal like any other.
+        assert!(status.code() == Some(1) || status.signal() == Some(2), "{mode}: {status:?}");
     }
 }

@@ -219,6 +219,7 @@ fn ctrl_c_timing_and_watching() {
     let server = Server::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
+    let mut connection = server.connect();
     terminal.keys("flushall now\x03ping\r");
     terminal.sees("PONG\r\n");
     terminal.keys(":set timing\rping\r");
@@ -229,6 +230,16 @@ fn ctrl_c_timing_and_watching() {
     terminal.sees("(integer) 3\r\n");
     terminal.interrupt();
     terminal.sees("> ");
+    // The same for a command that has no reply.
+    terminal.keys(":watch 1 blpop nokey 0\r");
+    eventually("the command waits", || {
+        let clients = connection.call(&["INFO", "clients"]).unwrap();
+        clients.text().contains("blocked_clients:1")
+    });
+    terminal.interrupt();
+    terminal.sees("> ");
+    terminal.keys("ping\r");
+    terminal.sees("PONG\r\n");
     terminal.keys(":watch 0\r");
     terminal.sees("from 0.1 to 86400");
     terminal.keys(":set notiming\recho end\r");
