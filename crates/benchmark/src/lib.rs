@@ -16,14 +16,22 @@ pub mod server;
 pub mod statistics;
 pub mod workload;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use drive::Failure;
 use options::{Common, Grammar, Stop};
 
 /// What the program does when called by the name `program` with these arguments.
-pub fn main(program: &str, arguments: &[String]) -> ExitCode {
-    match dispatch(program, arguments) {
+pub fn main(program: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = arguments.map(OsString::into_string).collect::<Result<Vec<_>, _>>();
+    let done = match arguments {
+        Ok(arguments) => dispatch(program, &arguments),
+        Err(argument) => Err(Failure(format!(
+            "The argument '{}' is not UTF-8; -x reads bytes of any kind from the standard input",
+            argument.display()
+        ))),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(error)) => {
             eprintln!("{}", error.trim_end());

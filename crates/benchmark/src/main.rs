@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args();
+    let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
-    bobbin_benchmark::main(&program, &arguments.collect::<Vec<_>>())
+    bobbin_benchmark::main(&program.to_string_lossy(), arguments)
 }

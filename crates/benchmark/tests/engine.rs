@@ -330,3 +330,13 @@ fn latencies_are_those_of_the_server() {
         assert!(said >= f64::from(delay_ms) * 1e6 * 0.999, "p{percent}: {said} ns");
     }
 }
+
+#[test]
+fn an_argument_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+    let output = command.arg(std::ffi::OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.starts_with("The argument '\u{fffd}' is not UTF-8"), "{error}");
+}
