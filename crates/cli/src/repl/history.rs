@@ -2,6 +2,8 @@
 
 use std::{env, path::PathBuf};
 
+use bobbin_resp::split_arguments;
+
 /// The file of the history, or `None` if no history is kept.
 pub fn file() -> Option<PathBuf> {
     dot_file(["VALKEYCLI_HISTFILE", "REDISCLI_HISTFILE"], ".valkeycli_history")
@@ -16,11 +18,28 @@ pub fn dot_file(variables: [&str; 2], name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(set("HOME")?).join(name))
 }
 
-/// Whether the words hold a password, or name who has which: the same that valkey-cli leaves out.
-pub fn is_secret(words: &[Vec<u8>]) -> bool {
-    let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+/// Whether the line holds a password, or names who has which. Its quotes may lack their pairs: who
+/// mistypes a password has typed most of it.
+pub fn is_secret(line: &[u8]) -> bool {
+    let words = split_arguments(line).map_or_else(
+        || {
+            let without = line.iter().copied().filter(|byte| !b"\"'".contains(byte));
+            let text: Vec<u8> = without.collect();
+            text.split(u8::is_ascii_whitespace).map(<[u8]>::to_vec).collect()
+        },
+        |words| words.into_iter().collect::<Vec<_>>(),
+    );
+    let words = words.iter().map(|word| word.to_ascii_lowercase());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    match words.as_slice() {
+    is_secret_command(&words)
+}
+
+/// The same commands that valkey-cli leaves out, also behind what repeats them.
+fn is_secret_command(words: &[&[u8]]) -> bool {
+    match words {
+        [b":watch", rest @ ..] => is_secret_command(rest),
+        [number, rest @ ..] if is_number(number) => is_secret_command(rest),
         [b"auth", ..] | [b"acl", b"deluser" | b"setuser" | b"getuser", ..] => true,
         [b"config", b"set", pairs @ ..] => {
             pairs.iter().step_by(2).any(|name| SECRET_OPTIONS.contains(name))
@@ -31,6 +50,10 @@ pub fn is_secret(words: &[Vec<u8>]) -> bool {
         | [b"sentinel", b"set", _, b"auth-pass" | b"auth-user", _, ..] => true,
         _ => false,
     }
+}
+
+fn is_number(word: &[u8]) -> bool {
+    std::str::from_utf8(word).is_ok_and(|word| word.parse::<f64>().is_ok())
 }
 
 /// `[AUTH user password] [SETNAME name]`
@@ -78,9 +101,17 @@ mod tests {
             ("MIGRATE h 1 k 0 5 KEYS auth x", false),
             ("SENTINEL SET primary auth-pass pw", true),
             ("SET auth pw", false),
+            (":watch AUTH pw", true),
+            (":watch 0.5 auth pw", true),
+            (":watch 1 GET auth", false),
+            ("5 auth pw", true),
+            ("auth \"pw", true),
+            ("'auth' 'pw", true),
+            (":watch 1 config set requirepass \"p w", true),
+            ("get \"auth", false),
+            ("5", false),
         ] {
-            let words: Vec<_> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-            assert_eq!(is_secret(&words), secret, "{line}");
+            assert_eq!(is_secret(line.as_bytes()), secret, "{line}");
         }
     }
 }

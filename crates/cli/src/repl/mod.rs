@@ -119,7 +119,7 @@ impl Shell {
     fn handle(&mut self, session: &mut Session, line: &[u8]) -> Next {
         let Some(mut words) = split_arguments(line) else {
             out!("Invalid argument(s)\n");
-            self.lines.remember(line, false);
+            self.lines.remember(line, history::is_secret(line));
             return Next::Line;
         };
         if words.is_empty() {
@@ -132,7 +132,7 @@ impl Shell {
                 return Next::Line;
             }
         };
-        self.lines.remember(line, history::is_secret(&words));
+        self.lines.remember(line, history::is_secret(line));
         if words[0].eq_ignore_ascii_case(b":watch") {
             if let Err(complaint) = watch::run(session, &mut self.lines, &words[1..]) {
                 out!("{complaint}\n");

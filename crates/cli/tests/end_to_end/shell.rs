@@ -489,6 +489,13 @@ fn passwords_stay_out_of_the_history() {
     terminal.sees("> ");
     terminal.keys("auth secret\r");
     terminal.sees("OK\r\n");
+    terminal.keys("auth \"secret\r");
+    terminal.sees("Invalid argument(s)");
+    terminal.keys(":watch 1 auth secret\r");
+    terminal.sees("auth secret, every 1s");
+    terminal.sees("OK\r\n");
+    terminal.interrupt();
+    terminal.sees("> ");
     terminal.keys("ping\r");
     terminal.sees("PONG\r\n");
     terminal.keys("exit\r");
