@@ -23,7 +23,7 @@ pub fn run(session: &mut Session, mut words: Vec<Vec<u8>>) -> ExitCode {
         help::show(session, None, &words[1..]);
         return ExitCode::SUCCESS;
     }
-    let repeat = session.options.repeat;
+    let repeat = session.options.times();
     let ran = session.run(&words, repeat);
     session.show_messages();
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -17,7 +17,7 @@ pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
         Err(status) => return status,
     };
     session.connect_or_exit();
-    let repeat = session.options.repeat;
+    let repeat = session.options.times();
     match session.run(&words, repeat) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

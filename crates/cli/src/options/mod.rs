@@ -34,7 +34,8 @@ pub struct Options {
     pub auth_warning: bool,
     pub protocol: ProtocolChoice,
 
-    pub repeat: Repeat,
+    /// `None` where nobody said how often.
+    pub repeat: Option<Repeat>,
     /// Between repetitions, samples or cycles; what the default is depends on the mode.
     pub interval: Option<Duration>,
     pub standard_input: StandardInput,
@@ -144,6 +145,11 @@ pub enum StandardInput {
 }
 
 impl Options {
+    /// How often to do what is done once unless somebody says otherwise.
+    pub fn times(&self) -> Repeat {
+        self.repeat.unwrap_or(Repeat::Times(1))
+    }
+
     /// The defaults, which depend on whether there is a terminal.
     pub fn new(terminal: bool) -> Self {
         use crate::format::Form;
@@ -154,7 +160,7 @@ impl Options {
             ask_password: false,
             auth_warning: true,
             protocol: ProtocolChoice::Default,
-            repeat: Repeat::Times(1),
+            repeat: None,
             interval: None,
             standard_input: StandardInput::Untouched,
             quoted_input: false,

@@ -148,7 +148,7 @@ mod tests {
     fn the_command_starts_at_the_first_plain_word() {
         let options = run("-p 7000 -r -1 --csv SET -n 1").unwrap();
         assert_eq!(options.target.address, Address::Tcp { host: "127.0.0.1".into(), port: 7000 });
-        assert_eq!(options.repeat, Repeat::Forever);
+        assert_eq!(options.repeat, Some(Repeat::Forever));
         assert_eq!(options.style.form, Form::Csv);
         assert_eq!(options.command, [&b"SET"[..], b"-n", b"1"]);
     }

@@ -213,7 +213,7 @@ static FLAGS: &[Flag] = &[
         "Run the command this many times; a negative number means for ever.",
         |options, value| {
             let times: i64 = number(value).map_err(|()| "Invalid number for -r.")?;
-            options.repeat = u64::try_from(times).map_or(Repeat::Forever, Repeat::Times);
+            options.repeat = Some(u64::try_from(times).map_or(Repeat::Forever, Repeat::Times));
             Ok(())
         },
     ),

@@ -63,6 +63,10 @@ fn what_was_recorded_is_shown_again() {
     for words in ["round_trip_us", "CLIENT LIST", "bobbin_version", "SLOWLOG", "HOTKEYS"] {
         assert!(lines.contains(words), "{words:?} in {lines}");
     }
+    // One look may be asked for as well; the limit is there in case nobody counts it.
+    let single = server.folder().join("single");
+    let told = run(&server, &["-r", "1", "record", single.to_str().unwrap(), "30kb"]).ok();
+    assert!(told.contains("Recorded 1 looks"), "{told}");
     let error = record(&[file]).failed();
     assert!(error.contains("exists already"), "{error}");
     let small = server.folder().join("small");

@@ -40,7 +40,7 @@ pub fn run(session: &Session) -> ExitCode {
     }
     let also = [Question::Clients, Question::HotKeys];
     let sampler = Sampler::start(session, started, interval, &also);
-    match print(model, &sampler, interval, session.options.repeat) {
+    match print(model, &sampler, interval, session.options.times()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             complain!("{reason}");
@@ -70,7 +70,7 @@ pub fn replay(session: &Session, words: &[Vec<u8>]) -> ExitCode {
         return screen::run(model, recording.play(), Instant::now());
     }
     let player = recording.at_once().play();
-    match print(model, &player, interval, session.options.repeat) {
+    match print(model, &player, interval, session.options.times()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             complain!("{reason}");

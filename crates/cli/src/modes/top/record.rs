@@ -66,9 +66,8 @@ fn record(session: &Session, command: &[Vec<u8>]) -> Result<String, String> {
     recorder.write(&header.line())?;
     out!("Recording {} into {shown}, every {interval:?}. Ctrl-C ends it.\n", header.server);
     let wanted = match session.options.repeat {
-        // What nobody asked for.
-        Repeat::Times(1) | Repeat::Forever => u64::MAX,
-        Repeat::Times(times) => times,
+        None | Some(Repeat::Forever) => u64::MAX,
+        Some(Repeat::Times(times)) => times,
     };
     let reason = loop {
         if hold.is_pressed() {
