@@ -257,6 +257,15 @@ mod tests {
     }
 
     #[test]
+    fn zeros_mean_what_they_mean_in_valkey_benchmark() {
+        let mut settings = redis::Settings::default();
+        let line = words("-r 0 -d 0 --warmup 0 --rps 0");
+        assert_eq!(redis::GRAMMAR.parse(&line, &mut settings), Ok(Vec::new()));
+        assert_eq!((settings.keyspace, settings.data_size), (Some(1), 1));
+        assert_eq!((settings.warm_up, settings.rate), (std::time::Duration::ZERO, None));
+    }
+
+    #[test]
     fn no_name_means_two_things() {
         fn check(descriptions: &[Description]) {
             let mut names: Vec<_> = descriptions.iter().flat_map(|flag| flag.names).collect();

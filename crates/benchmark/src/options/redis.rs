@@ -173,7 +173,7 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "seconds",
         help: "Send for so long before anything is counted.",
         apply: |settings, value| {
-            settings.warm_up = seconds(value)?;
+            settings.warm_up = if value == "0" { Duration::ZERO } else { seconds(value)? };
             Ok(())
         },
     },
@@ -182,7 +182,8 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "bytes",
         help: "Size of the values that are written (default 3).",
         apply: |settings, value| {
-            settings.data_size = number(value, 1..=DATA_SIZE_MAX)?;
+            // 0 is 1, as in valkey-benchmark.
+            settings.data_size = number::<usize>(value, 0..=DATA_SIZE_MAX)?.max(1);
             Ok(())
         },
     },
@@ -253,7 +254,8 @@ const FLAGS: &[Flag<Settings>] = &[
         help: "Replace __rand_int__ and similar words by numbers below this one. Without it all requests \
                have the same key.",
         apply: |settings, value| {
-            settings.keyspace = Some(number(value, 1..=KEYSPACE_MAX)?);
+            // Of 0 keys there is the first, as in valkey-benchmark.
+            settings.keyspace = Some(number::<u64>(value, 0..=KEYSPACE_MAX)?.max(1));
             Ok(())
         },
     },
