@@ -147,7 +147,7 @@ pub fn short(header: &Header, outcome: &Outcome) -> String {
 
 /// A line of CSV.
 pub fn csv(header: &Header, outcome: &Outcome) -> String {
-    let mut line = format!("\"{}\",\"{:.2}\"", header.title, outcome.rate());
+    let mut line = format!("{},\"{:.2}\"", csv_text(&header.title), outcome.rate());
     for value in numbers(outcome) {
         line += &format!(",\"{value:.3}\"");
     }
@@ -155,6 +155,11 @@ pub fn csv(header: &Header, outcome: &Outcome) -> String {
         line += &format!(",\"{}\"", outcome.unanswered);
     }
     line + "\n"
+}
+
+/// A cell of CSV that is a text, which stays one line.
+pub(crate) fn csv_text(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\"").replace('\n', "\\n").replace('\r', "\\r"))
 }
 
 /// The first line of CSV: redis-benchmark's, and one more column of an open loop, which it has not.
@@ -179,3 +184,13 @@ fn line(percent: f64, value_ms: f64, count: u64) -> String {
 
 /// Up to here the distribution has steps of 0.1 ms, then of 1 ms.
 const FINE_US_MAX: u64 = 2000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_one_cell_of_one_line() {
+        assert_eq!(csv_text("SET a\"b\r\n c,d"), r#""SET a""b\r\n c,d""#);
+    }
+}

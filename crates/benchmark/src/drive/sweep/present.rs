@@ -11,7 +11,7 @@ use crate::{
     drive::table,
     page::{Axis, Bar, Bars, Chart, DOUBT, Group, Line, Page, percent, short},
     provenance::Provenance,
-    report::json as document,
+    report::{json as document, redis::csv_text},
     statistics::{self, SPREAD_MAX},
     workload::Test,
 };
@@ -94,7 +94,7 @@ pub(super) fn csv(settings: &Settings, results: &Results) -> String {
         let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.0}"));
         let waited_ms = expiry.waited_ms.iter().copied().reduce(f64::max);
         let mut row = vec![results.servers[expiry.server].name.clone(), String::new()];
-        row.push(format!("\"{}\"", expiry.title));
+        row.push(csv_text(expiry.title));
         row.extend(["", "", "1"].map(str::to_owned));
         row.push(format!("{:.0}", statistics::mean(&rates)));
         row.extend([interval.map(|i| i.low), interval.map(|i| i.high)].map(number));
