@@ -34,7 +34,7 @@ pub fn main(program: &str, arguments: impl Iterator<Item = OsString>) -> ExitCod
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(error)) => {
-            eprintln!("{}", error.trim_end());
+            complain!("{}", error.trim_end());
             ExitCode::FAILURE
         }
     }

@@ -340,3 +340,13 @@ fn an_argument_that_is_no_text_is_refused() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.starts_with("The argument '\u{fffd}' is not UTF-8"), "{error}");
 }
+
+/// The reader of the errors may have ended. What fails then still fails with its own status.
+#[test]
+fn errors_that_nobody_reads() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+    let status = command.arg("--bogus").stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

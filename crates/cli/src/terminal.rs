@@ -25,13 +25,18 @@ macro_rules! out {
     };
 }
 
-/// `eprintln!`, for terminals.
+/// `eprintln!`, for terminals. Nobody may read it any more: that is no reason to end otherwise.
 #[macro_export]
 macro_rules! complain {
     ($($arguments:tt)*) => {{
         let text = format!($($arguments)*);
-        eprintln!("{}", String::from_utf8_lossy(&$crate::terminal::harmless(text.as_bytes())))
+        $crate::terminal::write_error(&$crate::terminal::harmless(text.as_bytes()));
     }};
+}
+
+/// Writes a line to the standard error, as far as somebody reads it.
+pub fn write_error(line: &[u8]) {
+    let _ = io::stderr().write_all(&[line, b"\n"].concat());
 }
 
 /// What a terminal may be shown. Texts come from servers, and keys from other clients: of what

@@ -54,7 +54,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         let started = SystemTime::now();
         let outcome = measure(&job, &title, settings.common.hide_progress)?;
         if let Some(error) = &outcome.first_error {
-            eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
+            complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         write_distributions(settings, &outcome, number, started)?;
         runs.push((outcome, started));

@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
             Ok(outcomes) => outcomes,
             // A server without the command of a test that nobody asked for by name is no failure.
             Err(Failure(error)) if load.is_optional && error.contains("unknown command") => {
-                eprintln!("{}: left out, for the server does not know its command", load.title);
+                complain!("{}: left out, for the server does not know its command", load.title);
                 return Ok(None);
             }
             Err(failure) => return Err(failure),
@@ -212,10 +212,10 @@ impl<'a> Bench<'a> {
         stdout.write_all(text.as_bytes())?;
         stdout.flush()?;
         if settings.csv && !header.is_open && outcome.unanswered > 0 {
-            eprintln!("{}: {} without reply at the end", load.title, outcome.unanswered);
+            complain!("{}: {} without reply at the end", load.title, outcome.unanswered);
         }
         if let Some(error) = &outcome.first_error {
-            eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
+            complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         if let Some(prefix) = &settings.common.hdr_prefix {
             let name = format!("{prefix}{}", file_name(&load.title));

@@ -111,7 +111,7 @@ impl Results {
         let count = turns.len().max(1);
         turns.rotate_left(round as usize % count);
         for (server, io_threads) in turns {
-            eprintln!(
+            complain!(
                 "Round {} of {}: {}, {}",
                 round + 1,
                 settings.rounds,

@@ -288,7 +288,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     let document = present::json(settings, &provenance, &results);
     write_file(&with(".json"), format!("{document:#}\n"))?;
     write_file(&with(".html"), present::page(settings, &provenance, &results))?;
-    eprintln!(
+    complain!(
         "Wrote {}",
         [".csv", ".json", ".html"].map(|e| with(e).display().to_string()).join(", ")
     );
