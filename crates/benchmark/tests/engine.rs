@@ -13,7 +13,7 @@ use bobbin_benchmark::{
         Arrivals, Endpoint, EngineError, Greeting, Job, Limit, Node, Outcome, Pace, Progress,
         Second, run,
     },
-    workload::{Template, Workload},
+    workload::{Order, Template, Workload},
 };
 
 /// A server that reads lines; `answer` gets a connection's number, the number of the line over all
@@ -271,6 +271,33 @@ fn progress_is_told() {
     assert!(reports.iter().any(|report| !report.latencies.is_empty()));
     assert_eq!(outcome.seconds.len(), 1);
     assert!(outcome.seconds[0].rate > 0.0);
+}
+
+/// A request of several commands is done when all its replies are there.
+#[test]
+fn progress_of_requests_with_several_replies() {
+    let (node, _) = serve(|_, _| {
+        std::thread::sleep(Duration::from_millis(1));
+        b"+PONG\r\n".to_vec()
+    });
+    let template = |count: usize| {
+        let mut template = Template::raw(0, &b"PING\r\n".repeat(count));
+        template.replies = count as u32;
+        template
+    };
+    let mut workload = Workload::single("PING", template(4), Vec::new());
+    assert_eq!(workload.replies_per_request(), 4.0);
+    let (nodes, greeting) = ([node], Greeting::default());
+    let mut job = job(&workload, &nodes, &greeting);
+    (job.connections, job.threads, job.pipeline) = (1, 1, 1);
+    job.limit = Limit::Total(200);
+    let mut reports: Vec<Progress> = Vec::new();
+    run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
+    let is_right = |report: &Progress| (report.done - report.requests as f64 / 800.0).abs() < 0.01;
+    assert!(!reports.is_empty() && reports.iter().all(is_right), "{reports:?}");
+    workload.templates.push(template(1));
+    workload.order = Order::Weighted(vec![(0, 1), (1, 2)]);
+    assert_eq!(workload.replies_per_request(), 2.0);
 }
 
 /// A second in which nothing counted would make a rate of 0, which has no logarithm.

@@ -387,7 +387,8 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--rps"],
         value: "rate",
-        help: "Requests a second over all connections, at most (0: no limit).",
+        help: "Requests a second over all connections, at most (0: no limit). One of several \
+               commands, with ';' between, counts once.",
         apply: |settings, value| {
             settings.rate = if value == "0" { None } else { Some(positive(value)?) };
             Ok(())

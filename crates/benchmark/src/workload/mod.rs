@@ -83,6 +83,19 @@ impl Workload {
         }
     }
 
+    /// How many replies a request brings, in the mean over all that the order has.
+    pub fn replies_per_request(&self) -> f64 {
+        let weights = match &self.order {
+            Order::Single => &[(0, 1)][..],
+            Order::Cycle(weights) | Order::Weighted(weights) => weights,
+        };
+        let replies = |&(index, weight): &(usize, u64)| {
+            self.templates.get(index).map_or(0.0, |t| f64::from(t.replies)) * weight as f64
+        };
+        let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
+        weights.iter().map(replies).sum::<f64>() / all.max(1) as f64
+    }
+
     /// The state of the connection `index` of `connections`. `tags` lead to its node of a cluster,
     /// and are empty without one.
     pub fn state(
