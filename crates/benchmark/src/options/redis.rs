@@ -378,7 +378,8 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["-e"],
         value: "",
-        help: "Show the first error reply of a test and go on (errors are always noticed).",
+        help: "Show the first error reply of a test, and how many there were, and go on (without this \
+               the first ends the run).",
         apply: |settings, _| {
             settings.common.continue_after_errors = true;
             Ok(())
