@@ -25,7 +25,7 @@ const UNIT_MS: i64 = 16;
 const TIME_BITS: u32 = 20;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
 /// The low bits of a position for which an item has no room. Keys that differ in no other share a
-/// hint: one bucket or so of a shard's table.
+/// hint, for which one item is enough: one bucket or so of a shard's table.
 pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
@@ -145,7 +145,7 @@ impl ExpiryIndex {
         Some(item << POSITION_BITS_LOST)
     }
 
-    /// Puts an item in for a key that was found alive when its item came due.
+    /// Puts an item in for keys that were found alive when one of theirs came due.
     pub fn push(&mut self, position: u32, expire_ms: i64) {
         if let Some(items) = &mut self.items {
             items.push(position, expire_ms);

@@ -645,13 +645,18 @@ impl Database {
     ) -> usize {
         let mut places = Vec::new();
         let mut fields_left = FIELDS_MAX;
+        let mut seen = None;
         for looks in 0..limit {
             if fields_left == 0 {
                 return looks;
             }
             let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
-            // Removing moves entries about, so each removal looks anew. Two keys near one position
-            // are rare: 1 in 2^26 pairs.
+            if seen.replace(position) == Some(position) {
+                // Nothing there is due any more, and the item it needs was put in.
+                continue;
+            }
+            // Removing moves entries about, so each removal looks anew. Where there are many keys,
+            // some share a position.
             loop {
                 places.clear();
                 self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
@@ -662,12 +667,14 @@ impl Database {
                 let Some(place) = due else { break };
                 out.push(self.remove(place, hasher));
             }
-            for &place in &places {
+            // One item for all keys that are left there: with one for each, those of keys that have
+            // theirs already would double at every look.
+            let times = places.iter().filter_map(|&place| {
                 let entry = self.entry(place);
-                let (expire_ms, fields_ms) = (entry.expire_ms(), fields_ms(entry));
-                if let Some(ms) = expire_ms.into_iter().chain(fields_ms).min() {
-                    self.expiry.push(position, ms);
-                }
+                entry.expire_ms().into_iter().chain(fields_ms(entry)).min()
+            });
+            if let Some(first_ms) = times.min() {
+                self.expiry.push(position, first_ms);
             }
         }
         limit
@@ -788,6 +795,30 @@ mod tests {
         set(&mut shard, 6, b"a", &hasher);
         assert_eq!(shard.flush(6, &hasher).len(), 1);
         assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
+    }
+
+    /// Each look takes an item out and puts at most one in, however many keys an item stands for.
+    #[test]
+    fn keys_that_share_items_are_looked_at_once_each() {
+        const KEYS: usize = if cfg!(miri) { 20 } else { 1000 };
+        const CELLS: u32 = 16;
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        let database = shard.database_mut(0);
+        let keys = (0_u64..).map(u64::to_be_bytes);
+        let keys = keys.filter(|key| hasher.hash(key).position() >> POSITION_BITS_LOST < CELLS);
+        for (number, key) in keys.take(KEYS).enumerate() {
+            let expire_ms = NOW_MS + 1 + 100 * number as i64;
+            let entry = OwnedEntry::new(&key, NewValue::Inline(b"v"), Some(expire_ms), 0);
+            database.insert(hasher.hash(&key), entry, &hasher);
+        }
+        assert_eq!(database.expiry.items(), KEYS);
+        let (mut gone, mut looks) = (Vec::new(), 0);
+        while let Some(due_ms) = database.next_due_ms() {
+            looks += database.expire_due(due_ms, 16, &hasher, &mut gone, |_| {});
+            assert!(database.expiry.items() <= KEYS, "{} items", database.expiry.items());
+            assert!(looks <= 3 * KEYS, "{looks} looks");
+        }
+        assert_eq!((gone.len(), database.len()), (KEYS, 0));
     }
 
     #[test]
