@@ -101,3 +101,44 @@ fn a_bitfield_that_only_lengthens_a_string_is_logged() {
         assert_eq!(replay(&[&set, bits], &["STRLEN k"]), [":500001\r\n"]);
     }
 }
+
+/// A log made by hand: no server logs what waits.
+#[test]
+fn what_would_wait_in_a_log_takes_nothing_later() {
+    let process = Process::new(Config::new()).expect("a server can be made");
+    let mut log = Vec::new();
+    let commands = [
+        "XADD streams 1-1 f v",
+        "XGROUP CREATE streams g $",
+        "BLPOP list 0",
+        "BLMPOP 0 1 list LEFT",
+        "BLMOVE list other LEFT RIGHT 0",
+        "BZPOPMIN zset 0",
+        "BZMPOP 0 1 zset MIN",
+        "XREAD BLOCK 0 STREAMS streams $",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS streams >",
+        "WAIT 1 0",
+    ];
+    for command in commands {
+        let words: Vec<_> = command.split(' ').collect();
+        log.extend(format!("*{}\r\n", words.len()).bytes());
+        for word in words {
+            log.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+        }
+    }
+    let mut start = process.start().expect("there are threads for all");
+    start.begin(None).expect("it is empty");
+    assert_eq!(start.carry_out(&log), Ok(false));
+    let mut asked = Asked::new(process);
+    for (command, answer) in [
+        ("RPUSH list v", ":1\r\n"),
+        ("LLEN list", ":1\r\n"),
+        ("ZADD zset 1 v", ":1\r\n"),
+        ("ZCARD zset", ":1\r\n"),
+        ("XADD streams 1-2 f v", "$3\r\n1-2\r\n"),
+        ("XPENDING streams g", "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"),
+        ("EXISTS other", ":0\r\n"),
+    ] {
+        assert_eq!(asked.ask(command), answer, "{command}");
+    }
+}

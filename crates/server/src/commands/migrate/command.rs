@@ -28,7 +28,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
         replace: options.replace,
         compress: call.server.config.rdbcompression(),
     };
-    let watched = !options.copy && !call.in_transaction;
+    let watched = !options.copy && call.may_block();
     let mut travellers: Vec<Traveller> = Vec::new();
     let mut distinct = Distinct::default();
     for at in options.keys.clone() {
@@ -45,7 +45,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("NOKEY");
         return Ok(());
     }
-    if call.in_transaction {
+    if !call.may_block() {
         return migrate_now(call, &target, &travellers, options.copy);
     }
     let database = call.client.database;

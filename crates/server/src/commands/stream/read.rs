@@ -40,7 +40,7 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
             if let Some(mut drafts) = deliver::Drafts::of(&read, member, call.data, &keys, protocol)
             {
                 if let Some(deadline_ms) = options.block
-                    && !call.in_transaction
+                    && call.may_block()
                 {
                     drafts = drafts.or_wait(read, deadline_ms);
                 }

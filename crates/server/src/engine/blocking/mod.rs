@@ -84,8 +84,8 @@ pub fn dismiss_all(server: &Server) {
 }
 
 /// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
-/// command, whose shards are held) has something, at most until the deadline. Within a transaction
-/// no client waits.
+/// command, whose shards are held) has something, at most until the deadline. No client waits within
+/// a transaction, or that of a log.
 pub fn serve_or_block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -96,7 +96,7 @@ pub fn serve_or_block(
     if wait.serve(call.data, &keys, &mut call.reply)? {
         return Ok(());
     }
-    if call.in_transaction {
+    if !call.may_block() {
         wait.timed_out(&mut call.reply);
         return Ok(());
     }

@@ -184,6 +184,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether the client may be blocked: what runs for it goes on at once in a transaction, and in
+    /// a log or a primary's stream. There it would be served later, and take what is not its own.
+    pub fn may_block(&self) -> bool {
+        !self.in_transaction && !self.data.turn.loading
+    }
+
     /// An argument as an integer.
     #[inline]
     pub fn integer(&self, index: usize) -> Result<i64, Failure> {
