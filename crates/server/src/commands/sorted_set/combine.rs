@@ -242,7 +242,7 @@ impl CombineRequest<usize> {
 
     fn begin(&self, call: &mut Call<'_>) -> Result<Combination, Failure> {
         let inputs = SetInput::read_all(call, self.keys.iter().copied())?;
-        Ok(self.combination(inputs, call.data.keyspace().hasher()))
+        Ok(self.combination(self.weighed(inputs), call.data.keyspace().hasher()))
     }
 
     /// A copy that does not borrow the call.
@@ -258,13 +258,22 @@ impl CombineRequest<usize> {
 }
 
 impl<K> CombineRequest<K> {
-    fn combination(&self, inputs: Vec<Arc<SetInput>>, hasher: &'static Hasher) -> Combination {
+    /// The sets with their weights, in the order in which they are combined.
+    fn weighed(&self, inputs: Vec<Arc<SetInput>>) -> Vec<(Arc<SetInput>, f64)> {
         let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
         if self.operation != SortedSetOperation::Difference {
             // The smallest first, as Redis does: it decides about the order in which scores are
             // added up.
             inputs.sort_by_key(|(input, _)| input.len());
         }
+        inputs
+    }
+
+    fn combination(
+        &self,
+        inputs: Vec<(Arc<SetInput>, f64)>,
+        hasher: &'static Hasher,
+    ) -> Combination {
         let result = match self.operation {
             SortedSetOperation::Union => {
                 let before_last = &inputs[..inputs.len() - 1];
@@ -386,11 +395,12 @@ impl SlicedChange for SortedSetStoring {
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let keys: Vec<_> = self.request.keys.iter().map(|name| data.key(name)).collect();
         let inputs = SetInput::read_keys(data, keys.into_iter())?;
-        let anew = self.request.combination(inputs, data.keyspace().hasher());
-        let mut pairs = anew.inputs.iter().zip(&self.combination.inputs);
+        let inputs = self.request.weighed(inputs);
+        let mut pairs = inputs.iter().zip(&self.combination.inputs);
         let same = pairs.all(|((now, _), (then, _))| now.is_same(then));
         if !same {
-            (self.combination, self.set) = (anew, SortedSet::new());
+            self.combination = self.request.combination(inputs, data.keyspace().hasher());
+            self.set = SortedSet::new();
         }
         Ok(same)
     }

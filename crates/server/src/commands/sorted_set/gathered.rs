@@ -44,9 +44,10 @@ type ByPosition = HashMap<u32, u32, BuildHasherDefault<Spread>>;
 struct Spread(u64);
 
 impl Gathered {
-    /// For members that come again. `count`: about how many there are.
+    /// For members that come again. `count`: about how many there are. There may be far fewer, where
+    /// many sets have the same members.
     pub(super) fn of_repeated(count: usize) -> Self {
-        let tables = (count / INDEXED).max(1).next_power_of_two();
+        let tables = (count / INDEXED).clamp(1, TABLES_MAX).next_power_of_two();
         let mut indexes = Indexes::default();
         indexes.0.resize_with(tables, HashMap::default);
         Self { indexes, ..Self::default() }
@@ -186,3 +187,17 @@ impl Element {
 
 /// Members of a table, on average at most.
 const INDEXED: usize = 1024;
+/// Tables are made at once, before any member is known: these take a megabyte.
+const TABLES_MAX: usize = 1 << 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_of_very_many_members_takes_little_memory() {
+        for (count, tables) in [(0, 1), (3000, 2), (5 << 20, 8192), (usize::MAX, TABLES_MAX)] {
+            assert_eq!(Gathered::of_repeated(count).indexes.0.len(), tables, "{count}");
+        }
+    }
+}
