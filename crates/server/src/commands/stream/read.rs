@@ -1,6 +1,8 @@
 //! Reading what is new: XREAD and XREADGROUP, which may wait for it.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::Kind;
@@ -291,8 +293,7 @@ struct Slices {
 
 /// A stream that is answered: its entries are counted, then appended.
 struct PinnedStream {
-    key: Box<[u8]>,
-    stream: Stream,
+    pin: Arc<StreamPin>,
     first: StreamId,
     /// The number of entries to answer. `None`: not known yet, but `total_max` at most.
     total: Option<usize>,
@@ -300,6 +301,12 @@ struct PinnedStream {
     /// How many were counted, or appended, and the first of the others.
     done: usize,
     next: StreamId,
+}
+
+/// A stream and its key, once however often it is named.
+struct StreamPin {
+    key: Box<[u8]>,
+    stream: Stream,
 }
 
 impl Slices {
@@ -310,7 +317,7 @@ impl Slices {
         if keys.iter().map(|&(_, key)| len(key)).sum::<usize>() <= SLICED_MIN {
             return None;
         }
-        let (mut streams, mut total) = (Vec::new(), 0);
+        let (mut streams, mut total, mut pins) = (Vec::new(), 0, HashMap::new());
         for &(index, key) in keys {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
@@ -326,9 +333,11 @@ impl Slices {
             };
             total += some;
             if some > 0 {
+                let pin = pins.entry(key.bytes).or_insert_with(|| {
+                    Arc::new(StreamPin { key: key.bytes.into(), stream: stream.clone() })
+                });
                 streams.push(PinnedStream {
-                    key: key.bytes.into(),
-                    stream: stream.clone(),
+                    pin: Arc::clone(pin),
                     first,
                     total: known,
                     total_max: read.count,
@@ -365,10 +374,10 @@ impl PinnedStream {
             return true;
         };
         if self.done == 0 {
-            name(reply, &self.key);
+            name(reply, &self.pin.key);
             reply.array(total);
         }
-        let entries = self.stream.log().range(self.next, StreamId::MAX);
+        let entries = self.pin.stream.log().range(self.next, StreamId::MAX);
         for entry in entries.take(SLICE.min(total - self.done)) {
             append_entry(reply, &entry);
             self.done += 1;
@@ -380,7 +389,7 @@ impl PinnedStream {
     fn count(&mut self) {
         let looks = COUNTED.min(self.total_max - self.done);
         let (mut some, mut last) = (0, None);
-        for entry in self.stream.log().range(self.next, StreamId::MAX).take(looks) {
+        for entry in self.pin.stream.log().range(self.next, StreamId::MAX).take(looks) {
             (some, last) = (some + 1, Some(entry.id));
         }
         self.done += some;
