@@ -4,10 +4,11 @@ use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Expiry;
 
 use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS};
+use super::super::repeats::{MANY, Repeats};
 use super::expiry::{
     FIELD_COUNT, counted_fields, expire_time, fields_expired, fields_may_expire, propagate_fields,
 };
-use super::read::reply_value;
+use super::read::{reply_named, reply_value};
 use super::write::{given, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
@@ -198,6 +199,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let mut hash = call.data.write_as::<Hash>(key)?;
     let earliest_ms = hash.as_ref().and_then(|hash| hash.earliest_ms());
     call.reply.array(names.len());
+    let mut repeats = (names.len() > MANY).then(Repeats::default);
     let mut done = Vec::new();
     for name in names {
         let found = hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher));
@@ -205,7 +207,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
             call.reply.null();
             continue;
         };
-        reply_value(&mut call.reply, field.value);
+        reply_named(&mut call.reply, &mut repeats, name, field.value);
         let has_expiry = field.expire_ms.is_some();
         let Some(hash) = &mut hash else { continue };
         if past {

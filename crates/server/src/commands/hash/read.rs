@@ -31,12 +31,7 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
     let mut repeats = (call.args.len() > MANY).then(Repeats::default);
     for name in &call.args[2..] {
         match hash.and_then(|hash| hash.get(name, now_ms, hasher)) {
-            Some(field) => match (field.value, &mut repeats) {
-                (Value::Item(Item::Bytes(bytes)), Some(repeats)) => {
-                    repeats.bulk(&mut call.reply, name, bytes);
-                }
-                (value, _) => reply_value(&mut call.reply, value),
-            },
+            Some(field) => reply_named(&mut call.reply, &mut repeats, name, field.value),
             None => call.reply.null(),
         }
     }
@@ -136,6 +131,20 @@ fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: FieldPart) {
     }
     if part != FieldPart::Names {
         reply_value(reply, field.value);
+    }
+}
+
+/// Answers the value of a field that may be named very often: then it is copied once.
+#[inline]
+pub(super) fn reply_named<'a>(
+    reply: &mut Reply<'_>,
+    repeats: &mut Option<Repeats<'a>>,
+    name: &'a [u8],
+    value: Value<'_>,
+) {
+    match (value, repeats) {
+        (Value::Item(Item::Bytes(bytes)), Some(repeats)) => repeats.bulk(reply, name, bytes),
+        (value, _) => reply_value(reply, value),
     }
 }
 
