@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::embedded::{Embedded, Session};
 
+use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
 
@@ -297,4 +298,19 @@ fn commands_with_very_many_keys_do_what_those_with_few_do() {
             assert_eq!(reply, format!(":{count}\r\n"), "{command} in {database}");
         }
     }
+}
+
+/// The packed form has no -0, so the set must not go through it.
+#[test]
+fn a_long_range_is_stored_with_a_score_of_minus_zero() {
+    let mut process = Process::new(1);
+    let client = process.connect(0);
+    let members: Vec<_> = (1..=5000).map(|member| format!("{member} {member}")).collect();
+    process.ask(&client, &format!("ZADD set {}", members.join(" ")));
+    process.ask(&client, "ZADD set -0 first");
+    assert_eq!(process.ask(&client, "ZSCORE set first"), "$2\r\n-0\r\n");
+    client.send(b"ZRANGESTORE copy set 0 -1\r\n");
+    process.turns(300);
+    assert_eq!(process.heard(&client), ":5001\r\n");
+    assert_eq!(process.ask(&client, "ZSCORE copy first"), "$2\r\n-0\r\n");
 }

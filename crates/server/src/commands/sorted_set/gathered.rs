@@ -139,7 +139,8 @@ impl Gathered {
         {
             taken.push(index);
         }
-        if set.is_empty() {
+        // With more to come than these, the large form has been chosen already.
+        if set.is_empty() && !set.is_indexed() {
             *set = SortedSet::for_elements(self.len(), self.longest, limits);
         }
         let elements = taken.iter().map(|&index| &self.elements[index]);
