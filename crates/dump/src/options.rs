@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub version_check: VersionCheck,
-    /// The longest string that is taken.
+    /// The longest string that is taken as a value.
     pub string_len_max: usize,
     /// The checksum is not looked at.
     pub trusted: bool,
@@ -13,6 +13,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { version_check: VersionCheck::Strict, string_len_max: STRING_LEN_MAX, trusted: false }
+    }
+}
+
+impl Options {
+    /// The longest key that is taken, and the longest element of a collection.
+    pub(crate) fn element_len_max(&self) -> usize {
+        self.string_len_max.min(bobbin_store::KEY_LEN_MAX)
     }
 }
 
@@ -49,8 +56,9 @@ impl VersionCheck {
 
 /// The version that is written, as valkey 9.1 does.
 pub const RDB_VERSION: u16 = 80;
-/// The longest string that is read unless told otherwise.
-pub const STRING_LEN_MAX: usize = bobbin_store::KEY_LEN_MAX;
+/// The longest string that is read unless told otherwise: whatever is there, as what is not there
+/// is refused before room is made for it.
+pub const STRING_LEN_MAX: usize = usize::MAX;
 
 /// The last version that Redis and Valkey share. What Redis numbered after it are its own forms of
 /// hashes; all others are as before.
@@ -61,6 +69,14 @@ const REDIS_VERSION_MAX: u16 = 12;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_may_be_longer_than_keys_and_elements() {
+        let options = Options::default();
+        assert!(options.string_len_max > 1 << 40);
+        assert_eq!(options.element_len_max(), bobbin_store::KEY_LEN_MAX);
+        assert_eq!(Options { string_len_max: 7, ..options }.element_len_max(), 7);
+    }
 
     /// What valkey-server 9.1.2 loads with `rdb-version-check relaxed`.
     #[test]

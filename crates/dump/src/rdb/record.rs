@@ -54,7 +54,7 @@ impl<'a> Record<'a> {
                 kind => break ValueKind::from_byte(kind)?,
             }
         };
-        let key = read_string(&mut input, options.string_len_max)?;
+        let key = read_string(&mut input, options.element_len_max())?;
         // Valkey's way to say that a key does not expire.
         let expire_ms = expire_ms.filter(|&ms| ms != -1);
         Some(Self { key, expire_ms, idle_seconds, frequency, kind, value: input.0 })

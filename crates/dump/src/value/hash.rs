@@ -24,7 +24,7 @@ pub(crate) fn read_hash(
     let (limits, hasher) = (&target.hash, target.hasher);
     let hash = match kind {
         ValueKind::HashListpack | ValueKind::HashZiplist | ValueKind::HashZipmap => {
-            let bytes = read_string(&mut input, options.string_len_max)?;
+            let bytes = read_string(&mut input, options.element_len_max())?;
             let pack = match kind {
                 ValueKind::HashListpack => Listpack::from_bytes(&bytes)?,
                 ValueKind::HashZiplist => ziplist::read(&bytes)?,
@@ -42,8 +42,8 @@ pub(crate) fn read_hash(
                 hash.make_table(hasher);
             }
             for _ in 0..len {
-                let name = read_string(&mut input, options.string_len_max)?;
-                let value = read_string(&mut input, options.string_len_max)?;
+                let name = read_string(&mut input, options.element_len_max())?;
+                let value = read_string(&mut input, options.element_len_max())?;
                 let expiry = match expires.then(|| input.array().map(i64::from_le_bytes)) {
                     None | Some(Some(NO_EXPIRY)) => Expiry::Clear,
                     Some(expire_ms) => expiry_at(expire_ms?)?,
@@ -67,8 +67,8 @@ fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -
             0 => Expiry::Clear,
             _ => expiry_at(earliest_ms.checked_add(later_ms - 1)?)?,
         };
-        let name = read_string(input, options.string_len_max)?;
-        let value = read_string(input, options.string_len_max)?;
+        let name = read_string(input, options.element_len_max())?;
+        let value = read_string(input, options.element_len_max())?;
         add(&mut hash, &name, &value, expiry, target)?;
     }
     Some(hash)
@@ -77,7 +77,7 @@ fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -
 /// Redis's form of a small one: the earliest time, and a listpack of field, value, time (0: never).
 fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
     input.array::<8>()?;
-    let pack = Listpack::from_bytes(&read_string(input, options.string_len_max)?)?;
+    let pack = Listpack::from_bytes(&read_string(input, options.element_len_max())?)?;
     let mut hash = Hash::default();
     let mut items = pack.iter();
     while let Some(name) = items.next() {

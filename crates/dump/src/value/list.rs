@@ -58,12 +58,12 @@ pub(crate) fn read(
             let nodes = Length::read_plain(input)?;
             let mut packs = Vec::new();
             for _ in 0..nodes {
-                packs.push(ziplist::read(&read_string(input, options.string_len_max)?)?);
+                packs.push(ziplist::read(&read_string(input, options.element_len_max())?)?);
             }
             List::from_listpacks(packs.into_iter(), limits)
         }
         ValueKind::ListZiplist => {
-            let pack = ziplist::read(&read_string(input, options.string_len_max)?)?;
+            let pack = ziplist::read(&read_string(input, options.element_len_max())?)?;
             List::from_listpacks(std::iter::once(pack), limits)
         }
         _ => return None,
@@ -74,7 +74,7 @@ pub(crate) fn read(
 fn read_elements(input: &mut Input<'_>, options: &Options, limits: ListLimits) -> Option<List> {
     let mut list = List::new();
     for _ in 0..Length::read_plain(input)? {
-        let element = read_string(input, options.string_len_max)?;
+        let element = read_string(input, options.element_len_max())?;
         if element.len() > ELEMENT_LEN_MAX {
             return None;
         }
@@ -87,7 +87,7 @@ fn read_elements(input: &mut Input<'_>, options: &Options, limits: ListLimits) -
 fn read_node(input: &mut Input<'_>, options: &Options) -> Option<Listpack> {
     match Length::read_plain(input)? {
         PLAIN => {
-            let element = read_string(input, options.string_len_max)?;
+            let element = read_string(input, options.element_len_max())?;
             let mut pack = Listpack::new();
             // The reference never writes an empty one like this, and refuses it.
             if element.is_empty() || !pack.has_room(1, element.len()) {
@@ -96,7 +96,7 @@ fn read_node(input: &mut Input<'_>, options: &Options) -> Option<Listpack> {
             pack.push_back(&*element);
             Some(pack)
         }
-        PACKED => Listpack::from_bytes(&read_string(input, options.string_len_max)?),
+        PACKED => Listpack::from_bytes(&read_string(input, options.element_len_max())?),
         _ => None,
     }
 }

@@ -19,18 +19,18 @@ pub(crate) fn read_set(
     let (limits, hasher) = (&target.set, target.hasher);
     let set = match kind {
         ValueKind::SetIntset => {
-            let bytes = read_string(&mut input, options.string_len_max)?;
+            let bytes = read_string(&mut input, options.element_len_max())?;
             Set::from_intset(Intset::from_bytes(&bytes)?, limits, hasher)
         }
         ValueKind::SetListpack => {
-            let bytes = read_string(&mut input, options.string_len_max)?;
+            let bytes = read_string(&mut input, options.element_len_max())?;
             Set::from_listpack(Listpack::from_bytes(&bytes)?, limits, hasher)?
         }
         _ => {
             let len = Length::read_plain(&mut input)?;
             let mut set = Set::default();
             for _ in 0..len {
-                let member = read_string(&mut input, options.string_len_max)?;
+                let member = read_string(&mut input, options.element_len_max())?;
                 if !set.insert(&member, limits, hasher) {
                     return None;
                 }

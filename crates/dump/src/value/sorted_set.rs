@@ -48,11 +48,11 @@ pub(crate) fn read(
     let (limits, hasher) = (target.sorted_set, target.hasher);
     let set = match kind {
         ValueKind::SortedSetListpack => {
-            let pack = Listpack::from_bytes(&read_string(input, options.string_len_max)?)?;
+            let pack = Listpack::from_bytes(&read_string(input, options.element_len_max())?)?;
             SortedSet::from_listpack(pack, limits, hasher)?
         }
         ValueKind::SortedSetZiplist => {
-            let pack = ziplist::read(&read_string(input, options.string_len_max)?)?;
+            let pack = ziplist::read(&read_string(input, options.element_len_max())?)?;
             SortedSet::from_listpack(pack, limits, hasher)?
         }
         ValueKind::SortedSet | ValueKind::SortedSet2 => {
@@ -74,7 +74,7 @@ fn read_elements(
     // Damage may say any number. Room for very many is not made at once.
     let mut set = SortedSet::for_elements(count, 0, limits);
     for _ in 0..count {
-        let member = read_string(input, options.string_len_max)?;
+        let member = read_string(input, options.element_len_max())?;
         let score = match kind {
             ValueKind::SortedSet2 => f64::from_le_bytes(input.array()?),
             _ => read_text_score(input)?,

@@ -108,9 +108,9 @@ fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
     let mut stream = Stream::new();
     let log = stream.log_mut();
     for _ in 0..Length::read_plain(input)? {
-        let master = read_string(input, options.string_len_max)?;
+        let master = read_string(input, options.element_len_max())?;
         let master = StreamId::from_bytes(master[..].try_into().ok()?);
-        let pack = Listpack::from_bytes(&read_string(input, options.string_len_max)?)?;
+        let pack = Listpack::from_bytes(&read_string(input, options.element_len_max())?)?;
         unpack(log, master, &pack)?;
     }
     if Length::read_plain(input)? != log.len() {
@@ -128,7 +128,7 @@ fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
         log.entries_added = read_number(input)?;
     }
     for _ in 0..Length::read_plain(input)? {
-        let name = read_string(input, options.string_len_max)?;
+        let name = read_string(input, options.element_len_max())?;
         let group = read_group(form, stream.log(), input, options)?;
         if !stream.groups_mut().add(&name, group) {
             return None;
@@ -204,7 +204,7 @@ fn read_group(form: u8, log: &Log, input: &mut Input<'_>, options: &Options) -> 
         return None;
     }
     for _ in 0..Length::read_plain(input)? {
-        let name = read_string(input, options.string_len_max)?;
+        let name = read_string(input, options.element_len_max())?;
         if group.consumer_number(&name).is_some() {
             return None;
         }
