@@ -1,5 +1,7 @@
 //! Popping of many elements of a collection, in slices.
 
+use std::ops::Range;
+
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Drafted;
 
@@ -28,9 +30,11 @@ pub(super) const fn is_long(count: usize) -> bool {
     count > SLICED_MIN
 }
 
-/// Pops elements of the collection at the argument's key.
+/// Pops elements of the collection at the argument's key, which is the first of these keys that
+/// has any.
 pub(super) fn pop_in_slices<P: Pops>(
     call: &mut Call<'_>,
+    keys: Range<usize>,
     at: usize,
     wanted: usize,
     mut pops: P,
@@ -40,17 +44,34 @@ pub(super) fn pop_in_slices<P: Pops>(
     let Some(from) = call.data.write_as::<P::From>(key)? else { return Err(Failure::WRONG_TYPE) };
     pops.begin(from, wanted);
     let draft = Draft::new(key.bytes, from);
-    let popping = Popping { draft, pops, wanted, popped: 0, elements: Pieces::default(), protocol };
-    change_in_slices(call, [at].into_iter(), popping)
+    let names = keys.clone().map(|at| call.args[at].into()).collect();
+    let (popped, elements) = (0, Pieces::default());
+    let popping = Popping { keys: names, draft, pops, wanted, popped, elements, protocol };
+    change_in_slices(call, keys, popping)
 }
 
 struct Popping<P: Pops> {
+    keys: Vec<Box<[u8]>>,
+    /// Of the first of them that has elements.
     draft: Draft<P::From>,
     pops: P,
     wanted: usize,
     popped: usize,
     elements: Pieces,
     protocol: Protocol,
+}
+
+impl<P: Pops> Popping<P> {
+    /// The first key that has elements now.
+    fn first(&self, data: &mut Data) -> Result<Option<Draft<P::From>>, Failure> {
+        for name in &self.keys {
+            if let Some(entry) = data.peek(data.key(name)) {
+                let value = entry.collection::<P::From>().ok_or(Failure::WRONG_TYPE)?;
+                return Ok(Some(Draft::new(name, value)));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl<P: Pops> SlicedChange for Popping<P> {
@@ -62,7 +83,14 @@ impl<P: Pops> SlicedChange for Popping<P> {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let current = self.draft.is_current(data)?;
+        let current = match self.first(data)? {
+            // Other clients have emptied a key, or filled one before it.
+            Some(draft) if draft.key() != self.draft.key() => {
+                self.draft = draft;
+                false
+            }
+            _ => self.draft.is_current(data)?,
+        };
         if !current {
             (self.popped, self.elements) = (0, Pieces::default());
             self.pops.begin(&self.draft.value, self.wanted);

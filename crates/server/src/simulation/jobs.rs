@@ -289,3 +289,22 @@ fn a_client_whose_job_told_others_much_may_go() {
     }
     panic!("it is still there");
 }
+
+#[test]
+fn a_long_pop_goes_on_with_the_next_key_when_the_first_is_gone() {
+    let (mut process, client, admin) = process();
+    let members: Vec<_> = (1..=5_000).map(|member| format!("{member} {member}")).collect();
+    for (fill, one, pop) in [
+        ("RPUSH", "v", "LMPOP 2 first second LEFT COUNT 100000\r\n"),
+        ("ZADD", "1 v", "ZMPOP 2 first second MIN COUNT 100000\r\n"),
+    ] {
+        client.send(format!("{fill} first {}\r\n", members.join(" ")).as_bytes());
+        wait(&mut process, &client);
+        assert_eq!(process.ask(&client, &format!("{fill} second {one}")), ":1\r\n");
+        begin(&mut process, &client, pop);
+        assert_eq!(process.ask(&admin, "DEL first"), ":1\r\n");
+        let answer = wait(&mut process, &client);
+        assert!(answer.starts_with("*2\r\n$6\r\nsecond\r\n"), "{pop}: {answer}");
+        assert_eq!(process.ask(&client, "EXISTS second"), ":0\r\n");
+    }
+}

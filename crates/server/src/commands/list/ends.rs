@@ -107,7 +107,7 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
         return Ok(());
     }
     if popping::is_long(count.min(list.len())) && call.may_leave_job {
-        return pop_in_slices(call, 1, count, Elements { end, with_key: false, limits });
+        return pop_in_slices(call, 1..2, 1, count, Elements { end, with_key: false, limits });
     }
     call.reply.array(count.min(list.len()));
     let taken = take(list, count, end, limits, &mut call.reply);
@@ -142,14 +142,14 @@ fn take(
 pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     let (wanted, end) = elements::popping(call, 1, end)?;
     let limits = limits(call.server);
-    for at in wanted.keys {
+    for at in wanted.keys.clone() {
         let key = call.key(at)?;
         if let Some(list) = call.data.write_as::<List>(key)?
             && popping::is_long(wanted.count.min(list.len()))
             && call.may_leave_job
         {
             let elements = Elements { end, with_key: true, limits };
-            return pop_in_slices(call, at, wanted.count, elements);
+            return pop_in_slices(call, wanted.keys, at, wanted.count, elements);
         }
         if pop_from(call.data, key, wanted.count, end, limits, &mut call.reply)? {
             return Ok(());

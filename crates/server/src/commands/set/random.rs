@@ -42,7 +42,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         && call.may_leave_job
     {
         let members = Members { walk: None, random, hasher, gone: Vec::new() };
-        return pop_in_slices(call, 1, count, members);
+        return pop_in_slices(call, 1..2, 1, count, members);
     }
     if count.is_some() {
         call.reply.set(popped);

@@ -47,7 +47,7 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
     if popping::is_long(count.min(set.len())) && call.may_leave_job {
         let form = if nested { PopForm::Pairs } else { PopForm::Flat };
         let members = Members::new(call, extreme, form);
-        return pop_in_slices(call, 1, count, members);
+        return pop_in_slices(call, 1..2, 1, count, members);
     }
     call.reply.array(if nested { ranks.len() } else { ranks.len() * 2 });
     take(call.data, key, extreme, count, nested, &mut call.reply)?;
@@ -56,14 +56,14 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
 
 pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
     let (wanted, extreme) = elements::popping(call, 1, Extreme::read)?;
-    for at in wanted.keys {
+    for at in wanted.keys.clone() {
         let key = call.key(at)?;
         if let Some(set) = call.data.write_as::<SortedSet>(key)?
             && popping::is_long(wanted.count.min(set.len()))
             && call.may_leave_job
         {
             let members = Members::new(call, extreme, PopForm::Keyed);
-            return pop_in_slices(call, at, wanted.count, members);
+            return pop_in_slices(call, wanted.keys, at, wanted.count, members);
         }
         if pop_from(call.data, key, extreme, wanted.count, &mut call.reply)? {
             return Ok(());

@@ -232,6 +232,11 @@ impl<T: Drafted + 'static> Draft<T> {
         Self { key: key.into(), pinned: value.clone(), value: value.clone() }
     }
 
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// Whether the key still holds what was pinned; else the draft is what it holds now.
     pub fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let now = match data.peek(data.key(&self.key)) {
