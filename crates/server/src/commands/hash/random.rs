@@ -1,5 +1,7 @@
 //! Hashes: HRANDFIELD.
 
+use std::collections::HashSet;
+
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Field;
@@ -70,19 +72,27 @@ fn repeated(
     wanted: usize,
     mut random: Random,
 ) -> Outcome {
-    let live = live(&hash, call.data.dead_ms());
-    let from = live.as_ref().map_or(hash.len(), Vec::len);
-    if from == 0 {
+    let now_ms = call.data.dead_ms();
+    if random_live(&hash, now_ms, &mut random).is_none() {
         call.reply.empty_array();
         return Ok(());
     }
+    let mut live: Option<Vec<usize>> = None;
     repeat_in_slices(
         call,
         wanted,
         move |reply| shape.header(reply, wanted),
         move |reply| {
-            let index = below(&mut random, from);
-            shape.nth(reply, &hash, live.as_ref().map_or(index, |live| live[index]));
+            if live.is_none() {
+                let mut drawn = (0..TRIES).map(|_| below(&mut random, hash.len()));
+                match drawn.find(|&index| is_live(&hash, index, now_ms)) {
+                    Some(index) => return shape.nth(reply, &hash, index),
+                    None => live = live_indexes(&hash, now_ms),
+                }
+            }
+            if let Some(live) = &live {
+                shape.nth(reply, &hash, live[below(&mut random, live.len())]);
+            }
         },
     )
 }
@@ -140,8 +150,14 @@ impl FieldShape {
     }
 }
 
+/// Whether the field with this index lives.
+fn is_live(hash: &Hash, index: usize, now_ms: i64) -> bool {
+    let spot = hash.nth(index);
+    spot.is_some_and(|spot| hash.field(spot).expire_ms.is_none_or(|at| at > now_ms))
+}
+
 /// The indexes of the fields that live, where some may not.
-fn live(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
+fn live_indexes(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
     hash.may_have_expired(now_ms).then(|| {
         let fields = hash.iter().enumerate();
         let live = fields.filter(|(_, field)| field.expire_ms.is_none_or(|at| at > now_ms));
@@ -152,10 +168,33 @@ fn live(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
 /// The indexes of `wanted` live fields, all of them different; of all live fields if there are no
 /// more.
 fn distinct(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Vec<usize> {
-    let Some(live) = live(hash, now_ms) else { return distinct_below(hash.len(), wanted, random) };
+    if hash.may_have_expired(now_ms)
+        && wanted <= hash.len() / FEW
+        && let Some(chosen) = drawn(hash, now_ms, wanted, random)
+    {
+        return chosen;
+    }
+    let Some(live) = live_indexes(hash, now_ms) else {
+        return distinct_below(hash.len(), wanted, random);
+    };
     let mut chosen = distinct_below(live.len(), wanted, random);
     chosen.iter_mut().for_each(|index| *index = live[*index]);
     chosen
+}
+
+/// As `distinct`, but without a walk over all fields. `None`: too many that were drawn have expired.
+fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option<Vec<usize>> {
+    let (mut chosen, mut known) = (Vec::with_capacity(wanted), HashSet::with_capacity(wanted));
+    for _ in 0..wanted + wanted / 2 + TRIES {
+        if chosen.len() == wanted {
+            break;
+        }
+        let index = below(random, hash.len());
+        if is_live(hash, index, now_ms) && known.insert(index) {
+            chosen.push(index);
+        }
+    }
+    (chosen.len() == wanted).then_some(chosen)
 }
 
 /// Any of the live fields.
@@ -171,5 +210,38 @@ fn random_live<'a>(hash: &'a Hash, now_ms: i64, random: &mut Random) -> Option<F
     if live.is_empty() { None } else { Some(live[below(random, live.len())]) }
 }
 
+/// Fields are drawn only if they are at most this part of all.
+const FEW: usize = 4;
 /// Fields that may turn out to have expired before the live ones are counted.
 const TRIES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::Hasher;
+    use bobbin_store::value::HashLimits;
+    use bobbin_store::value::hash::Expiry;
+    use bobbin_store::value::pages::Given;
+
+    use super::*;
+
+    #[test]
+    fn only_live_fields_are_drawn_each_once() {
+        let hasher = Hasher::new(1);
+        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
+        for dead in [0, 10, 500, 990, 1000] {
+            let (mut hash, mut random) = (Hash::default(), Random::new(1));
+            for field in 0..1000 {
+                let expiry = Expiry::At(if field < dead { 10 } else { 1000 });
+                let name = format!("f{field}");
+                hash.set(name.as_bytes(), Given::from(b"v"), expiry, 0, &limits, &hasher);
+            }
+            for wanted in [1, 5, 200, 600, 2000] {
+                let mut chosen = distinct(&hash, 100, wanted, &mut random);
+                assert_eq!(chosen.len(), wanted.min(1000 - dead), "{dead}");
+                assert!(chosen.iter().all(|&index| is_live(&hash, index, 100)), "{dead}");
+                chosen.sort_unstable();
+                assert!(chosen.is_sorted_by(|one, next| one < next), "{dead}");
+            }
+        }
+    }
+}
