@@ -593,7 +593,10 @@ impl Root {
                         record: record as u32,
                     });
                 }
+                // A page that others share is replaced by a copy, which may have less room.
+                let before = slot.page.memory();
                 slot.page.refresh_earliest();
+                self.bytes = self.bytes + slot.page.memory() - before;
             }
             owner.earliest_ms =
                 owner.pages.iter().map(|slot| slot.page.earliest_ms()).min().unwrap_or(NEVER);
