@@ -182,7 +182,8 @@ fn distinct(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Vec
     chosen
 }
 
-/// As `distinct`, but without a walk over all fields. `None`: too many that were drawn have expired.
+/// As `distinct`, but without a walk over all fields. `None`: too many that were drawn have
+/// expired.
 fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option<Vec<usize>> {
     let (mut chosen, mut known) = (Vec::with_capacity(wanted), HashSet::with_capacity(wanted));
     for _ in 0..wanted + wanted / 2 + TRIES {

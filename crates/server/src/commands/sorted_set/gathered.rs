@@ -44,8 +44,8 @@ type ByPosition = HashMap<u32, u32, BuildHasherDefault<Spread>>;
 struct Spread(u64);
 
 impl Gathered {
-    /// For members that come again. `count`: about how many there are. There may be far fewer, where
-    /// many sets have the same members.
+    /// For members that come again. `count`: about how many there are. There may be far fewer,
+    /// where many sets have the same members.
     pub(super) fn of_repeated(count: usize) -> Self {
         let tables = (count / INDEXED).clamp(1, TABLES_MAX).next_power_of_two();
         let mut indexes = Indexes::default();

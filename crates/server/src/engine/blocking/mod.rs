@@ -84,8 +84,8 @@ pub fn dismiss_all(server: &Server) {
 }
 
 /// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
-/// command, whose shards are held) has something, at most until the deadline. No client waits within
-/// a transaction, or that of a log.
+/// command, whose shards are held) has something, at most until the deadline. What must not wait
+/// is answered as if its time were over.
 pub fn serve_or_block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
