@@ -1,7 +1,8 @@
 //! Consumer groups: XGROUP, and how others find them.
 
 use bobbin_store::value::stream::{Group, Log};
-use bobbin_store::value::{Stream, StreamId};
+use bobbin_store::value::{Collection, Stream, StreamId};
+use bobbin_store::{NewValue, OwnedEntry};
 
 use super::id;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
@@ -78,14 +79,19 @@ pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
 pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
-    let removed = stream.groups_mut().remove(args[3]);
-    if removed {
+    let removed = stream.groups_mut().take(args[3]);
+    call.reply.integer(removed.is_some().into());
+    if let Some(groups) = removed {
+        // A group may have very many pending entries to free.
+        let mut stream = Stream::new();
+        *stream.groups_mut() = groups;
+        let value = NewValue::Collection(stream.into_any());
+        call.data.discard(OwnedEntry::new(&[], value, None, 0));
         call.data.changed_inside(key);
         call.data.event(Classes::STREAM, "xgroup-destroy", key);
         // Clients that wait in the group are told that it is gone.
         call.data.signal_ready(key);
     }
-    call.reply.integer(removed.into());
     Ok(())
 }
 

@@ -465,11 +465,11 @@ impl Groups {
         true
     }
 
-    /// Whether there was one.
-    pub fn remove(&mut self, name: &[u8]) -> bool {
-        let removed = self.0.as_mut().is_some_and(|groups| groups.remove(name).is_some());
+    /// Takes a group out. It comes as groups of one, which may take long to free.
+    pub fn take(&mut self, name: &[u8]) -> Option<Self> {
+        let taken = self.0.as_mut()?.remove_entry(name)?;
         self.0.take_if(|groups| groups.is_empty());
-        removed
+        Some(Self(Some(Box::new(BTreeMap::from([taken])))))
     }
 
     fn find(&self, name: &[u8]) -> Option<&Cow<Group>> {
