@@ -1,5 +1,5 @@
-//! The standard output and the standard error. The program that reads it may stop doing so, `head` say; this one then ends
-//! without a word.
+//! The standard output and the standard error. The program that reads the output may stop doing
+//! so, `head` say; this one then ends without a word.
 
 use std::{fmt, io::Write, process};
 
