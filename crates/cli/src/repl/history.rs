@@ -35,7 +35,7 @@ pub fn is_secret(line: &[u8]) -> bool {
     is_secret_command(&words)
 }
 
-/// The same commands that valkey-cli leaves out, also behind what repeats them.
+/// Whether valkey-cli leaves the command out of its history; also behind what repeats a command.
 fn is_secret_command(words: &[&[u8]]) -> bool {
     match words {
         [b":watch", rest @ ..] => is_secret_command(rest),

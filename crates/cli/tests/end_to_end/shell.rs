@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     process::Child,
     sync::{Arc, Mutex},
     thread,
@@ -432,12 +432,7 @@ fn a_lost_server_comes_back() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn how_a_connection_was_lost_is_said() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None, &[]);
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.read_exact(&mut [0; b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n".len()]).unwrap();
-    stream.write_all(b"-ERR no\r\n").unwrap();
-    terminal.sees("> ");
+    let (listener, mut terminal, stream) = shell_of_a_stranger();
     stream.shutdown(Shutdown::Write).unwrap();
     terminal.keys("ping\r");
     terminal.sees(CLOSED);
@@ -455,12 +450,7 @@ fn how_a_connection_was_lost_is_said() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_terminal_is_as_before_when_messages_are_none() {
     for garbage in ["?\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n?\r\n"] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None, &[]);
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.read_exact(&mut [0; b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n".len()]).unwrap();
-        stream.write_all(b"-ERR no\r\n").unwrap();
-        terminal.sees("> ");
+        let (_listener, mut terminal, mut stream) = shell_of_a_stranger();
         terminal.keys("subscribe c\r");
         stream.peek(&mut [0]).unwrap();
         stream.write_all(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").unwrap();
@@ -474,6 +464,17 @@ fn the_terminal_is_as_before_when_messages_are_none() {
         let modes = tcgetattr(&keyboard).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
     }
+}
+
+/// A shell whose server is the test: what listens, the shell, and its first connection.
+fn shell_of_a_stranger() -> (TcpListener, Terminal, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut terminal = Terminal::open_at(listener.local_addr().unwrap(), &[], None, &[]);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n".len()]).unwrap();
+    stream.write_all(b"-ERR no\r\n").unwrap();
+    terminal.sees("> ");
+    (listener, terminal, stream)
 }
 
 const CLOSED: &str = "Error: Server closed the connection\r\n";

@@ -222,7 +222,7 @@ impl Cell {
             runs: 1,
             ..redis::Settings::default()
         };
-        if Test::select(Some(&self.test))?.iter().any(|test| test.request.reads_keys()) {
+        if reads_keys(&self.test) {
             let keys = settings.keyspace.min(FILLED_KEYS_MAX);
             bench_settings.keyspace = Some(keys);
             fill(&bench_settings, keys)?;
@@ -255,6 +255,11 @@ impl Cell {
         }
         Ok(())
     }
+}
+
+/// Whether a test of this name finds what was written before it.
+pub(super) fn reads_keys(name: &str) -> bool {
+    Test::select(Some(name)).is_ok_and(|tests| tests.iter().any(|test| test.request.reads_keys()))
 }
 
 /// Writes all keys that a test draws from: of a key that is missing less is measured than of one

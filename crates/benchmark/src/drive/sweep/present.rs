@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Settings,
     headline::headline,
-    measure::{Cell, Expiry, FILLED_KEYS_MAX, Results, Shape, shapes, threads_title},
+    measure::{Cell, Expiry, FILLED_KEYS_MAX, Results, Shape, reads_keys, shapes, threads_title},
 };
 use crate::{
     drive::table,
@@ -13,7 +13,6 @@ use crate::{
     provenance::Provenance,
     report::{json as document, redis::csv_text},
     statistics::{self, SPREAD_MAX},
-    workload::Test,
 };
 
 /// For the terminal: what came out, and a row for each measurement.
@@ -70,17 +69,12 @@ pub(super) fn csv(settings: &Settings, results: &Results) -> String {
                     other_client_max_ms,unanswered\n"
         .to_owned();
     for cell in &results.cells {
-        let interval = statistics::interval(&cell.rates);
-        let bound = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.0}"));
         let Shape { data_size, pipeline, clients } = cell.shape;
         let client_cpu_us = cell.outcome.as_ref().map_or(0.0, |o| o.cpu_us_per_request());
         let mut row = vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
         row.push(cell.title());
         row.extend([data_size, pipeline, clients].map(|number| number.to_string()));
-        row.push(format!("{:.0}", rate(cell)));
-        row.extend([interval.map(|i| i.low), interval.map(|i| i.high)].map(bound));
-        row.extend([cell.rates.iter().copied().reduce(f64::min)].map(bound));
-        row.extend([cell.rates.iter().copied().reduce(f64::max)].map(bound));
+        row.extend(rate_cells(&cell.rates));
         row.extend([0.5, 0.99, 0.999, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
         row.push(format!("{client_cpu_us:.3}"));
@@ -90,21 +84,30 @@ pub(super) fn csv(settings: &Settings, results: &Results) -> String {
     }
     for expiry in &results.expiry {
         let rates: Vec<f64> = rates(settings, expiry).collect();
-        let interval = statistics::interval(&rates);
-        let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.0}"));
         let waited_ms = expiry.waited_ms.iter().copied().reduce(f64::max);
         let mut row = vec![results.servers[expiry.server].name.clone(), String::new()];
         row.push(csv_text(expiry.title));
         row.extend(["", "", "1"].map(str::to_owned));
-        row.push(format!("{:.0}", statistics::mean(&rates)));
-        row.extend([interval.map(|i| i.low), interval.map(|i| i.high)].map(number));
-        row.extend([rates.iter().copied().reduce(f64::min)].map(number));
-        row.extend([rates.iter().copied().reduce(f64::max)].map(number));
+        row.extend(rate_cells(&rates));
         row.extend([""; 7].map(str::to_owned));
         row.extend([waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")), String::new()]);
         text += &format!("{}\n", row.join(","));
     }
     text
+}
+
+/// What CSV tells of the rates of the rounds: mean, interval, least and greatest.
+fn rate_cells(rates: &[f64]) -> [String; 5] {
+    let interval = statistics::interval(rates);
+    let rounds = || rates.iter().copied();
+    [
+        Some(statistics::mean(rates)),
+        interval.map(|i| i.low),
+        interval.map(|i| i.high),
+        rounds().reduce(f64::min),
+        rounds().reduce(f64::max),
+    ]
+    .map(|rate| rate.map_or_else(String::new, |rate| format!("{rate:.0}")))
 }
 
 /// Operations a second of each round.
@@ -231,10 +234,6 @@ fn method(settings: &Settings) -> String {
 
 /// Which keys the tests that read find.
 fn filling(settings: &Settings) -> String {
-    let reads_keys = |name: &String| {
-        Test::select(Some(name))
-            .is_ok_and(|tests| tests.iter().any(|test| test.request.reads_keys()))
-    };
     let reading: Vec<_> = settings.tests.iter().filter(|name| reads_keys(name)).collect();
     if reading.is_empty() {
         return String::new();

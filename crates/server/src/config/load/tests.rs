@@ -170,6 +170,17 @@ fn reports_the_line_with_valkeys_texts() {
     );
 }
 
+/// What would be read as other words later: the server would begin as a primary.
+#[test]
+fn a_primary_has_a_name_of_one_word() {
+    for text in ["replicaof \"a b\" 1", "replicaof \"\" 1"] {
+        let error = load(text).map(|_| ()).unwrap_err();
+        let LoadError::Fatal(report) = error else { panic!("{error:?}") };
+        assert!(report.contains("Invalid primary host"), "{report}");
+    }
+    assert_eq!(load("replicaof a 1").unwrap().words_of(OptionId::replicaof), ["a", "1"]);
+}
+
 #[test]
 fn a_word_that_is_nearly_known_is_suggested() {
     for (text, meant) in [

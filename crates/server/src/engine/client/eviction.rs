@@ -133,3 +133,16 @@ fn counted(info: &ClientInfo) -> usize {
 
 /// Clients with one of these flags are not evicted.
 const SPARED: u32 = ClientFlag::NO_EVICT | ClientFlag::REPLICA;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_neither_count_nor_go() {
+        let info = ClientInfo::new(1, -1, "test".into(), "test".into(), true, 0);
+        assert!(counted(&info) > 0 && !info.has(SPARED));
+        info.flag(ClientFlag::REPLICA, true);
+        assert!(counted(&info) == 0 && info.has(SPARED));
+    }
+}

@@ -17,8 +17,10 @@ pub struct Rates {
     notes: Mutex<VecDeque<RateSample>>,
 }
 
-/// Bytes of replication: what came from the primary, and copies and stream for replicas.
+/// Bytes of replication: what came from the primary, and copies and stream for replicas. It has
+/// lines of its own: who feeds a replica writes it, and beside it lies what every command reads.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Traffic {
     received: AtomicU64,
     sent: AtomicU64,
