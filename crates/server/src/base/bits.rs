@@ -22,6 +22,10 @@ macro_rules! bits {
                 Self(self.0 | other.0)
             }
 
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
             pub const fn bits(self) -> $repr {
                 self.0
             }

@@ -226,7 +226,7 @@ pub(super) const COMMANDS: &[Command] = &[
     row(
         "fcall",
         -3,
-        RUN,
+        RUN.with(Flags::MAY_REPLICATE),
         fcall,
         "Depends on the function that is executed.",
         "Calls a function of a library.",

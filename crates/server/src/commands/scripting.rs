@@ -133,7 +133,7 @@ const WORST_READ: &str =
 pub(super) const COMMANDS: &[Command] = &[
     run(
         "eval",
-        Flags::NONE,
+        Flags::MAY_REPLICATE,
         &[KeySpec::counted(2, ANY_USE).notes(WORST_WRITE)],
         eval,
         "Runs a Lua script.",
@@ -141,7 +141,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .syntax("script numkeys:int [key [key ...]] [arg [arg ...]]"),
     run(
         "evalsha",
-        Flags::NONE,
+        Flags::MAY_REPLICATE,
         &[KeySpec::counted(2, ANY_USE)],
         evalsha,
         "Runs a Lua script that the server knows, by its SHA-1.",

@@ -127,6 +127,10 @@ fn a_client_in_monitor_mode_gets_at_no_key_in_any_way() {
         let refusal = "-ERR Replica can't interact with the keyspace\r\n";
         assert_eq!(process.ask(&client, line), refusal, "{line}");
     }
+    let says_it_reads = "EVAL \"#!lua flags=no-writes\\nreturn redis.call('GET', 'k')\" 1 k";
+    assert!(process.ask(&client, says_it_reads).starts_with("$-1\r\n"));
+    let lies = says_it_reads.replace("'GET', 'k'", "'SET', 'k', 'v'");
+    assert!(process.ask(&client, &lies).starts_with("-ERR Write commands are not allowed"));
     assert_eq!(process.ask(&admin, "GET k"), "$-1\r\n");
 }
 

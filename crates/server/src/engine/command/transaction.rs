@@ -9,7 +9,6 @@ use bobbin_store::entry::Shared;
 use super::call::Request;
 use super::{Flags, Registered};
 use crate::engine::clients::ClientInfo;
-use crate::engine::row::WRITERS;
 use crate::engine::row::words::Words;
 
 /// A transaction that is being queued.
@@ -20,9 +19,9 @@ pub struct Transaction {
     pub words: Words,
     /// A command was refused: EXEC will be too.
     pub spoiled: bool,
-    /// Those of all queued commands, and of what these run.
+    /// Those that some queued command has, or what it runs.
     pub flags: Flags,
-    /// Those that some queued command lacks.
+    /// Those that some queued command lacks, or what it runs.
     pub missing: Flags,
     /// Memory was full when EXEC came, and nothing could be evicted.
     pub is_oom: bool,
@@ -53,16 +52,6 @@ impl Transaction {
         self.flags.has(flags)
     }
 
-    /// Whether every queued command has this flag.
-    pub fn all_have(&self, flag: Flags) -> bool {
-        !self.missing.has(flag)
-    }
-
-    /// Whether a pause of commands that write holds it up.
-    pub const fn may_write(&self) -> bool {
-        self.flags.has(WRITERS)
-    }
-
     /// The database that is selected behind the commands so far; `None`: as before.
     pub const fn database(&self) -> Option<u32> {
         self.database
@@ -73,20 +62,20 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
-    /// Queues a command. `script`: the flags that it has by a script that it runs.
+    /// Queues a command. `flags`: its own, or those that follow from the script that it runs.
     pub fn queue(
         &mut self,
         request: &Request<'_>,
         command: &'static Registered,
-        script: Flags,
+        flags: Flags,
         info: &ClientInfo,
     ) {
         let first = self.words.count();
         for arg in request.args {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));
         }
-        self.flags = self.flags.with(command.row.flags).with(script);
-        self.missing = self.missing.with(Flags::of_bits(!command.row.flags.bits()));
+        self.flags = self.flags.with(flags);
+        self.missing = self.missing.with(Flags::of_bits(!flags.bits()));
         if command.has(Flags::SELECTS) {
             let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
             self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);

@@ -193,28 +193,12 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
 
 /// What keeps the script from running, by what it says of itself in its first line.
 fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outcome {
-    let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
     if !task.is_strict {
+        // Of the others admission knows whether they may see what is stale.
+        let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
         return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
     }
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
-    if writes
-        && !call.data.turn.loading
-        && let Some(failure) = call.server.disk_failure()
-    {
-        return Err(failure);
-    }
-    if writes && !call.data.turn.loading {
-        if call.server.is_read_only() {
-            return Err(Failure::READONLY);
-        }
-        if call.server.switches.load() & Switch::FEW_REPLICAS != 0 {
-            return Err(Failure::NOREPLICAS);
-        }
-    }
-    if is_stale && !task.flags.has(ScriptFlags::ALLOW_STALE) {
-        return Err(Failure::MASTERDOWN);
-    }
     if task.read_only && writes {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }

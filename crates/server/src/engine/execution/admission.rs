@@ -8,7 +8,6 @@ use crate::engine::client::{Client, Replies};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::data::evictor::Room;
-use crate::engine::command::transaction::Transaction;
 use crate::engine::command::{Call, Data, Failure, Flags, Outcome, Registered};
 use crate::engine::eviction;
 use crate::engine::row::WRITERS;
@@ -30,10 +29,11 @@ pub(super) fn guard(
         // A log was checked when it was written.
         return Ok(true);
     }
-    if !may_run(context.server, context.data, client, command, request.args)? {
+    let flags = Reach::of(context.server, client, command, request.args);
+    if !may_run(context.server, context.data, client, command, flags)? {
         return Ok(false);
     }
-    let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+    let writes = flags.any.has(Flags::WRITE);
     // A client that looks whether the server is well is told, too.
     let is_told = writes || command.row.name == "ping";
     if switches & Switch::PRESSURE != 0
@@ -49,18 +49,15 @@ pub(super) fn guard(
         switches & Switch::REPLICA == 0 || !context.server.config.replica_ignore_maxmemory();
     if switches & Switch::MAXMEMORY != 0 && evicts {
         let room = make_room(context, client, output);
-        let denies_oom = || {
-            command.has(Flags::DENYOOM)
-                || would_execute(client, command, Flags::DENYOOM)
-                || script::flags(context.server, command, request.args).has(Flags::DENYOOM)
-        };
+        let denies_oom = flags.any.has(Flags::DENYOOM);
+        // A script alone looks once more for itself.
+        let runs_scripts = || flags.any.has(Flags::RUNS) && !command.has(Flags::RUNS);
         match room {
             Room::Enough | Room::Soon => {}
-            // A script alone looks once more for itself.
-            Room::Reserved if denies_oom() || would_execute(client, command, Flags::RUNS) => {
+            Room::Reserved if denies_oom || runs_scripts() => {
                 return Err(postpone_for_reserved(context.server, context.data, client, command));
             }
-            Room::None if denies_oom() => return Err(Failure::OUT_OF_MEMORY),
+            Room::None if denies_oom => return Err(Failure::OUT_OF_MEMORY),
             Room::Reserved | Room::None => {}
         }
         if command.has(Flags::EXECUTES)
@@ -91,18 +88,18 @@ pub(super) fn may_run(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
-    args: &[&[u8]],
+    flags: Reach,
 ) -> Result<bool, Failure> {
     let switches = server.switches.load();
     if data.turn.loading {
         return Ok(!data.is_dismissed());
     }
     data.turn.sees_dead = server.shows_dead(&client.info);
-    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
+    if client.info.has(ClientFlag::MONITOR) && flags.any.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
-    if !is_served(server, client, command, switches)? {
+    if !is_served(server, client, flags, switches)? {
         client.note_command(command);
         client.postpone(true);
         return Ok(false);
@@ -110,7 +107,7 @@ pub(super) fn may_run(
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
         return Err(server.scripts.busy_failure(&server.config));
     }
-    Ok(!has_to_wait(server, data, client, command, args))
+    Ok(!has_to_wait(server, data, client, command, flags))
 }
 
 /// Whether the server serves such a command, as a primary or a replica, and while it loads.
@@ -119,18 +116,14 @@ pub(super) fn may_run(
 fn is_served(
     server: &Server,
     client: &Client,
-    command: &Registered,
+    flags: Reach,
     switches: u32,
 ) -> Result<bool, Failure> {
-    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, command)? {
+    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, flags)? {
         return Ok(false);
     }
-    if switches & Switch::LOADING != 0 && !all_have(client, command, Flags::LOADING) {
-        return Err(Failure::loading(&server.config));
-    }
-    if switches & Switch::LOADING_ASIDE != 0
-        && (command.has(Flags::NO_ASYNC_LOADING)
-            || would_execute(client, command, Flags::NO_ASYNC_LOADING))
+    if switches & Switch::LOADING != 0 && !flags.all.has(Flags::LOADING)
+        || switches & Switch::LOADING_ASIDE != 0 && flags.any.has(Flags::NO_ASYNC_LOADING)
     {
         return Err(Failure::loading(&server.config));
     }
@@ -139,14 +132,10 @@ fn is_served(
 
 /// What a replica refuses. `false`: the client has to wait.
 #[cold]
-fn may_run_on_replica(
-    server: &Server,
-    client: &Client,
-    command: &Registered,
-) -> Result<bool, Failure> {
-    let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+fn may_run_on_replica(server: &Server, client: &Client, flags: Reach) -> Result<bool, Failure> {
+    let writes = flags.any.has(Flags::WRITE);
     if client.info.has(ClientFlag::CAPA_REDIRECT) {
-        let reads = command.has(Flags::READONLY) || would_execute(client, command, Flags::READONLY);
+        let reads = flags.any.has(Flags::READONLY);
         if writes || reads && !client.info.has(ClientFlag::READONLY) {
             // As long as the target has not taken over there is no primary to go to.
             let waits = server.is_paused_for(PauseReason::Failover);
@@ -156,7 +145,7 @@ fn may_run_on_replica(
     if writes && server.is_read_only() {
         return Err(Failure::READONLY);
     }
-    if server.is_too_stale() && !all_have(client, command, Flags::STALE) {
+    if server.is_too_stale() && !flags.all.has(Flags::STALE) {
         return Err(Failure::MASTERDOWN);
     }
     Ok(true)
@@ -184,17 +173,13 @@ fn has_to_wait(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
-    args: &[&[u8]],
+    flags: Reach,
 ) -> bool {
     let pause = server.paused(data.turn.now_ms);
     // Another worker may have started or ended the pause in the midst of this turn.
     data.turn.may_expire = server.may_expire(data.turn.now_ms);
     let Some(pause) = pause else { return false };
-    let wait = !client.info.has(ClientFlag::MONITOR)
-        && (pause.all
-            || command.has(WRITERS)
-            || script::flags(server, command, args).has(WRITERS)
-            || executed(client, command).is_some_and(Transaction::may_write));
+    let wait = !client.info.has(ClientFlag::MONITOR) && (pause.all || flags.any.has(WRITERS));
     if wait {
         client.note_command(command);
         client.postpone(true);
@@ -204,7 +189,7 @@ fn has_to_wait(
 
 /// Whether a pause holds up what a command has left, as that changes keys, or the thread must leave
 /// it. No pause holds up a log that is loaded.
-pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
+fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
     let is_paused = || !data.turn.loading && server.paused(data.turn.now_ms).is_some();
     data.is_dismissed() || command.has(WRITERS) && is_paused()
 }
@@ -224,7 +209,8 @@ pub fn may_finish(
     if data.turn.loading {
         return Ok(true);
     }
-    if !is_served(server, client, command, server.switches.load())? {
+    let flags = Reach::of(server, client, command, args);
+    if !is_served(server, client, flags, server.switches.load())? {
         return Ok(false);
     }
     if !client.rights.is_open(&server.acl) {
@@ -233,20 +219,26 @@ pub fn may_finish(
     Ok(true)
 }
 
-/// Whether the command is EXEC, and what it would run has one of these flags.
-fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
-    executed(client, command).is_some_and(|transaction| transaction.has(flags))
+/// The flags of a command together with those of what it runs: the commands that EXEC finds queued,
+/// or a script that says what it is.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// What one of them has.
+    any: Flags,
+    /// What each of them has.
+    all: Flags,
 }
 
-/// Whether the command has this flag and, if it is EXEC, all have that it would run.
-fn all_have(client: &Client, command: &Registered, flag: Flags) -> bool {
-    command.has(flag)
-        && executed(client, command).is_none_or(|transaction| transaction.all_have(flag))
-}
-
-/// The transaction that the command is to execute, if it is EXEC.
-fn executed<'a>(client: &'a Client, command: &Registered) -> Option<&'a Transaction> {
-    client.transaction.as_deref().filter(|_| command.has(Flags::EXECUTES))
+impl Reach {
+    fn of(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) -> Self {
+        let flags = script::flags(server, command, args);
+        match &client.transaction {
+            Some(transaction) if command.has(Flags::EXECUTES) => {
+                Self { any: flags.with(transaction.flags), all: flags.without(transaction.missing) }
+            }
+            _ => Self { any: flags, all: flags },
+        }
+    }
 }
 
 /// Checks again what may have changed while the command waited for what it holds now: rules,
@@ -262,7 +254,8 @@ pub(super) fn admit_after_wait(
     if !client.rights.is_open(&context.server.acl) {
         rights::admit(context, client, request)?;
     }
-    let goes_on = may_run(context.server, context.data, client, command, request.args)?;
+    let flags = Reach::of(context.server, client, command, request.args);
+    let goes_on = may_run(context.server, context.data, client, command, flags)?;
     if !goes_on {
         context.data.end_prepared();
         context.data.release();
@@ -286,7 +279,8 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     if !call.client.rights.is_open(&call.server.acl) {
         rights::admit_queued(call, call.command, call.args)?;
     }
-    let goes_on = may_run(call.server, call.data, call.client, call.command, call.args)?;
+    let flags = Reach::of(call.server, call.client, call.command, call.args);
+    let goes_on = may_run(call.server, call.data, call.client, call.command, flags)?;
     if goes_on { Ok(()) } else { Err(Failure::Postponed) }
 }
 
@@ -310,4 +304,4 @@ pub(super) fn postpone_for_reserved(
     Failure::Postponed
 }
 
-const KEY_USERS: Flags = WRITERS.with(Flags::READONLY).with(Flags::RUNS);
+const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);

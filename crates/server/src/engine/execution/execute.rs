@@ -94,8 +94,8 @@ fn admit(
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        let script = script::flags(context.server, command, request.args);
-        transaction.queue(request, command, script, &client.info);
+        let flags = script::flags(context.server, command, request.args);
+        transaction.queue(request, command, flags, &client.info);
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }

@@ -20,29 +20,39 @@ pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
 pub use self::wish::GateWish;
 
-/// The flags that a command has, beyond its own, by what the script or the function that it runs
-/// says of itself.
+/// The flags of a command. If it runs a script or a function that says what it is, some of them
+/// follow from that.
+#[inline]
 pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
-    if !command.has(Flags::RUNS) || command.has(Flags::READONLY) {
-        return Flags::default();
-    }
+    let own = command.row.flags;
+    if own.has(Flags::RUNS) { of_running(server, command, args) } else { own }
+}
+
+#[cold]
+fn of_running(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
+    let own = command.row.flags;
     let said = match (command.row.name, args.get(1)) {
-        ("eval", Some(source)) => {
-            Shebang::parse(source, false).ok().map(|shebang| (shebang.flags, shebang.is_there))
+        ("eval" | "eval_ro", Some(source)) => {
+            Shebang::parse(source, false).ok().filter(|shebang| shebang.is_there).map(|s| s.flags)
         }
-        ("evalsha", Some(sha)) => {
-            server.scripts.find(sha).map(|script| (script.flags, script.is_strict))
+        ("evalsha" | "evalsha_ro", Some(sha)) => {
+            server.scripts.find(sha).filter(|script| script.is_strict).map(|script| script.flags)
         }
-        ("fcall", Some(name)) => server.functions.flags(name).map(|flags| (flags, true)),
+        ("fcall" | "fcall_ro", Some(name)) => server.functions.flags(name),
         _ => None,
     };
-    match said {
-        Some((flags, _)) if flags.has(ScriptFlags::NO_WRITES) => Flags::default(),
-        Some((flags, true)) if !flags.has(ScriptFlags::ALLOW_OOM) => {
-            Flags::MAY_REPLICATE.with(Flags::DENYOOM)
-        }
-        _ => Flags::MAY_REPLICATE,
+    let Some(said) = said else { return own };
+    let mut flags = own.without(Flags::MAY_REPLICATE).without(Flags::STALE);
+    if said.has(ScriptFlags::ALLOW_STALE) {
+        flags = flags.with(Flags::STALE);
     }
+    if !said.has(ScriptFlags::NO_WRITES) {
+        flags = flags.with(Flags::WRITE);
+        if !said.has(ScriptFlags::ALLOW_OOM) {
+            flags = flags.with(Flags::DENYOOM);
+        }
+    }
+    flags
 }
 
 /// Whether messages of `redis.log` at this level are logged.

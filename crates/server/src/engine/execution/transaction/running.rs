@@ -130,7 +130,9 @@ impl RunningTransaction {
     fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
-        call.data.turn.is_oom = self.transaction.is_oom;
+        // The limit may have gone since EXEC first came.
+        let is_limited = call.server.switches.load() & Switch::MAXMEMORY != 0;
+        call.data.turn.is_oom = is_limited && self.transaction.is_oom;
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
