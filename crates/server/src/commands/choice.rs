@@ -4,32 +4,66 @@ use std::collections::HashSet;
 
 use crate::base::random::Random;
 
-/// `count` different numbers below `len`, equally random; all of them in order when there are no
-/// more.
-pub(super) fn distinct_below(len: usize, count: usize, random: &mut Random) -> Vec<usize> {
-    if count >= len {
-        return (0..len).collect();
+/// Different numbers below `len`, equally random, which are drawn one by one; all of them in order
+/// when no fewer are wanted.
+pub(super) struct Distinct {
+    len: usize,
+    /// How many are still to be drawn.
+    left: usize,
+    random: Random,
+    way: Way,
+}
+
+enum Way {
+    /// Each number in turn is taken with the chance that it needs. The next one.
+    Walk(usize),
+    /// Those that were drawn.
+    Draw(HashSet<usize>),
+}
+
+impl Distinct {
+    /// `count` of them, or as many as there are.
+    pub(super) fn below(len: usize, count: usize, random: Random) -> Self {
+        let way = match count > len / SPARSE {
+            true => Way::Walk(0),
+            false => Way::Draw(HashSet::new()),
+        };
+        Self { len, left: count.min(len), random, way }
     }
-    if count > len / SPARSE {
-        // Each number in turn is taken with the chance that it needs.
-        let mut chosen = Vec::with_capacity(count);
-        for number in 0..len {
-            if below(random, len - number) < count - chosen.len() {
-                chosen.push(number);
+}
+
+impl Iterator for Distinct {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        loop {
+            let (number, is_taken) = match &mut self.way {
+                Way::Walk(next) => {
+                    let number = *next;
+                    *next += 1;
+                    (number, below(&mut self.random, self.len - number) < self.left)
+                }
+                Way::Draw(drawn) => {
+                    let number = below(&mut self.random, self.len);
+                    (number, drawn.insert(number))
+                }
+            };
+            if is_taken {
+                self.left -= 1;
+                return Some(number);
             }
         }
-        return chosen;
     }
-    let mut seen = HashSet::with_capacity(count);
-    let mut chosen = Vec::with_capacity(count);
-    while chosen.len() < count {
-        let number = below(random, len);
-        if seen.insert(number) {
-            chosen.push(number);
-        }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
     }
-    chosen
 }
+
+impl ExactSizeIterator for Distinct {}
 
 /// A random number below `bound`, which is not 0.
 #[inline]
@@ -50,7 +84,8 @@ mod tests {
         for (len, count) in [(10, 0), (10, 2), (10, 7), (10, 10), (10, 20), (100, 3)] {
             let mut times = vec![0u32; len];
             for _ in 0..4000 {
-                let chosen = distinct_below(len, count, &mut random);
+                let chosen = Distinct::below(len, count, Random::new(random.next_u64()));
+                let chosen: Vec<_> = chosen.collect();
                 assert_eq!(chosen.len(), count.min(len));
                 assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());
                 chosen.iter().for_each(|&number| times[number] += 1);

@@ -308,3 +308,23 @@ fn a_long_pop_goes_on_with_the_next_key_when_the_first_is_gone() {
         assert_eq!(process.ask(&client, "EXISTS second"), ":0\r\n");
     }
 }
+
+#[test]
+fn a_scan_ends_with_its_client_once_its_reply_is_longer_than_that_may_have() {
+    let (mut process, client, admin) = process();
+    let mut turns_until = |client: &Peer, is_over: &dyn Fn(&str) -> bool| {
+        begin(&mut process, client, "SSCAN one 0 COUNT 20000\r\n");
+        let turns = (0..100_000).find(|_| {
+            process.turns(1);
+            is_over(&process.heard(client))
+        });
+        assert_eq!(process.ask(&admin, LIMIT), "+OK\r\n");
+        (turns.expect("it ends"), process.connect(0))
+    };
+    let (whole, next) = turns_until(&client, &|heard| !heard.is_empty());
+    let (ended, _) = turns_until(&next, &|_| next.is_ended());
+    assert!(ended < whole / 2, "{ended} of {whole} turns");
+}
+
+/// A third of what the scan answers.
+const LIMIT: &str = "CONFIG SET client-output-buffer-limit \"normal 100000 0 0\"";

@@ -101,6 +101,11 @@ struct SearchParser<'a> {
 }
 
 impl Query {
+    /// How many of so many hits are wanted.
+    pub(super) fn wanted_of(&self, hits: usize) -> usize {
+        self.count.map_or(hits, |count| count.min(hits))
+    }
+
     pub(super) fn parse(
         args: &[&[u8]],
         form: SearchForm,

@@ -1,6 +1,5 @@
 //! GEOSEARCH, GEORADIUS and their forms.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
@@ -11,6 +10,7 @@ use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
+use crate::commands::runs::Runs;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 use crate::engine::execution::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
 
@@ -120,7 +120,8 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
             set: set.clone(),
             query,
             looks,
-            hits: None,
+            order: Order::default(),
+            all_found: false,
             made: 0,
             result: SortedSet::new(),
             members: Pieces::default(),
@@ -132,40 +133,77 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
         looks.go_on(set, &query, usize::MAX);
         found = looks.found(set);
     }
-    sort(&mut found, &query, |member| member.distance);
+    let wanted = sorted(&looks.hits, &query).into_iter().map(|at| &found[at]);
     let Some(store) = query.store else {
-        append(&mut call.reply, &query, &found);
+        call.reply.array(wanted.len());
+        wanted.for_each(|member| member.append_to(&mut call.reply, &query));
         return Ok(());
     };
-    let result = stored(&found, &query, limits(call.server), hasher);
+    let (mut result, limits) = (SortedSet::new(), limits(call.server));
+    wanted.for_each(|member| member.insert_into(&mut result, &query, limits, hasher));
     let key = call.key(store)?;
     put(call.data, &mut call.reply, key, result, form);
     Ok(())
 }
 
-/// The order that is asked for, and no more than are asked for.
-fn sort<T>(found: &mut Vec<T>, query: &Query, distance: impl Fn(&T) -> f64) {
-    let wanted = query.count.map_or(found.len(), |count| count.min(found.len()));
-    let by_distance =
-        |a: &T, b: &T| distance(a).partial_cmp(&distance(b)).unwrap_or(Ordering::Equal);
-    match query.order {
-        DistanceOrder::Any => {}
-        DistanceOrder::Nearest => found.sort_by(by_distance),
-        DistanceOrder::Farthest => found.sort_by(|a, b| by_distance(b, a)),
-    }
-    found.truncate(wanted);
+/// A member within the shape: its rank, and its distance from the centre in metres.
+type Hit = (usize, f64);
+
+/// What hits are sorted by: the place in the order that is asked for, then that among all hits,
+/// which is the lower half.
+fn sort_key(order: DistanceOrder, (at, &(_, distance)): (usize, &Hit)) -> u128 {
+    // The bits of numbers that are not negative are in the order of the numbers.
+    let place = match order {
+        DistanceOrder::Any => 0,
+        DistanceOrder::Nearest => distance.to_bits(),
+        DistanceOrder::Farthest => !distance.to_bits(),
+    };
+    u128::from(place) << 64 | at as u128
 }
 
-/// What STORE makes of the members found.
-fn stored(
-    found: &[FoundMember<'_>],
-    query: &Query,
-    limits: SortedSetLimits,
-    hasher: &Hasher,
-) -> SortedSet {
-    let mut result = SortedSet::new();
-    found.iter().for_each(|member| member.insert_into(&mut result, query, limits, hasher));
-    result
+/// Which of the hits are wanted, in their order.
+fn sorted(hits: &[Hit], query: &Query) -> Vec<usize> {
+    let keys = hits.iter().enumerate().map(|hit| sort_key(query.order, hit));
+    let mut keys: Vec<_> = keys.collect();
+    let wanted = query.wanted_of(keys.len());
+    if wanted < keys.len() {
+        keys.select_nth_unstable(wanted);
+        keys.truncate(wanted);
+    }
+    keys.sort_unstable();
+    keys.into_iter().map(|key| key as usize).collect()
+}
+
+/// Puts hits in their order: in runs while they are found, and then one by one.
+#[derive(Default)]
+struct Order {
+    keys: Vec<u128>,
+    /// How many keys are in runs.
+    in_runs: usize,
+    runs: Runs,
+}
+
+impl Order {
+    /// Takes in the hits that are new. `are_all`: no more follow.
+    fn take_in(&mut self, hits: &[Hit], order: DistanceOrder, are_all: bool) {
+        let new = hits.iter().enumerate().skip(self.keys.len());
+        self.keys.extend(new.map(|hit| sort_key(order, hit)));
+        let run_len_min = if are_all { 1 } else { RUN_LEN };
+        while self.keys.len() - self.in_runs >= run_len_min {
+            let run = self.in_runs..self.keys.len().min(self.in_runs + RUN_LEN);
+            self.in_runs = run.end;
+            self.keys[run.clone()].sort_unstable();
+            let keys = &self.keys;
+            self.runs.push(run, |one, other| keys[one] < keys[other]);
+        }
+    }
+
+    /// The index of the hit that comes next.
+    fn next(&mut self) -> Option<usize> {
+        let keys = &self.keys;
+        let at = self.runs.next(|one, other| keys[one] < keys[other])?;
+        Some(keys[at] as usize)
+    }
 }
 
 fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, form: SearchForm) {
@@ -190,7 +228,7 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, 
 struct Looks {
     /// The last one comes first.
     ranks: Vec<Range<usize>>,
-    hits: Vec<(usize, f64)>,
+    hits: Vec<Hit>,
 }
 
 impl Looks {
@@ -237,7 +275,7 @@ impl Looks {
         let mut at = 0;
         // Neighbours are read together.
         while let Some(&(first, _)) = self.hits.get(at) {
-            let is_next = |(index, hit): (usize, &(usize, f64))| hit.0 == first + index;
+            let is_next = |(index, hit): (usize, &Hit)| hit.0 == first + index;
             let run = self.hits[at..].iter().enumerate().take_while(|&hit| is_next(hit)).count();
             let hits = &self.hits[at..at + run];
             for ((member, score), &(_, distance)) in set.range(first..first + run).zip(hits) {
@@ -262,8 +300,9 @@ struct SlicedSearch {
     set: SortedSet,
     query: Query,
     looks: Looks,
-    /// Ranks and distances of those that are wanted, in their order, once all are found.
-    hits: Option<Vec<(usize, f64)>>,
+    order: Order,
+    /// No more hits will come.
+    all_found: bool,
     /// How many of them are in the result or among the members.
     made: usize,
     /// What STORE will put.
@@ -274,19 +313,20 @@ struct SlicedSearch {
 
 impl SlicedChange for SlicedSearch {
     fn step(&mut self, _: &mut Data) -> bool {
-        let Some(hits) = &self.hits else {
+        if !self.all_found {
             let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
-            if !self.looks.go_on(&self.set, &self.query, (EFFORT_PER_SLICE / effort).max(1)) {
-                let mut hits = std::mem::take(&mut self.looks.hits);
-                sort(&mut hits, &self.query, |&(_, distance)| distance);
-                self.hits = Some(hits);
-            }
+            let looks = (EFFORT_PER_SLICE / effort).max(1);
+            self.all_found = !self.looks.go_on(&self.set, &self.query, looks);
+            self.order.take_in(&self.looks.hits, self.query.order, self.all_found);
             return true;
-        };
-        let end = hits.len().min(self.made + SLICE);
+        }
+        let wanted = self.query.wanted_of(self.looks.hits.len());
         let mut reply = Reply::new(self.members.open(), self.protocol);
-        for &(rank, distance) in &hits[self.made..end] {
-            let Some((member, score)) = self.set.get(rank) else { continue };
+        for _ in self.made..wanted.min(self.made + SLICE) {
+            let Some(at) = self.order.next() else { return false };
+            let (rank, distance) = self.looks.hits[at];
+            let Some((member, score)) = self.set.get(rank) else { return false };
+            self.made += 1;
             let found = FoundMember { member, score, distance };
             match self.store {
                 Some(_) => {
@@ -296,8 +336,7 @@ impl SlicedChange for SlicedSearch {
                 None => found.append_to(&mut reply, &self.query),
             }
         }
-        self.made = end;
-        end < hits.len()
+        self.made < wanted
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
@@ -320,7 +359,8 @@ impl SlicedChange for SlicedSearch {
             None => Looks::default(),
         };
         self.set = now;
-        (self.hits, self.made, self.result) = (None, 0, SortedSet::new());
+        (self.order, self.all_found) = (Order::default(), false);
+        (self.made, self.result) = (0, SortedSet::new());
         Ok(false)
     }
 
@@ -344,12 +384,44 @@ impl SlicedChange for SlicedSearch {
     }
 }
 
-fn append(reply: &mut Reply<'_>, query: &Query, found: &[FoundMember<'_>]) {
-    reply.array(found.len());
-    found.iter().for_each(|member| member.append_to(reply, query));
-}
-
 /// A search of more effort than this is done in slices: some milliseconds.
 const EFFORT_AT_ONCE_MAX: usize = 1 << 20;
 /// Effort between two looks at the time.
 const EFFORT_PER_SLICE: usize = 1 << 14;
+/// Hits that are sorted at once: a fraction of a millisecond.
+const RUN_LEN: usize = 1 << 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    #[test]
+    fn runs_give_the_order_that_sorting_gives() {
+        let args = b"GEOSEARCH k FROMLONLAT 1 1 BYRADIUS 1 m".split(|&byte| byte == b' ');
+        let query = Query::parse(&args.collect::<Vec<_>>(), SearchForm::Search, None);
+        let Ok(mut query) = query else { panic!("it is not understood") };
+        let mut random = Random::new(5);
+        let hits: Vec<Hit> =
+            (0..3 * RUN_LEN + 7).map(|rank| (rank, (random.next_u64() % 5_000) as f64)).collect();
+        for order in [DistanceOrder::Any, DistanceOrder::Nearest, DistanceOrder::Farthest] {
+            let mut expected: Vec<usize> = (0..hits.len()).collect();
+            match order {
+                DistanceOrder::Any => {}
+                DistanceOrder::Nearest => expected.sort_by_key(|&at| hits[at].1 as i64),
+                DistanceOrder::Farthest => expected.sort_by_key(|&at| -(hits[at].1 as i64)),
+            }
+            for count in [None, Some(1), Some(100), Some(hits.len() + 1)] {
+                (query.order, query.count) = (order, count);
+                let wanted = query.wanted_of(hits.len());
+                assert_eq!(sorted(&hits, &query), expected[..wanted]);
+                let mut found = Order::default();
+                for part in (0..=hits.len()).step_by(1_000).chain([hits.len()]) {
+                    found.take_in(&hits[..part], order, part == hits.len());
+                }
+                let given: Vec<_> = std::iter::from_fn(|| found.next()).take(wanted).collect();
+                assert_eq!(given, expected[..wanted]);
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Field;
 
-use super::super::choice::{below, distinct_below};
+use super::super::choice::{Distinct, below};
 use super::super::elements::{TOO_LOW, bulk};
 use crate::base::random::Random;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -58,7 +58,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, shape, wanted, random);
         return Ok(());
     }
-    let chosen = distinct(hash, now_ms, wanted, &mut random);
+    let chosen = distinct(hash, now_ms, wanted, random);
     shape.header(&mut call.reply, chosen.len());
     chosen.into_iter().for_each(|index| shape.nth(&mut call.reply, hash, index));
     Ok(())
@@ -97,25 +97,31 @@ fn repeated(
     )
 }
 
-fn in_slices(
-    call: &mut Call<'_>,
-    hash: Hash,
-    shape: FieldShape,
-    wanted: usize,
-    mut random: Random,
-) {
+fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, random: Random) {
     let now_ms = call.data.dead_ms();
-    let (mut chosen, mut at) = (None, 0);
+    // The indexes of live fields, where some may not be.
+    let mut live = hash.may_have_expired(now_ms).then(Vec::new);
+    let (mut looked_at, mut chosen, mut random) = (0, None, Some(random));
     reply_in_slices(call, move |reply| {
-        let chosen = chosen.get_or_insert_with(|| {
-            let chosen = distinct(&hash, now_ms, wanted, &mut random);
-            shape.header(reply, chosen.len());
-            chosen
-        });
-        let end = chosen.len().min(at + SLICE);
-        chosen[at..end].iter().for_each(|&index| shape.nth(reply, &hash, index));
-        at = end;
-        at < chosen.len()
+        if let Some(live) = &mut live
+            && looked_at < hash.len()
+        {
+            let end = hash.len().min(looked_at + SLICE);
+            live.extend((looked_at..end).filter(|&index| is_live(&hash, index, now_ms)));
+            looked_at = end;
+            return true;
+        }
+        if let Some(random) = random.take() {
+            let len = live.as_ref().map_or(hash.len(), Vec::len);
+            let indexes = Distinct::below(len, wanted, random);
+            shape.header(reply, indexes.len());
+            chosen = Some(indexes);
+        }
+        let Some(chosen) = &mut chosen else { return false };
+        for at in chosen.take(SLICE) {
+            shape.nth(reply, &hash, live.as_ref().map_or(at, |live| live[at]));
+        }
+        chosen.len() > 0
     });
 }
 
@@ -167,19 +173,17 @@ fn live_indexes(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
 
 /// The indexes of `wanted` live fields, all of them different; of all live fields if there are no
 /// more.
-fn distinct(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Vec<usize> {
+fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<usize> {
     if hash.may_have_expired(now_ms)
         && wanted <= hash.len() / FEW
-        && let Some(chosen) = drawn(hash, now_ms, wanted, random)
+        && let Some(chosen) = drawn(hash, now_ms, wanted, &mut random)
     {
         return chosen;
     }
-    let Some(live) = live_indexes(hash, now_ms) else {
-        return distinct_below(hash.len(), wanted, random);
-    };
-    let mut chosen = distinct_below(live.len(), wanted, random);
-    chosen.iter_mut().for_each(|index| *index = live[*index]);
-    chosen
+    match live_indexes(hash, now_ms) {
+        Some(live) => Distinct::below(live.len(), wanted, random).map(|at| live[at]).collect(),
+        None => Distinct::below(hash.len(), wanted, random).collect(),
+    }
 }
 
 /// As `distinct`, but without a walk over all fields. `None`: too many that were drawn have
@@ -237,7 +241,7 @@ mod tests {
                 hash.set(name.as_bytes(), Given::from(b"v"), expiry, 0, &limits, &hasher);
             }
             for wanted in [1, 5, 200, 600, 2000] {
-                let mut chosen = distinct(&hash, 100, wanted, &mut random);
+                let mut chosen = distinct(&hash, 100, wanted, Random::new(random.next_u64()));
                 assert_eq!(chosen.len(), wanted.min(1000 - dead), "{dead}");
                 assert!(chosen.iter().all(|&index| is_live(&hash, index, 100)), "{dead}");
                 chosen.sort_unstable();

@@ -5,7 +5,7 @@ use bobbin_store::Hasher;
 use bobbin_store::value::Set;
 use bobbin_store::value::set::Walk;
 
-use super::super::choice::{below, distinct_below};
+use super::super::choice::{Distinct, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::super::popping::{self, Pops, pop_in_slices};
 use super::ended;
@@ -189,28 +189,25 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, wanted, random);
         return Ok(());
     }
-    let chosen = distinct_below(set.len(), wanted, &mut random);
+    let chosen = Distinct::below(set.len(), wanted, random);
     call.reply.array(chosen.len());
     if chosen.len() == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
     } else {
-        chosen.into_iter().for_each(|index| reply_member(&mut call.reply, set, index));
+        chosen.for_each(|index| reply_member(&mut call.reply, set, index));
     }
     Ok(())
 }
 
-fn in_slices(call: &mut Call<'_>, set: Set, wanted: usize, mut random: Random) {
-    let total = wanted.min(set.len());
-    let (mut chosen, mut at) = (None, 0);
+fn in_slices(call: &mut Call<'_>, set: Set, wanted: usize, random: Random) {
+    let mut chosen = Distinct::below(set.len(), wanted, random);
+    let mut is_begun = false;
     reply_in_slices(call, move |reply| {
-        let chosen = chosen.get_or_insert_with(|| {
-            reply.array(total);
-            distinct_below(set.len(), wanted, &mut random)
-        });
-        let end = total.min(at + SLICE);
-        chosen[at..end].iter().for_each(|&index| reply_member(reply, &set, index));
-        at = end;
-        at < total
+        if !std::mem::replace(&mut is_begun, true) {
+            reply.array(chosen.len());
+        }
+        chosen.by_ref().take(SLICE).for_each(|index| reply_member(reply, &set, index));
+        chosen.len() > 0
     });
 }
 

@@ -3,7 +3,7 @@
 use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
 
-use super::super::choice::{below, distinct_below};
+use super::super::choice::{Distinct, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::base::random::Random;
@@ -30,7 +30,7 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
         call.reply.array(0);
         return Ok(());
     };
-    let mut random = Random::new(seed);
+    let random = Random::new(seed);
     if count < 0 {
         return repeated(call, count.unsigned_abs(), with_scores, random);
     }
@@ -40,9 +40,9 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, wanted, with_scores, random);
         return Ok(());
     }
-    let ranks = distinct_below(set.len(), wanted, &mut random);
+    let ranks = Distinct::below(set.len(), wanted, random);
     header(&mut call.reply, ranks.len(), with_scores);
-    ranks.into_iter().for_each(|rank| reply_member(&mut call.reply, set, rank, with_scores));
+    ranks.for_each(|rank| reply_member(&mut call.reply, set, rank, with_scores));
     Ok(())
 }
 
@@ -61,19 +61,17 @@ fn in_slices(
     set: SortedSet,
     wanted: usize,
     with_scores: bool,
-    mut random: Random,
+    random: Random,
 ) {
-    let (mut chosen, mut at) = (None, 0);
+    let mut ranks = Distinct::below(set.len(), wanted, random);
+    let mut is_begun = false;
     reply_in_slices(call, move |reply| {
-        let chosen = chosen.get_or_insert_with(|| {
-            let chosen = distinct_below(set.len(), wanted, &mut random);
-            header(reply, chosen.len(), with_scores);
-            chosen
-        });
-        let end = chosen.len().min(at + SLICE);
-        chosen[at..end].iter().for_each(|&rank| reply_member(reply, &set, rank, with_scores));
-        at = end;
-        at < chosen.len()
+        if !std::mem::replace(&mut is_begun, true) {
+            header(reply, ranks.len(), with_scores);
+        }
+        let some = ranks.by_ref().take(SLICE);
+        some.for_each(|rank| reply_member(reply, &set, rank, with_scores));
+        ranks.len() > 0
     });
 }
 

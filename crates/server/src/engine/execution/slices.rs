@@ -44,8 +44,8 @@ pub fn reply_in_slices(
         while step(&mut call.reply) {}
         return;
     }
-    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
+    let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call.client.protocol)));
 }
 
 /// Answers an array, in slices: for each of the words from `first` on what `one` appends, which is
@@ -118,8 +118,8 @@ pub fn repeat_in_slices(
             return Ok(());
         }
     }
-    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
-    let mut job = ReplyInSlices::new(step, None, call.client.protocol);
+    let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
+    let mut job = ReplyInSlices::new(step, (), None, call.client.protocol);
     job.bytes_max = REPEATED_BYTES_MAX;
     job.pieces.last = begun;
     call.client.job = Some(Box::new(job));
@@ -139,7 +139,32 @@ pub fn elements_in_slices(
         call.reply.finish(header, kind, count);
         return;
     }
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, Some(kind), call.client.protocol)));
+    let step = move |reply: &mut Reply<'_>, (_, count): &mut (Aggregate, usize)| step(reply, count);
+    let header = |reply: &mut Reply<'_>, &(kind, count): &(Aggregate, usize)| {
+        let header = reply.defer();
+        reply.finish(header, kind, count);
+    };
+    let job = ReplyInSlices::new(step, (kind, 0), Some(header), call.client.protocol);
+    call.client.job = Some(Box::new(job));
+}
+
+/// Answers in slices what begins with a header that is known only at the end. `step` keeps in
+/// `state` what `header` needs.
+pub fn reply_behind_header<S: Send + 'static>(
+    call: &mut Call<'_>,
+    mut state: S,
+    header: fn(&mut Reply<'_>, &S),
+    mut step: impl FnMut(&mut Reply<'_>, &mut S) -> bool + Send + 'static,
+) {
+    let protocol = call.client.protocol;
+    if !call.may_leave_job {
+        let mut bytes = Vec::new();
+        while step(&mut Reply::new(&mut bytes, protocol), &mut state) {}
+        header(&mut call.reply, &state);
+        call.reply.raw(&bytes);
+        return;
+    }
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), protocol)));
 }
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
@@ -470,29 +495,32 @@ impl Pieces {
     }
 }
 
-struct ReplyInSlices<F> {
+struct ReplyInSlices<F, S> {
     step: F,
-    /// Of what there are `count`, if the header comes last.
-    kind: Option<Aggregate>,
-    count: usize,
+    state: S,
+    /// Appends what comes first and is known last.
+    header: Option<fn(&mut Reply<'_>, &S)>,
     pieces: Pieces,
     /// Bytes of all pieces, at most.
     bytes_max: usize,
     protocol: Protocol,
 }
 
-impl<F> ReplyInSlices<F> {
-    const fn new(step: F, kind: Option<Aggregate>, protocol: Protocol) -> Self {
-        let pieces = Pieces { full: Vec::new(), full_len: 0, last: Vec::new() };
-        Self { step, kind, count: 0, pieces, bytes_max: usize::MAX, protocol }
+impl<F, S> ReplyInSlices<F, S> {
+    fn new(step: F, state: S, header: Option<fn(&mut Reply<'_>, &S)>, protocol: Protocol) -> Self {
+        Self { step, state, header, pieces: Pieces::default(), bytes_max: usize::MAX, protocol }
     }
 }
 
-impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static> Job for ReplyInSlices<F> {
+impl<F, S> Job for ReplyInSlices<F, S>
+where
+    F: FnMut(&mut Reply<'_>, &mut S) -> bool + Send + 'static,
+    S: Send + 'static,
+{
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         loop {
             let mut reply = Reply::new(self.pieces.open(), self.protocol);
-            if !(self.step)(&mut reply, &mut self.count) {
+            if !(self.step)(&mut reply, &mut self.state) {
                 return true;
             }
             if self.pieces.byte_len() > self.bytes_max {
@@ -512,7 +540,7 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static> Job for Repl
 
     fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
         // It may be that there is a header to come, or an error instead.
-        match self.kind.is_none() && self.bytes_max == usize::MAX {
+        match self.header.is_none() && self.bytes_max == usize::MAX {
             true => self.pieces.take(Vec::new()),
             false => Vec::new(),
         }
@@ -520,10 +548,8 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static> Job for Repl
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         let mut header = Vec::new();
-        if let Some(kind) = self.kind {
-            let mut reply = Reply::new(&mut header, self.protocol);
-            let deferred = reply.defer();
-            reply.finish(deferred, kind, self.count);
+        if let Some(append_header) = self.header {
+            append_header(&mut Reply::new(&mut header, self.protocol), &self.state);
         }
         self.pieces.take(header)
     }
