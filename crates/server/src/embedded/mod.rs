@@ -365,7 +365,7 @@ impl Embedded {
     fn work(&mut self, client: &mut Client) -> bool {
         let Some(mut job) = client.job.take() else { return true };
         self.data.release();
-        self.data.database = client.database;
+        self.data.follow_client(client);
         while !job.step(&mut Slice {
             server: self.server,
             data: &mut self.data,

@@ -328,3 +328,85 @@ fn a_scan_ends_with_its_client_once_its_reply_is_longer_than_that_may_have() {
 
 /// A third of what the scan answers.
 const LIMIT: &str = "CONFIG SET client-output-buffer-limit \"normal 100000 0 0\"";
+
+/// Has a client begin a transaction of a long command and others, and kills it.
+fn kill_within(process: &mut Process, others: &str) {
+    let (client, admin) = (process.connect(0), process.connect(0));
+    let id = process.ask(&client, "CLIENT ID").trim_matches([':', '\r', '\n']).to_owned();
+    process.ask(&client, "MULTI");
+    for line in ["SORT one ALPHA STORE sorted"].into_iter().chain(others.lines()) {
+        assert_eq!(process.ask(&client, line), "+QUEUED\r\n");
+    }
+    begin(process, &client, "EXEC\r\n");
+    assert_eq!(process.ask(&admin, &format!("CLIENT KILL ID {id}")), ":1\r\n");
+    assert_eq!(process.ask(&admin, "GET done"), "", "it waits");
+    assert_eq!(wait(process, &admin), "$1\r\n1\r\n");
+    process.turns(10);
+}
+
+#[test]
+fn what_a_killed_client_goes_on_with_leaves_nothing_of_it_behind() {
+    let (mut process, _, admin) = process();
+    let listens = "SUBSCRIBE channel\nPSUBSCRIBE *\nSSUBSCRIBE shard\nCLIENT TRACKING ON\nGET one";
+    kill_within(&mut process, &format!("HELLO 3\n{}\nSET done 1", listens.replace("GET", "TYPE")));
+    assert_eq!(process.ask(&admin, "PUBSUB NUMSUB channel"), "*2\r\n$7\r\nchannel\r\n:0\r\n");
+    assert_eq!(process.ask(&admin, "PUBLISH channel x"), ":0\r\n");
+    assert_eq!(process.ask(&admin, "SPUBLISH shard x"), ":0\r\n");
+    assert_eq!(process.ask(&admin, "PUBSUB NUMPAT"), ":0\r\n");
+    let info = process.ask(&admin, "INFO clients");
+    assert!(info.contains("tracking_clients:0") && info.contains("pubsub_clients:0"), "{info}");
+}
+
+#[test]
+fn what_a_killed_client_goes_on_with_reads_nothing() {
+    let (mut process, _, admin) = process();
+    kill_within(&mut process, "SMEMBERS two\nGET done\nSET done 1\nSMEMBERS one\nINCR after");
+    assert_eq!(process.ask(&admin, "GET after"), "$1\r\n1\r\n");
+    let info = process.ask(&admin, "INFO commandstats");
+    assert!(info.contains("cmdstat_incr:calls=1,") && !info.contains("smembers"), "{info}");
+}
+
+/// A pop whose reply is large waits for the end of a pause. Replies that begin later do not.
+#[test]
+fn a_job_that_is_parked_keeps_no_other_from_its_end() {
+    let (mut process, client, admin) = process();
+    let value = "v".repeat(1_000);
+    for _ in 0..100 {
+        let values = format!(" {value}").repeat(50);
+        process.ask(&admin, &format!("RPUSH list{values}"));
+    }
+    begin(&mut process, &client, "LPOP list 5000\r\n");
+    admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
+    assert_eq!(wait(&mut process, &admin), "+OK\r\n");
+    process.turns(1_000);
+    assert_eq!(process.heard(&client), "", "it waits for the pause");
+    admin.send(b"SMEMBERS one\r\nPING\r\n");
+    let mut heard = String::new();
+    while !heard.ends_with("+PONG\r\n") {
+        heard += &wait(&mut process, &admin);
+    }
+    assert_eq!(process.ask(&admin, "CLIENT UNPAUSE"), "+OK\r\n");
+    assert!(wait(&mut process, &client).starts_with("*5000\r\n"));
+}
+
+#[test]
+fn a_long_command_uses_keys_as_its_own_client_wants() {
+    let (mut process, client, admin) = process();
+    for member in 0..200 {
+        let keys: String =
+            (0..100).map(|at| format!(" weight_one:{:05} 1", member * 100 + at)).collect();
+        process.ask(&admin, &format!("MSET{keys}"));
+    }
+    process.pass(60_000);
+    assert_eq!(process.ask(&client, "CLIENT NO-TOUCH ON"), "+OK\r\n");
+    begin(&mut process, &client, "SORT one BY nosort GET weight_*\r\n");
+    let mut heard = String::new();
+    while heard.is_empty() {
+        process.ask(&admin, "GET done");
+        heard = process.heard(&client);
+    }
+    for member in (0..20_000).step_by(97) {
+        let idle = process.ask(&admin, &format!("OBJECT IDLETIME weight_one:{member:05}"));
+        assert_eq!(idle, ":60\r\n", "{member}");
+    }
+}

@@ -3,10 +3,13 @@
 use super::{Worker, limits, touch};
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
+use crate::engine::client::Client;
 use crate::engine::client::connection::Connection;
+use crate::engine::command::Data;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::lazyfree;
-use crate::engine::server::Switch;
+use crate::engine::server::{Server, Switch};
+use crate::engine::telemetry::stats::WorkerStats;
 
 impl Worker {
     pub(super) fn has_jobs(&self) -> bool {
@@ -25,15 +28,14 @@ impl Worker {
             ended: Vec::new(),
         };
         self.data.release();
-        self.next.is_parked = self.orphans.are_parked();
+        self.next.is_parked = self.orphans.iter().all(|orphan| orphan.job.is_parked());
         let turns = self.server.scripts.turns();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
             self.work_on(slot, &mut pass);
         }
         self.slots.jobs.extend(waiting);
-        self.orphans.step(self.server, &mut self.data, &self.handle.stats);
-        self.data.take_own(&mut Vec::new());
+        self.work_on_orphans();
         if self.server.scripts.turns() != turns {
             self.serve_behind_reserved(&mut pass);
         }
@@ -85,10 +87,13 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         let bytes = job.reply_bytes();
         let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
+        if !job.is_parked() {
+            // One that is parked may be so for long, whatever the others do.
+            pass.reply_bytes += bytes;
+        }
         connection.client.job = Some(job);
         if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
             self.slots.jobs.push(slot);
-            pass.reply_bytes += bytes;
         }
     }
 
@@ -97,19 +102,9 @@ impl Worker {
     fn step_job(&mut self, slot: u32, job: &mut dyn Job, pass: &mut Pass) -> bool {
         let Pass { clock, deadline, .. } = pass;
         let Some(connection) = self.connections.at(slot) else { return true };
-        self.data.database = connection.client.database;
-        self.data.audience.working_for = connection.client.info.id;
-        self.data.turn.sees_dead = self.server.shows_dead(&connection.client.info);
-        let done = job.step(&mut Slice {
-            server: self.server,
-            data: &mut self.data,
-            stats: &self.handle.stats,
-            client: &mut connection.client,
-            more: &mut || ticks() < *deadline,
-        });
-        self.data.release();
-        self.data.audience.working_for = 0;
-        self.data.turn.sees_dead = false;
+        let (server, stats, client) = (self.server, &self.handle.stats, &mut connection.client);
+        let more = &mut || ticks() < *deadline;
+        let done = step_for(server, &mut self.data, stats, job, client, more);
         self.data.take_own(&mut connection.client.behind);
         let started = std::mem::replace(clock, ticks());
         if let Some(account) = &mut connection.client.account {
@@ -156,6 +151,25 @@ impl Worker {
     }
 }
 
+/// Works on a client's job for a slice, with nothing held; whether the job is done.
+pub(super) fn step_for(
+    server: &'static Server,
+    data: &mut Data,
+    stats: &WorkerStats,
+    job: &mut dyn Job,
+    client: &mut Client,
+    more: &mut dyn FnMut() -> bool,
+) -> bool {
+    data.follow_client(client);
+    data.audience.working_for = client.info.id;
+    data.turn.sees_dead = server.shows_dead(&client.info);
+    let is_done = job.step(&mut Slice { server, data, stats, client, more });
+    data.release();
+    data.audience.working_for = 0;
+    data.turn.sees_dead = false;
+    is_done
+}
+
 /// A worker's pass over its jobs.
 struct Pass {
     /// The tick at which the next slice begins.
@@ -173,20 +187,22 @@ impl Worker {
     /// one of those goes on, and they whose clients read: the first gets read, or reaches its
     /// limit, and the memory of all together stays little more than what one may have. One reads if
     /// its peer has taken all that was sent; of these, should there be much of a reply that cannot
-    /// be sent before it is complete, the one with most of it goes on.
+    /// be sent before it is complete, the one with most of it goes on. Jobs that are parked look
+    /// whether they may go on, and count for nothing.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
-        let jobs = std::mem::take(&mut self.slots.jobs);
-        if jobs.len() < 2 {
-            return (jobs, Vec::new());
+        let all = std::mem::take(&mut self.slots.jobs);
+        if all.len() < 2 {
+            return (all, Vec::new());
         }
+        let job_of = |slot: u32| self.connections.get(slot).and_then(|it| it.client.job.as_ref());
+        let is_parked = |&slot: &u32| job_of(slot).is_some_and(|job| job.is_parked());
+        let (mut chosen, jobs): (Vec<u32>, Vec<u32>) = all.into_iter().partition(is_parked);
         let unread = |slot: u32| self.connections.get(slot).map_or(0, Connection::output_memory);
-        let begun = |slot: u32| {
-            let job = self.connections.get(slot).and_then(|it| it.client.job.as_ref());
-            job.map_or(0, |job| job.reply_bytes())
-        };
+        let begun = |slot: u32| job_of(slot).map_or(0, |job| job.reply_bytes());
         let total: usize = jobs.iter().map(|&slot| unread(slot) + begun(slot)).sum();
         if total <= UNREAD_MAX {
-            return (jobs, Vec::new());
+            chosen.extend(jobs);
+            return (chosen, Vec::new());
         }
         let most = jobs.iter().copied().max_by_key(|&slot| unread(slot));
         let has_read = |slot: u32| {
@@ -197,13 +213,14 @@ impl Worker {
         let readers = jobs.iter().copied().filter(|&slot| !has_little(slot) && has_read(slot));
         let reader = readers.max_by_key(|&slot| begun(slot));
         let goes_on = |slot: u32| {
-            let client = self.connections.get(slot).map(|connection| &connection.client);
             Some(slot) == most
                 || Some(slot) == reader
-                || client.and_then(|it| it.job.as_ref()).is_none_or(|it| it.goes_on_while_busy())
+                || job_of(slot).is_none_or(|job| job.goes_on_while_busy())
                 || has_little(slot) && has_read(slot)
         };
-        jobs.into_iter().partition(|&slot| goes_on(slot))
+        let (go_on, wait): (Vec<u32>, Vec<u32>) = jobs.into_iter().partition(|&slot| goes_on(slot));
+        chosen.extend(go_on);
+        (chosen, wait)
     }
 
     /// The connection whose deferred commands go on alone, besides those of clients that read, if

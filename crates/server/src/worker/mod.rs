@@ -18,6 +18,7 @@ mod fed;
 mod jobs;
 pub(crate) mod limits;
 pub mod listen;
+mod orphans;
 pub mod pool;
 mod postponed;
 mod posts;
@@ -44,6 +45,7 @@ use bobbin_io::{AnyDriver, Driver, Event};
 pub use self::batch::Batch;
 use self::blocked::Deadlines;
 use self::durable::KeptBack;
+use self::orphans::Orphan;
 use self::postponed::Postponed;
 use self::relief::Relief;
 use self::schedule::Schedule;
@@ -55,7 +57,6 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::{Arena, ReplyRange};
 pub use crate::engine::client::connection::Connection;
 use crate::engine::command::Data;
-use crate::engine::command::job::Orphans;
 pub use crate::engine::command::job::{Account, Job, Slice};
 use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
@@ -87,7 +88,7 @@ pub struct Worker {
     /// The replies of the turn. Sends refer to it until the next wait has returned.
     arena: Arena,
     workspace: sealed::Workspace,
-    orphans: Orphans,
+    orphans: Vec<Orphan>,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -159,7 +160,7 @@ impl Worker {
             spans: Vec::new(),
             arena: Arena::default(),
             workspace: sealed::Workspace::default(),
-            orphans: Orphans::default(),
+            orphans: Vec::new(),
             deadlines: Deadlines::default(),
             kept_back: KeptBack::default(),
             events: Vec::new(),

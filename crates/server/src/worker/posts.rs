@@ -9,9 +9,8 @@ use bobbin_io::Driver;
 use super::{REPLIES_MAX, Worker, sealed, touch};
 use crate::engine::client::connection::{Connection, Reading};
 use crate::engine::clients::ClientInfo;
-use crate::engine::execution::transaction;
 use crate::engine::server::mailbox::Post;
-use crate::engine::{client, lazyfree, tracking};
+use crate::engine::{client, lazyfree};
 
 impl Worker {
     /// Sees to a post, the worker's how-many-eth it is; returns how often a message was handed out.
@@ -111,7 +110,6 @@ impl Worker {
         sealed::say_goodbye(&mut connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
-        transaction::forget(&mut connection.client, &mut self.data);
         let mut job = connection.client.job.take();
         if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
             job.abandon(self.server, &mut self.data);
@@ -121,15 +119,12 @@ impl Worker {
             self.deadlines.forget(waiter.deadline_ms, connection.token);
             waiter.unlink(self.server, &mut self.data);
         }
-        if let Some(subscribers) = &mut self.data.audience.subscribers {
-            subscribers.forget(&mut connection.client);
-        }
-        tracking::disable(self.server, &mut connection.client);
+        self.forget(&mut connection.client);
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.slots.jobs.retain(|&job| job != slot);
         if let Some(job) = job {
-            self.orphans.adopt(job, connection.client);
+            self.adopt_job(job, connection.client);
         }
     }
 }

@@ -247,6 +247,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             false => admit(server, &waiter, data.turn.now_ms),
         };
         answer.refused = admitted.is_err();
+        data.turn.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {

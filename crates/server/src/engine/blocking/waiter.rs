@@ -1,6 +1,6 @@
 //! Clients that wait, and the queues that they wait in.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -86,7 +86,7 @@ pub struct Waiters {
     /// Those of them that do not wait for ever.
     timed: AtomicUsize,
     /// Keys whose clients can be served once a script has ended.
-    behind_reserved: Mutex<Vec<Name>>,
+    behind_reserved: Mutex<BTreeSet<Name>>,
 }
 
 /// By the client's number.
@@ -122,7 +122,7 @@ impl Waiters {
     }
 
     /// Takes the keys whose clients were put off.
-    pub(super) fn take_put_off(&self) -> Vec<Name> {
+    pub(super) fn take_put_off(&self) -> BTreeSet<Name> {
         std::mem::take(&mut *self.behind_reserved.lock())
     }
 

@@ -60,7 +60,7 @@ pub struct Client {
     pub waits_for_reserved: bool,
     /// Its command was refused the gate.
     pub gate_wish: Option<GateWish>,
-    /// With `Halts::CLOSING`: what the turn's commands answered is not sent either.
+    /// It has gone, or goes, and what its commands answer is not sent.
     pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
@@ -242,6 +242,11 @@ impl Client {
 
     pub const fn is_overflowed(&self) -> bool {
         self.halts.0 & Halts::OVERFLOWED != 0
+    }
+
+    /// Whether what it is answered is dropped, as nobody would read it.
+    pub const fn is_unread(&self) -> bool {
+        self.discard || self.is_overflowed()
     }
 
     pub const fn is_closing(&self) -> bool {

@@ -64,36 +64,6 @@ pub struct Slice<'a> {
     pub more: &'a mut dyn FnMut() -> bool,
 }
 
-/// Jobs whose clients are gone.
-#[derive(Default)]
-pub struct Orphans(Vec<(Box<dyn Job>, Client)>);
-
-impl Orphans {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether no thread should spin for them.
-    pub fn are_parked(&self) -> bool {
-        self.0.iter().all(|(job, _)| job.is_parked())
-    }
-
-    pub fn adopt(&mut self, job: Box<dyn Job>, client: Client) {
-        self.0.push((job, client));
-    }
-
-    /// Works on each for a slice.
-    pub fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) {
-        self.0.retain_mut(|(job, client)| {
-            data.release();
-            data.database = client.database;
-            data.turn.sees_dead = server.shows_dead(&client.info);
-            !job.step(&mut Slice { server, data, stats, client, more: &mut || false })
-        });
-        data.turn.sees_dead = false;
-    }
-}
-
 /// What a command that left a job is measured by, until that is done: only then is it counted, like
 /// any other command, with the time that all of its slices took.
 pub struct Account {

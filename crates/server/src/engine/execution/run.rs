@@ -10,8 +10,7 @@ use crate::engine::tracking;
 /// nothing, and its client waits.
 #[inline(always)]
 pub fn run(call: &mut Call<'_>) -> bool {
-    call.data.database = call.client.database;
-    call.data.turn.touch = !call.client.no_touch;
+    call.data.follow_client(call.client);
     call.client.note_command(call.command);
     let start = call.reply.output().len();
     let dirty = call.data.counters.dirty;

@@ -302,7 +302,7 @@ impl Replay {
     fn work(&mut self) -> bool {
         let Some(mut job) = self.client.job.take() else { return true };
         self.data.release();
-        self.data.database = self.client.database;
+        self.data.follow_client(&self.client);
         while !job.step(&mut Slice {
             server: self.server,
             data: &mut self.data,

@@ -33,6 +33,7 @@ use super::Registered;
 use super::job::Job;
 use super::plan::ShardSet;
 use crate::base::random::Random;
+use crate::engine::client::Client;
 use crate::engine::log::Recorder;
 use crate::engine::script::Lua;
 use crate::engine::telemetry::stats::Totals;
@@ -117,6 +118,13 @@ impl Data {
             garbage: Vec::new(),
             shard_set: ShardSet::default(),
         })
+    }
+
+    /// Works for a client from here on: in its database, and as it wants keys touched.
+    #[inline(always)]
+    pub fn follow_client(&mut self, client: &Client) {
+        self.database = client.database;
+        self.turn.touch = !client.no_touch;
     }
 
     /// Whether this thread must leave what it carries out.

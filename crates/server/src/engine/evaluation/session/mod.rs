@@ -322,7 +322,7 @@ impl ScriptSession {
         // SAFETY: as in `run`.
         let (data, stats, client) =
             unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
-        data.database = client.database;
+        data.follow_client(client);
         let pause_at = self.pause_at;
         let more = &mut || ticks() < pause_at;
         let mut slice = Slice { server: self.server, data, stats, client, more };

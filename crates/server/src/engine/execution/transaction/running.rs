@@ -158,6 +158,8 @@ impl RunningTransaction {
                     self.reply_bytes += ran.reply_bytes;
                     if self.reply_bytes >= call.client.reply_bytes_max {
                         call.client.set_overflowed(true);
+                    }
+                    if call.client.is_unread() {
                         call.reply.truncate(start);
                     }
                     if ran.left.is_some() {
@@ -204,7 +206,7 @@ fn run(
     hashes: &[Hash],
     pause_at: u64,
 ) -> Ran {
-    if call.client.is_overflowed() && queued.command.has(Flags::READONLY) {
+    if call.client.is_unread() && queued.command.has(Flags::READONLY) {
         // No client will see what it would answer.
         return Ran { reply_bytes: 0, ended: 0, left: None };
     }
@@ -347,12 +349,15 @@ impl PausedTransaction {
         let reply_bytes_max = slice.client.reply_bytes_max;
         if !is_done {
             let bytes = self.running.reply_bytes + long.job.reply_bytes();
-            let is_too_long = bytes >= reply_bytes_max || slice.client.is_overflowed();
-            if long.is_script || !is_too_long || !long.command.has(Flags::READONLY) {
+            let is_too_long = bytes >= reply_bytes_max;
+            let is_unread = is_too_long || slice.client.is_unread();
+            if long.is_script || !is_unread || !long.command.has(Flags::READONLY) {
                 return Some(long);
             }
             // It makes a reply that no client will see, and does nothing else.
-            slice.client.set_overflowed(true);
+            if is_too_long {
+                slice.client.set_overflowed(true);
+            }
             long.job.abandon(slice.server, slice.data);
             lazyfree::free_pins(long.job);
         } else {
@@ -366,8 +371,10 @@ impl PausedTransaction {
             let Arena { bytes, parts } = &mut self.rest;
             Reply::with_parts(bytes, parts, slice.client.protocol).append(&rest.bytes, &rest.parts);
         }
-        if slice.client.is_overflowed() || self.running.reply_bytes >= reply_bytes_max {
+        if self.running.reply_bytes >= reply_bytes_max {
             slice.client.set_overflowed(true);
+        }
+        if slice.client.is_unread() {
             (self.pieces, self.rest) = (Vec::new(), Arena::default());
         }
         None

@@ -1,0 +1,51 @@
+//! Work whose clients are gone: transactions and scripts that are carried out all the same.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::jobs::step_for;
+use crate::engine::client::Client;
+use crate::engine::command::job::Job;
+use crate::engine::execution::transaction;
+use crate::engine::tracking;
+
+/// A job whose client is gone.
+pub(super) struct Orphan {
+    pub(super) job: Box<dyn Job>,
+    client: Client,
+}
+
+impl Worker {
+    /// Goes on with a job though its client has gone. Nobody hears what it answers.
+    pub(super) fn adopt_job(&mut self, job: Box<dyn Job>, mut client: Client) {
+        client.discard = true;
+        self.orphans.push(Orphan { job, client });
+    }
+
+    /// Works on each for a slice.
+    pub(super) fn work_on_orphans(&mut self) {
+        let (server, handle) = (self.server, Arc::clone(&self.handle));
+        let mut orphans = std::mem::take(&mut self.orphans);
+        orphans.retain_mut(|Orphan { job, client }| {
+            self.data.release();
+            let more = &mut || false;
+            let is_done = step_for(server, &mut self.data, &handle.stats, &mut **job, client, more);
+            if is_done {
+                // It may have subscribed since it was forgotten.
+                self.forget(client);
+            }
+            !is_done
+        });
+        self.orphans = orphans;
+        self.data.take_own(&mut Vec::new());
+    }
+
+    /// Takes a client that has gone out of what others look at.
+    pub(super) fn forget(&mut self, client: &mut Client) {
+        transaction::forget(client, &mut self.data);
+        if let Some(subscribers) = &mut self.data.audience.subscribers {
+            subscribers.forget(client);
+        }
+        tracking::disable(self.server, client);
+    }
+}
