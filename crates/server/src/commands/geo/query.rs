@@ -101,7 +101,7 @@ struct SearchParser<'a> {
 }
 
 impl Query {
-    /// How many of so many hits are wanted.
+    /// How many of this number of hits are wanted.
     pub(super) fn wanted_of(&self, hits: usize) -> usize {
         self.count.map_or(hits, |count| count.min(hits))
     }

@@ -16,7 +16,7 @@ pub(super) struct Lookups {
     observer: Arc<Observer>,
     began_ms: i64,
     /// By shard.
-    looked: Box<[Vec<Hash>]>,
+    looked: Box<[LookedAt]>,
     /// Changes that are still to be compared with them.
     changes: Vec<Hash>,
     /// Something that was looked at has changed.
@@ -33,7 +33,7 @@ impl Lookups {
         Self {
             observer,
             began_ms: data.turn.now_ms,
-            looked: vec![Vec::new(); SHARDS].into(),
+            looked: vec![LookedAt::default(); SHARDS].into(),
             changes: Vec::new(),
             is_stale: false,
             rounds: 0,
@@ -44,7 +44,7 @@ impl Lookups {
     /// held.
     pub(super) fn begin_anew(&mut self, data: &Data) {
         self.observer.take();
-        self.looked.iter_mut().for_each(Vec::clear);
+        self.looked.fill(LookedAt::default());
         self.changes.clear();
         (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
     }
@@ -64,7 +64,7 @@ impl Lookups {
             self.is_stale = true;
             return false;
         }
-        self.looked[shard].push(key.hash);
+        self.looked[shard].hashes.push(key.hash);
         true
     }
 
@@ -86,8 +86,7 @@ impl Lookups {
             }
         }
         let rest = self.changes.len().saturating_sub(CHECKED);
-        let looked = &self.looked;
-        let is_known = |hash: Hash| looked[hash.shard()].contains(&hash);
+        let is_known = |hash: Hash| self.looked[hash.shard()].contains(hash);
         self.is_stale |= self.changes.drain(rest..).any(is_known);
         true
     }
@@ -96,7 +95,7 @@ impl Lookups {
     pub(super) fn are_current(&mut self) -> bool {
         self.take();
         let mut changes = self.changes.drain(..);
-        !self.is_stale && !changes.any(|hash| self.looked[hash.shard()].contains(&hash))
+        !self.is_stale && !changes.any(|hash| self.looked[hash.shard()].contains(hash))
     }
 
     fn take(&mut self) {
@@ -105,6 +104,25 @@ impl Lookups {
             Some(changes) => self.changes.extend(changes),
             None => self.is_stale = true,
         }
+    }
+}
+
+/// The keys of a shard that were looked at. It may be one key, a million times.
+#[derive(Clone, Default)]
+struct LookedAt {
+    hashes: Vec<Hash>,
+    /// How many of them are in order, and differ.
+    sorted: usize,
+}
+
+impl LookedAt {
+    fn contains(&mut self, hash: Hash) -> bool {
+        if self.sorted < self.hashes.len() {
+            self.hashes.sort_unstable_by_key(|hash| hash.0);
+            self.hashes.dedup();
+            self.sorted = self.hashes.len();
+        }
+        self.hashes.binary_search_by_key(&hash.0, |hash| hash.0).is_ok()
     }
 }
 
