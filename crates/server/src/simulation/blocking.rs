@@ -177,3 +177,33 @@ fn the_reply_of_a_command_that_blocks_is_skipped() {
     assert_eq!(process.heard(&waiter), "");
     assert_eq!(process.ask(&waiter, "PING"), "+PONG\r\n");
 }
+
+/// The keys that a client waits for are its memory, until it has them.
+#[test]
+fn keys_that_a_client_waits_for_count_as_its_memory() {
+    let mut process = Process::new(1);
+    let (waiter, admin) = (process.connect(0), process.connect(0));
+    let memory = |process: &mut Process| -> u64 {
+        let line = process.ask(&admin, "CLIENT LIST ID 1");
+        let (_, rest) = line.split_once("tot-mem=").expect("it is there");
+        rest.split(' ').next().and_then(|bytes| bytes.parse().ok()).expect("a number")
+    };
+    let before = memory(&mut process);
+    let keys: String = (0..4_000).map(|key| format!(" key:{key:010}")).collect();
+    let words: Vec<String> =
+        keys.split_whitespace().map(|key| format!("${}\r\n{key}\r\n", key.len())).collect();
+    let wait = format!("*4002\r\n$5\r\nBLPOP\r\n{}$1\r\n0\r\n", words.concat());
+    waiter.send(wait.as_bytes());
+    process.turns(2);
+    assert_eq!(process.server.waiters.clients(), 1);
+    assert!(memory(&mut process) > before + 1_000_000);
+    assert_eq!(process.ask(&admin, "RPUSH key:0000000007 v"), ":1\r\n");
+    process.turns(2);
+    assert!(process.heard(&waiter).starts_with("*2\r\n"));
+    assert!(memory(&mut process) < before + 200_000, "its buffer is left");
+    assert_eq!(process.ask(&admin, "CONFIG SET maxmemory-clients 1mb"), "+OK\r\n");
+    waiter.send(wait.as_bytes());
+    process.turns(3);
+    assert!(waiter.is_ended());
+    assert_eq!(process.server.waiters.clients(), 0);
+}

@@ -14,7 +14,7 @@ mod timeout;
 mod waiter;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -166,6 +166,8 @@ impl Waiting {
             server.waiters.add(database, key, &waiter);
         }
         server.waiters.enter(&waiter);
+        client.info.waiting_bytes.store(waiter.memory(), Ordering::Relaxed);
+        server.count_client_memory(&client.info);
         client.info.flag(ClientFlag::BLOCKED, true);
         client.blocked = Some(Arc::clone(&waiter));
         waiter

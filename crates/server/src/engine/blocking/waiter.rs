@@ -346,11 +346,23 @@ impl Waiter {
                 }
             });
         }
+        self.client.waiting_bytes.store(0, Ordering::Relaxed);
         self.client.flag(ClientFlag::BLOCKED, false);
         server.waiters.leave(self);
     }
+
+    /// Bytes that it takes, with its places in queues.
+    pub(super) fn memory(&self) -> usize {
+        let words = |words: &[Box<[u8]>]| -> usize {
+            words.iter().map(|word| size_of::<Box<[u8]>>() + word.len()).sum()
+        };
+        let in_queues = self.keys.iter().map(|key| QUEUED_BYTES + 2 * key.len());
+        size_of::<Self>() + words(&self.args) + words(&self.keys) + in_queues.sum::<usize>()
+    }
 }
 
+/// Bytes that a queue, and what its shard knows of the key, take beside the key's own: about.
+const QUEUED_BYTES: usize = 192;
 /// Queues are spread over this many locks.
 const PARTS: usize = 256;
 const DISMISSED: Failure = Failure::new(

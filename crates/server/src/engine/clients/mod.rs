@@ -45,6 +45,8 @@ pub struct ClientInfo {
     pub queued_bytes: AtomicUsize,
     pub watched: AtomicUsize,
     pub watched_bytes: AtomicUsize,
+    /// Of the command that blocks it, and of the queues where it waits.
+    pub waiting_bytes: AtomicUsize,
     /// How many channels, patterns and shard channels it listens to.
     pub subscriptions: [AtomicU32; 3],
     pub subscription_bytes: AtomicUsize,
@@ -130,6 +132,7 @@ impl ClientInfo {
             queued_bytes: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
             watched_bytes: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
             subscriptions: Default::default(),
             subscription_bytes: AtomicUsize::new(0),
             tracking_bytes: AtomicUsize::new(0),
@@ -169,7 +172,7 @@ impl ClientInfo {
     }
 
     /// Bytes of memory that the client takes beside its connection: TLS, buffers, transaction,
-    /// watched keys, subscriptions and prefixes that it tracks.
+    /// keys that it watches or waits for, subscriptions and prefixes that it tracks.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -179,6 +182,7 @@ impl ClientInfo {
             + named
             + self.queued_bytes.load(Ordering::Relaxed)
             + self.watched_bytes.load(Ordering::Relaxed)
+            + self.waiting_bytes.load(Ordering::Relaxed)
             + self.subscription_bytes.load(Ordering::Relaxed)
             + self.tracking_bytes.load(Ordering::Relaxed)
             + self.input_capacity.load(Ordering::Relaxed)
