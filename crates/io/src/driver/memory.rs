@@ -17,16 +17,16 @@ use crate::receive::{Received, receive_into};
 /// Bytes that are taken back at once.
 const LENT_MAX: usize = 64 * 1024;
 
-/// All lines between a test and its workers. Clones are the same.
+/// All lines between a test and its workers, by the socket of the worker's end: if one is closed,
+/// the next line may have its number. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Network(Rc<RefCell<BTreeMap<RawFd, Line>>>);
+pub struct Network(Rc<RefCell<BTreeMap<RawFd, SharedLine>>>);
 
 /// The test's end of a connection.
 #[derive(Clone)]
-pub struct Peer {
-    network: Network,
-    socket: RawFd,
-}
+pub struct Peer(SharedLine);
+
+type SharedLine = Rc<RefCell<Line>>;
 
 struct Line {
     /// What the test has sent and the worker has not seen.
@@ -59,6 +59,7 @@ pub struct Memory {
 struct State {
     token: Token,
     socket: RawFd,
+    line: SharedLine,
     mode: Mode,
     asks_for_room: bool,
     is_closed: bool,
@@ -90,37 +91,34 @@ impl Network {
             far,
             is_lent: false,
         };
-        self.0.borrow_mut().insert(socket, line);
-        Ok((Peer { network: self.clone(), socket }, near.into()))
+        let line = Rc::new(RefCell::new(line));
+        self.0.borrow_mut().insert(socket, Rc::clone(&line));
+        Ok((Peer(line), near.into()))
     }
 }
 
 impl Peer {
-    fn line<T>(&self, f: impl FnOnce(&mut Line) -> T) -> T {
-        f(self.network.0.borrow_mut().get_mut(&self.socket).expect("the line is there"))
-    }
-
     pub fn send(&self, bytes: &[u8]) {
-        self.line(|line| line.input.extend_from_slice(bytes));
+        self.0.borrow_mut().input.extend_from_slice(bytes);
     }
 
     /// What has come since the last call.
     pub fn received(&self) -> Vec<u8> {
-        self.line(|line| std::mem::take(&mut line.output))
+        std::mem::take(&mut self.0.borrow_mut().output)
     }
 
     /// Sets how many more bytes the worker may send; `None`: no limit.
     pub fn set_room(&self, room: Option<usize>) {
-        self.line(|line| line.room = room);
+        self.0.borrow_mut().room = room;
     }
 
     pub fn close(&self) {
-        self.line(|line| line.is_closed = true);
+        self.0.borrow_mut().is_closed = true;
     }
 
     /// Whether the worker has closed its end.
     pub fn is_ended(&self) -> bool {
-        self.line(|line| line.is_ended)
+        self.0.borrow().is_ended
     }
 }
 
@@ -187,10 +185,13 @@ impl Memory {
         self.find(token).into_iter().for_each(|state| state.mode = mode);
     }
 
-    fn sent(&mut self, token: Token, parts: &[&[u8]]) {
-        let Some(state) = self.find(token) else { return };
-        let socket = state.socket;
-        let result = self.network.0.borrow_mut().get_mut(&socket).expect("it is there").send(parts);
+    fn line(&self, socket: BorrowedFd<'_>) -> SharedLine {
+        Rc::clone(self.network.0.borrow().get(&socket.as_raw_fd()).expect("it is a line's"))
+    }
+
+    /// Sends also what a connection says that has been let go of, as a socket would.
+    fn sent(&mut self, token: Token, socket: BorrowedFd<'_>, parts: &[&[u8]]) {
+        let result = self.line(socket).borrow_mut().send(parts);
         self.done.push(Event::Sent { token, result });
     }
 }
@@ -205,8 +206,8 @@ impl Driver for Memory {
     }
 
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let (socket, mode) = (socket.as_raw_fd(), Mode::Data);
-        let state = State { token, socket, mode, asks_for_room: false, is_closed: false };
+        let (line, socket, mode) = (self.line(socket), socket.as_raw_fd(), Mode::Data);
+        let state = State { token, socket, line, mode, asks_for_room: false, is_closed: false };
         self.connections.insert(token.slot(), state);
         Ok(())
     }
@@ -214,9 +215,8 @@ impl Driver for Memory {
     fn remove(&mut self, token: Token, socket: BorrowedFd<'_>) {
         if self.find(token).is_some() {
             self.connections.remove(&token.slot());
-            let mut lines = self.network.0.borrow_mut();
-            lines.get_mut(&socket.as_raw_fd()).expect("it is there").is_ended = true;
         }
+        self.line(socket).borrow_mut().is_ended = true;
         self.done.retain(|event| !matches!(event, Event::Sent { token: of, .. } if *of == token));
     }
 
@@ -239,15 +239,20 @@ impl Driver for Memory {
         }
     }
 
-    unsafe fn send(&mut self, token: Token, _: BorrowedFd<'_>, bytes: *const u8, len: usize) {
+    unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
         // SAFETY: the caller keeps these bytes in place beyond this call.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
-        self.sent(token, &[bytes]);
+        self.sent(token, socket, &[bytes]);
     }
 
-    unsafe fn send_vectored(&mut self, token: Token, _: BorrowedFd<'_>, parts: &[IoSlice<'_>]) {
+    unsafe fn send_vectored(
+        &mut self,
+        token: Token,
+        socket: BorrowedFd<'_>,
+        parts: &[IoSlice<'_>],
+    ) {
         let parts: Vec<&[u8]> = parts.iter().take(PARTS_MAX).map(|part| &**part).collect();
-        self.sent(token, &parts);
+        self.sent(token, socket, &parts);
     }
 
     fn notify_writable(&mut self, token: Token, _: BorrowedFd<'_>) {
@@ -258,10 +263,9 @@ impl Driver for Memory {
         self.received.clear();
         events.clear();
         events.append(&mut self.done);
-        let mut lines = self.network.0.borrow_mut();
         for state in self.connections.values_mut().filter(|state| !state.is_closed) {
             let token = state.token;
-            let line = lines.get_mut(&state.socket).expect("it is there");
+            let line = &mut *state.line.borrow_mut();
             if state.asks_for_room && line.room != Some(0) {
                 state.asks_for_room = false;
                 events.push(Event::Writable { token });

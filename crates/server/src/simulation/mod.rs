@@ -24,6 +24,7 @@ mod scripts;
 mod stage;
 pub mod tasks;
 pub mod ticks;
+mod visits;
 pub mod waits;
 
 /// What a process panics with instead of exiting.

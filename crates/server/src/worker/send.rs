@@ -38,6 +38,10 @@ impl Worker {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             let mut offered = Offered::NOTHING;
             output.free();
+            debug_assert!(
+                replies.is_none() || output.sending == Sending::Nothing,
+                "what was sent is told of before there is more"
+            );
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
