@@ -130,6 +130,8 @@ const OTHERS: &[&str] = &[
     "PUBLISH channel message",
     "SPUBLISH shard message",
     "CLIENT KILL ID {ID}",
+    "CLIENT KILL ID {ID}",
+    "CLIENT KILL ID {ID}",
     "CLIENT KILL TYPE pubsub",
     "CLIENT UNBLOCK {ID}",
     "CLIENT UNBLOCK {ID} ERROR",
@@ -337,8 +339,18 @@ impl Visits {
     }
 
     fn command(&mut self) -> String {
-        match self.below(20) {
-            0..5 => self.one_of(LONG).to_owned(),
+        match self.below(22) {
+            0 | 1 => {
+                let queued: String = (0..2 + self.below(4))
+                    .map(|_| match self.below(3) {
+                        0 => format!("{}\r\n", self.one_of(LONG)),
+                        1 => format!("{}\r\n", self.one_of(SHORT)),
+                        _ => format!("{}\r\n", self.one_of(STATE)),
+                    })
+                    .collect();
+                format!("MULTI\r\n{queued}EXEC")
+            }
+            2..5 => self.one_of(LONG).to_owned(),
             5..8 => self.one_of(SHORT).to_owned(),
             8..10 => self.one_of(WAITING).to_owned(),
             10..16 => self.one_of(STATE).to_owned(),
@@ -437,6 +449,8 @@ impl Visits {
         let left = self.visitors.iter().find(|visitor| !visitor.is_done());
         let (id, heard) = left.map_or((0, ""), |visitor| (visitor.id, &*visitor.heard));
         let fault = format!("client {id} is not answered, but {heard:?}");
+        let kept = self.process.server.gate.reservations();
+        let fault = format!("{fault}; {kept} reservations; {}", self.order("SCRIPT KILL")?);
         Err(format!("{fault}: {}", self.order("CLIENT LIST")?))
     }
 
@@ -504,7 +518,7 @@ impl Visitor {
 const PONG: &str = "+PONG\r\n";
 
 /// Seeds in the tests. `BOBBIN_VISITS` says how many others, from `BOBBIN_SEED` on.
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 60;
 
 #[test]
 fn all_that_stay_are_answered_and_nothing_is_left_of_those_that_go() {

@@ -11,7 +11,7 @@ use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction;
-use crate::engine::execution::admission::{admit_again, wait_for_reserved};
+use crate::engine::execution::admission::{admit_again, make_way, wait_for_reserved};
 use crate::engine::execution::monitor;
 use crate::engine::script::{Compiled, Habits, Learned, Lua, LuaState, Sha};
 use crate::engine::server::Switch;
@@ -109,7 +109,7 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> O
 fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     if task.makes_way(call) {
         owner.give_back(call.server, call.data);
-        return Err(wait_for_reserved(call));
+        return Err(make_way(call));
     }
     let mut is_oom = call.data.turn.is_oom;
     if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {

@@ -268,6 +268,14 @@ pub fn wait_for_reserved(call: &mut Call<'_>) -> Failure {
     postpone_for_reserved(call.server, call.data, call.client, call.command)
 }
 
+/// What a command returns that lets those have their turn that wish for the gate; nothing was done
+/// yet. It waits for the end of their wishes, so it must have none.
+pub fn make_way(call: &mut Call<'_>) -> Failure {
+    // Of another command, which did not ask.
+    call.data.take_refusal();
+    wait_for_reserved(call)
+}
+
 /// Checks again what may have changed while the command waited. It is for a command that gets
 /// hold of what it needs only while it runs. The command must return an error at once, with
 /// nothing done.

@@ -5,7 +5,7 @@ mod running;
 
 use std::sync::atomic::Ordering;
 
-use super::admission::{admit_again, wait_for_reserved};
+use super::admission::{admit_again, make_way, wait_for_reserved};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};
@@ -95,7 +95,11 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     // Whether it may run now depends on what it is.
     drop(args);
     call.client.transaction = Some(transaction);
-    let admitted = if held { admit_again(call) } else { Err(wait_for_reserved(call)) };
+    let admitted = match held {
+        true => admit_again(call),
+        false if makes_way => Err(make_way(call)),
+        false => Err(wait_for_reserved(call)),
+    };
     if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);
         if failure == Failure::Postponed {
