@@ -169,14 +169,14 @@ impl<'a> Reply<'a> {
         self.raw(b"+QUEUED\r\n");
     }
 
-    /// A status; line ends in it become blanks.
+    /// A status; line ends and zero bytes in it become blanks.
     pub fn simple(&mut self, text: impl AsRef<[u8]>) {
         self.output.push(b'+');
         self.line(text.as_ref());
     }
 
     /// An error. The text starts with its code (`ERR`, `WRONGTYPE`); line ends at its end are
-    /// dropped, others become blanks.
+    /// dropped, others become blanks, as do zero bytes.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         let text = text.as_ref();
@@ -459,7 +459,7 @@ impl<'a> Reply<'a> {
         let start = self.output.len();
         self.raw(text);
         for byte in &mut self.output[start..] {
-            if matches!(byte, b'\r' | b'\n') {
+            if matches!(byte, b'\r' | b'\n' | 0) {
                 *byte = b' ';
             }
         }
@@ -542,8 +542,8 @@ mod tests {
     fn the_same_in_both_versions() {
         assert_eq!(same(|reply| reply.ok()), "+OK\r\n");
         assert_eq!(same(|reply| reply.queued()), "+QUEUED\r\n");
-        assert_eq!(same(|reply| reply.simple("a\r\nb\n")), "+a  b \r\n");
-        assert_eq!(same(|reply| reply.error("ERR a\r\nb\r\n")), "-ERR a  b\r\n");
+        assert_eq!(same(|reply| reply.simple("a\r\nb\0\n")), "+a  b  \r\n");
+        assert_eq!(same(|reply| reply.error("ERR a\r\nb\0c\r\n")), "-ERR a  b c\r\n");
         assert_eq!(same(|reply| reply.error(b"\n")), "-\r\n");
         assert_eq!(same(|reply| reply.bulk(b"")), "$0\r\n\r\n");
         assert_eq!(same(|reply| reply.bulk_i64(-15)), "$3\r\n-15\r\n");

@@ -51,7 +51,8 @@ macro_rules! combination {
         lua_function!($shell, $inner);
         fn $inner(stack: Stack) -> Returned {
             let mut all = argument(stack, 1, $name)?;
-            for at in 2..=stack.top() {
+            // From the last on: of several that are no numbers the error names that one.
+            for at in (2..=stack.top()).rev() {
                 all $operator argument(stack, at, $name)?;
             }
             returned(stack, all)

@@ -156,7 +156,8 @@ impl<'a> Format<'a> {
             Item::Padding | Item::Terminated | Item::Bytes(_) => return 0,
         };
         let align = size.min(self.align_max);
-        if align <= 1 || !align.is_power_of_two() { 0 } else { at.wrapping_neg() & (align - 1) }
+        // For other sizes than powers of two it is the library's formula, too, that decides.
+        if align <= 1 { 0 } else { (align - (at & (align - 1))) & (align - 1) }
     }
 }
 
@@ -231,6 +232,9 @@ fn unpack(stack: Stack) -> Returned {
     let short = || stack.bad_argument(2, "unpack", "data string too short");
     // Before the data there is as little as behind it.
     let mut at = usize::try_from(start).map_err(|_| short())? - 1;
+    if at > data.len() && !format.rest.is_empty() {
+        return Err(short());
+    }
     let mut count = 0;
     while let Some((item, _)) = format.next()? {
         let begin = at.checked_add(format.padding(item, at));

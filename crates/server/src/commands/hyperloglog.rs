@@ -14,7 +14,7 @@ use bobbin_store::value::StringRef;
 use bobbin_store::{EntryRef, NewValue};
 
 use super::string::PinnedStrings;
-use crate::engine::command::data::string;
+use crate::engine::command::data::{Look, string};
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
@@ -211,11 +211,7 @@ struct Merging {
 }
 
 impl Merging {
-    fn new(
-        data: &mut Data,
-        names: Vec<Box<[u8]>>,
-        look: for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>,
-    ) -> Result<Self, Failure> {
+    fn new(data: &mut Data, names: Vec<Box<[u8]>>, look: Look) -> Result<Self, Failure> {
         for name in &names {
             if let Some(entry) = look(data, data.key(name)) {
                 view(entry)?;

@@ -57,26 +57,28 @@ fn run(call: &mut Call<'_>, steps: &[BitFieldStep]) -> Outcome {
         return Ok(());
     };
     let mut run = BitFieldRun { steps, reply: &mut call.reply };
-    let wrote = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
-    if wrote {
+    let changes = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
+    if changes > 0 {
+        // One change is counted for the string.
+        call.data.counters.dirty += changes as u64 - 1;
         call.data.event(Classes::STRING, "setbit", key);
     }
     Ok(())
 }
 
-/// Does all steps and replies to each. Answers whether one of them wrote something.
+/// Does all steps and replies to each. Answers how many of them changed something.
 struct BitFieldRun<'a, 'r> {
     steps: &'a [BitFieldStep],
     reply: &'a mut Reply<'r>,
 }
 
 impl StringChange for BitFieldRun<'_, '_> {
-    type Result = bool;
+    type Result = usize;
 
-    fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (bool, bool) {
+    fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (usize, bool) {
         self.reply.array(self.steps.len());
         let has_grown = old_len < string.len();
-        let mut wrote = false;
+        let mut changes = 0;
         for step in self.steps {
             let old = step.width.read(string, step.offset);
             let (new, shown) = step.apply(old);
@@ -86,10 +88,10 @@ impl StringChange for BitFieldRun<'_, '_> {
             }
             if let Some(new) = new {
                 step.width.write(string, step.offset, new);
-                wrote |= new != old || has_grown;
+                changes += usize::from(new != old || has_grown);
             }
         }
-        (wrote, wrote || has_grown)
+        (changes, changes > 0 || has_grown)
     }
 }
 

@@ -63,7 +63,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     }
     if past {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
-        fields_expired(call, key, done.len());
+        fields_expired(call, key, done.len(), done.len());
     } else {
         let mut digits = itoa::Buffer::new();
         let mut words = vec![&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];
@@ -209,10 +209,11 @@ pub(super) fn fields_may_expire(
     call.data.event(Classes::HASH, "hexpire", key);
 }
 
-/// What follows after fields were deleted for having expired.
-pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
-    changed(call, key, fields);
-    note_expired(call, key, fields);
+/// What follows after fields were deleted for having expired: `removed` were there, and `expired` had
+/// a time that has passed.
+pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, removed: usize, expired: usize) {
+    changed(call, key, removed);
+    note_expired(call, key, expired);
     if call.data.remove_if_empty(key) {
         call.data.event(Classes::GENERIC, "del", key);
     }

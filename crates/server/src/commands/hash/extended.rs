@@ -173,7 +173,7 @@ fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bo
     call.data.event(Classes::HASH, "hexpire", key);
     if removed > 0 {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
-        fields_expired(call, key, names.len());
+        fields_expired(call, key, removed, names.len());
         return Ok(());
     }
     note_expired(call, key, names.len());
@@ -225,7 +225,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let count = done.len();
     if past {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
-        fields_expired(call, key, count);
+        fields_expired(call, key, count, count);
     } else if let Some(expire_ms) = expire_ms {
         let mut digits = itoa::Buffer::new();
         let words = [&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];

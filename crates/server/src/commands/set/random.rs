@@ -37,24 +37,29 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
+    // Taking the whole set counts as reading it.
+    let takes_all = count.is_some() && popped == set.len();
+    let hits = u64::from(takes_all);
     if let Some(count) = count
         && popping::is_long(count.min(set.len()))
         && call.may_leave_job
     {
         let members = Members { walk: None, random, hasher, gone: Vec::new() };
+        call.data.counters.hits += hits;
         return pop_in_slices(call, 1..2, 1, count, members);
     }
     if count.is_some() {
         call.reply.set(popped);
     }
     let mut gone = Vec::new();
-    if count.is_some() && popped == set.len() {
+    if takes_all {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
         let gone = logs.then_some(&mut gone);
         pop_some(set, popped, &mut random, hasher, &mut call.reply, gone);
     }
+    call.data.counters.hits += hits;
     note_popped(call.data, key, popped, &gone);
     Ok(())
 }

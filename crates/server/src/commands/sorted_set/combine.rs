@@ -394,7 +394,7 @@ impl SlicedChange for SortedSetStoring {
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let keys: Vec<_> = self.request.keys.iter().map(|name| data.key(name)).collect();
-        let inputs = SetInput::read_keys(data, keys.into_iter())?;
+        let inputs = SetInput::at_keys(data, keys.into_iter(), Data::peek)?;
         let inputs = self.request.weighed(inputs);
         let mut pairs = inputs.iter().zip(&self.combination.inputs);
         let same = pairs.all(|((now, _), (then, _))| now.is_same(then));

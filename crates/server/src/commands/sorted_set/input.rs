@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{CollectionRef, Item, Set, SortedSet, integer};
-use bobbin_store::{Hasher, ValueRef};
+use bobbin_store::{EntryRef, Hasher, ValueRef};
 
 use super::super::repeats::MANY;
+use crate::engine::command::data::Look;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::SLICE;
 
@@ -25,14 +26,15 @@ impl SetInput {
         keys: impl Iterator<Item = usize>,
     ) -> Result<Vec<Arc<Self>>, Failure> {
         let keys = keys.map(|at| call.key(at)).collect::<Result<Vec<_>, _>>()?;
-        Self::read_keys(call.data, keys.into_iter())
+        Self::at_keys(call.data, keys.into_iter(), Data::read)
     }
 
     /// The sets at these keys. One that is named again is pinned once: a small one is copied for
     /// that.
-    pub(super) fn read_keys<'k>(
+    pub(super) fn at_keys<'k>(
         data: &mut Data,
         keys: impl ExactSizeIterator<Item = Key<'k>>,
+        look: Look,
     ) -> Result<Vec<Arc<Self>>, Failure> {
         let mut known = (keys.len() > MANY).then(HashMap::new);
         keys.map(|key| {
@@ -43,15 +45,15 @@ impl SetInput {
                 },
                 None => None,
             };
-            let input = Arc::new(Self::read(data, key)?);
+            let input = Arc::new(Self::of(look(data, key))?);
             known.into_iter().for_each(|vacant| _ = vacant.insert(Arc::clone(&input)));
             Ok(input)
         })
         .collect()
     }
 
-    fn read(data: &mut Data, key: Key<'_>) -> Result<Self, Failure> {
-        let Some(entry) = data.read(key) else { return Ok(Self::Nothing) };
+    fn of(entry: Option<EntryRef<'_>>) -> Result<Self, Failure> {
+        let Some(entry) = entry else { return Ok(Self::Nothing) };
         match entry.value() {
             ValueRef::Collection(CollectionRef::Set(set)) => Ok(Self::Set(set.clone())),
             ValueRef::Collection(CollectionRef::SortedSet(set)) => Ok(Self::SortedSet(set.clone())),

@@ -32,7 +32,8 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     };
     let random = Random::new(seed);
     if count < 0 {
-        return repeated(call, count.unsigned_abs(), with_scores, random);
+        let set = set.clone();
+        return repeated(call, set, count.unsigned_abs(), with_scores, random);
     }
     let wanted = usize::try_from(count).unwrap_or(usize::MAX);
     if wanted.min(set.len()) > SLICED_MIN && call.may_leave_job {
@@ -76,10 +77,14 @@ fn in_slices(
 }
 
 /// Answers members that may be the same several times.
-fn repeated(call: &mut Call<'_>, count: u64, with_scores: bool, mut random: Random) -> Outcome {
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else { return Ok(()) };
+fn repeated(
+    call: &mut Call<'_>,
+    set: SortedSet,
+    count: u64,
+    with_scores: bool,
+    mut random: Random,
+) -> Outcome {
     let (count, len) = (usize::try_from(count).unwrap_or(usize::MAX), set.len());
-    let set = set.clone();
     repeat_in_slices(
         call,
         count,

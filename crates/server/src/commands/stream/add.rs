@@ -13,6 +13,8 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     let mut at = 2;
     let new_id = loop {
         let Some(&word) = call.args.get(at) else {
+            // What is wrong with the options is told first.
+            TrimOptions::finish(trimming, call)?;
             return Err(Failure::wrong_arity(call.command));
         };
         if word == b"*" {

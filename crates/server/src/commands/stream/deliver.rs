@@ -31,6 +31,8 @@ pub(super) fn read(
     let (now_ms, logs) = (data.turn.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
+    // The group was looked for before; this is a look of its own.
+    data.counters.hits += 1;
     let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
     let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
     let mut delivery = Delivery::new(StreamWanted::of(read, from), number, now_ms);
@@ -256,6 +258,7 @@ impl Drafts {
         if work <= SLICED_MIN {
             return None;
         }
+        data.counters.hits += keys.len() as u64;
         let now_ms = data.turn.now_ms;
         let (mut drafts, mut parts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         for &(index, key) in keys {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use bobbin_store::ValueRef;
 use bobbin_store::entry::Shared;
 use bobbin_store::value::{Chunked, StringRef};
-use bobbin_store::{EntryRef, ValueRef};
 
-use crate::engine::command::data::string;
+use crate::engine::command::data::{Look, string};
 use crate::engine::command::{Data, Failure, Key};
 
 /// A long string as it was; nothing was copied for it.
@@ -60,7 +60,7 @@ impl PinnedStrings {
     pub(in crate::commands) fn gather<'k>(
         data: &mut Data,
         keys: impl Iterator<Item = Key<'k>>,
-        look: for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>,
+        look: Look,
     ) -> Result<Self, Failure> {
         let mut strings = Self::default();
         for key in keys {

@@ -120,6 +120,7 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     append(&mut call.reply, entry, call.server);
     match (options.expiry, expire) {
         (_, Expire::At(expire_ms)) if call.data.is_past(expire_ms) => {
+            call.data.counters.expired += 1;
             call.data.remove(key);
             call.data.propagate_expired(key);
             call.data.event(Classes::EXPIRED, "expired", key);

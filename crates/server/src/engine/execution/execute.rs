@@ -208,8 +208,14 @@ fn refuse(
 ) {
     context.data.end_prepared();
     if let Some(command) = request.command {
-        let counted = request.args.get(1).and_then(|name| command.subcommand(name));
-        context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
+        let counted = match request.args.get(1) {
+            // What is none of its subcommands is no command.
+            Some(name) if !command.subcommands.is_empty() => command.subcommand(name),
+            _ => Some(command),
+        };
+        if let Some(counted) = counted {
+            context.stats.commands[counted.id].rejected.add(1);
+        }
     }
     context.stats.totals.error_replies.add(1);
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {

@@ -22,8 +22,9 @@ pub fn run(call: &mut Call<'_>) -> bool {
             call.data.release();
             return false;
         }
-        call.reply.error(failure.text().as_bytes());
-        count_failure(call.server, call.stats, call.command, &failure);
+        let text = failure.text().as_bytes();
+        call.reply.error(text);
+        count_failure(call.server, call.stats, call.command, text);
     }
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
@@ -39,15 +40,10 @@ pub fn run(call: &mut Call<'_>) -> bool {
 
 /// Counts that a command ran and failed.
 #[cold]
-pub fn count_failure(
-    server: &Server,
-    stats: &WorkerStats,
-    command: &Registered,
-    failure: &Failure,
-) {
+pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered, text: &[u8]) {
     stats.commands[command.id].failed.add(1);
     stats.totals.error_replies.add(1);
-    server.errors.count(failure.text().as_bytes());
+    server.errors.count(text);
 }
 
 /// Shows the command to the clients that look at all commands, and remembers what it read.

@@ -45,7 +45,7 @@ pub fn reply_in_slices(
         return;
     }
     let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call.client.protocol)));
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call)));
 }
 
 /// Answers an array, in slices: for each of the words from `first` on what `one` appends, which is
@@ -119,7 +119,7 @@ pub fn repeat_in_slices(
         }
     }
     let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
-    let mut job = ReplyInSlices::new(step, (), None, call.client.protocol);
+    let mut job = ReplyInSlices::new(step, (), None, call);
     job.bytes_max = REPEATED_BYTES_MAX;
     job.pieces.last = begun;
     call.client.job = Some(Box::new(job));
@@ -144,7 +144,7 @@ pub fn elements_in_slices(
         let header = reply.defer();
         reply.finish(header, kind, count);
     };
-    let job = ReplyInSlices::new(step, (kind, 0), Some(header), call.client.protocol);
+    let job = ReplyInSlices::new(step, (kind, 0), Some(header), call);
     call.client.job = Some(Box::new(job));
 }
 
@@ -156,15 +156,14 @@ pub fn reply_behind_header<S: Send + 'static>(
     header: fn(&mut Reply<'_>, &S),
     mut step: impl FnMut(&mut Reply<'_>, &mut S) -> bool + Send + 'static,
 ) {
-    let protocol = call.client.protocol;
     if !call.may_leave_job {
         let mut bytes = Vec::new();
-        while step(&mut Reply::new(&mut bytes, protocol), &mut state) {}
+        while step(&mut Reply::new(&mut bytes, call.client.protocol), &mut state) {}
         header(&mut call.reply, &state);
         call.reply.raw(&bytes);
         return;
     }
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), protocol)));
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), call)));
 }
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
@@ -381,8 +380,9 @@ impl<C: SlicedChange> Changing<C> {
     fn fail(&mut self, server: &Server, stats: &WorkerStats, failure: &Failure) {
         self.failed = true;
         self.bytes.clear();
-        Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
-        count_failure(server, stats, self.command, failure);
+        let text = failure.text().as_bytes();
+        Reply::new(&mut self.bytes, self.protocol).error(text);
+        count_failure(server, stats, self.command, text);
     }
 
     fn try_to_make(&mut self, data: &mut Data, args: &[&[u8]]) -> Result<bool, Failure> {
@@ -463,6 +463,12 @@ impl Pieces {
         &mut self.last
     }
 
+    /// The text, if all there is is an error.
+    fn error(&self) -> Option<&[u8]> {
+        let text = self.last.strip_prefix(b"-").filter(|_| self.full.is_empty())?;
+        text.strip_suffix(b"\r\n")
+    }
+
     /// Bytes of all of them.
     pub const fn byte_len(&self) -> usize {
         self.full_len + self.last.len()
@@ -496,6 +502,7 @@ impl Pieces {
 }
 
 struct ReplyInSlices<F, S> {
+    command: &'static Registered,
     step: F,
     state: S,
     /// Appends what comes first and is known last.
@@ -507,8 +514,17 @@ struct ReplyInSlices<F, S> {
 }
 
 impl<F, S> ReplyInSlices<F, S> {
-    fn new(step: F, state: S, header: Option<fn(&mut Reply<'_>, &S)>, protocol: Protocol) -> Self {
-        Self { step, state, header, pieces: Pieces::default(), bytes_max: usize::MAX, protocol }
+    fn new(step: F, state: S, header: Option<fn(&mut Reply<'_>, &S)>, call: &Call<'_>) -> Self {
+        let (command, protocol) = (call.command, call.client.protocol);
+        let (pieces, bytes_max) = (Pieces::default(), usize::MAX);
+        Self { command, step, state, header, pieces, bytes_max, protocol }
+    }
+
+    /// Counts a reply that is an error: the command failed.
+    fn count_failure(&self, slice: &Slice<'_>) {
+        if let Some(text) = self.pieces.error() {
+            count_failure(slice.server, slice.stats, self.command, text);
+        }
     }
 }
 
@@ -521,11 +537,13 @@ where
         loop {
             let mut reply = Reply::new(self.pieces.open(), self.protocol);
             if !(self.step)(&mut reply, &mut self.state) {
+                self.count_failure(slice);
                 return true;
             }
             if self.pieces.byte_len() > self.bytes_max {
                 self.pieces = Pieces::default();
                 Reply::new(self.pieces.open(), self.protocol).error(TOO_LONG);
+                self.count_failure(slice);
                 return true;
             }
             if !(slice.more)() {

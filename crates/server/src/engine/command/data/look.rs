@@ -10,6 +10,9 @@ use super::holding::HeldShards;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
+/// How a key is looked at: [`Data::read`], or [`Data::peek`] where that was counted before.
+pub type Look = for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>;
+
 impl Data {
     /// Where the key lies, if it is alive. A dead one is taken out, for `WRITES` even where nothing
     /// expires by itself: what is written is another value.

@@ -22,7 +22,7 @@ use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
 
 use self::evictor::Evictor;
 use self::holding::Holding;
-pub use self::look::string;
+pub use self::look::{Look, string};
 use self::notices::Audience;
 pub use self::turn::Deletes;
 use self::turn::Turn;
