@@ -18,7 +18,7 @@ mod walls;
 
 pub use self::api::choose_redis_version;
 pub use self::host::{Called, Host, Level, Verdict};
-pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
+pub use self::shebang::{ScriptFlags, Shebang, ShebangError, is_name};
 pub use self::state::hash::{Chains, HashKey, choose_hash_key};
 pub use self::state::pool::MemoryPool;
 pub use self::state::{Api, Chunk, Profile, Registration};

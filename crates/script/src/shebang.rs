@@ -66,6 +66,8 @@ pub enum ShebangError {
     /// A library with two names, and one without.
     Double,
     Nameless,
+    /// The library's name holds more than letters, digits and underscores, or nothing.
+    Name,
 }
 
 impl Shebang {
@@ -96,8 +98,8 @@ impl Shebang {
                 return Err(ShebangError::Option(word));
             }
         }
-        if named && shebang.name.is_none() {
-            return Err(ShebangError::Nameless);
+        if named && !is_name(shebang.name.as_ref().ok_or(ShebangError::Nameless)?) {
+            return Err(ShebangError::Name);
         }
         if !engine.eq_ignore_ascii_case(b"lua") {
             return Err(ShebangError::Engine(engine));
@@ -117,6 +119,12 @@ const MARK: &[u8] = b"#!";
 fn library_name(word: &[u8]) -> Option<&[u8]> {
     let (key, name) = word.split_at_checked(b"name=".len())?;
     key.eq_ignore_ascii_case(b"name=").then_some(name)
+}
+
+/// Whether a library or a function may be called so.
+pub fn is_name(name: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    !name.is_empty() && name.iter().all(fits)
 }
 
 #[cfg(test)]
@@ -144,5 +152,7 @@ mod tests {
         assert_eq!(name(b"#!lua name='x\n"), Err(ShebangError::Quote));
         assert_eq!(name(b"#!js\n"), Err(ShebangError::Nameless));
         assert_eq!(name(b"#! name=x\n"), Err(ShebangError::Engine(Vec::new())));
+        assert_eq!(name(b"#!js name=x-y\n"), Err(ShebangError::Name));
+        assert_eq!(name(b"#!lua name=\n"), Err(ShebangError::Name));
     }
 }

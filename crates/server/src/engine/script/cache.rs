@@ -403,9 +403,10 @@ pub fn sha_of(source: &[u8]) -> Sha {
 fn describe(error: ShebangError) -> Failure {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Failure::format(match error {
-        ShebangError::Endless | ShebangError::Double | ShebangError::Nameless => {
-            "ERR Invalid script shebang".to_owned()
-        }
+        ShebangError::Endless
+        | ShebangError::Double
+        | ShebangError::Nameless
+        | ShebangError::Name => "ERR Invalid script shebang".to_owned(),
         ShebangError::Quote => "ERR Invalid engine in script shebang".to_owned(),
         ShebangError::Engine(name) => {
             format!("ERR Could not find scripting engine '{}'", text(&name))

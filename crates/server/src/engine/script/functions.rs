@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_script::{
     Called, Chunk, Host, Level, Profile, Registration, ScriptFlags, Shebang, ShebangError, Verdict,
-    Vm,
+    Vm, is_name,
 };
 use bobbin_sync::{Mutex, RwLock};
 
@@ -59,7 +59,8 @@ pub struct Function {
 /// What becomes of what is there when libraries are added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// FUNCTION LOAD without REPLACE: it is in the way. The others are FUNCTION RESTORE's words.
+    /// FUNCTION LOAD without REPLACE, or a library that a payload holds twice: it is in the way. The
+    /// others are FUNCTION RESTORE's words.
     Load,
     Flush,
     Append,
@@ -88,13 +89,15 @@ impl Functions {
         policy: Policy,
         mut seed: impl FnMut() -> u64,
     ) -> Result<(), Failure> {
+        let mut added = KnownFunctions::default();
+        for source in sources {
+            added.add(source, Policy::Load, seed(), &self.states)?;
+        }
         let mut known = match policy {
             Policy::Flush => KnownFunctions::default(),
             Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
         };
-        for source in sources {
-            known.add(source, policy, seed(), &self.states)?;
-        }
+        known.join(added, policy)?;
         *self.known.write() = known;
         Ok(())
     }
@@ -156,32 +159,43 @@ impl KnownFunctions {
     ) -> Result<Vec<u8>, Failure> {
         let shebang = read_shebang(source)?;
         let name = shebang.name.unwrap_or_default();
-        if !is_name(&name) {
-            return Err(BAD_LIBRARY_NAME);
+        self.make_room(&name, policy)?;
+        let library = Arc::new(Library::new(&name, source, shebang.code, seed, states)?);
+        self.insert(&library)?;
+        Ok(name)
+    }
+
+    /// Adds other libraries: first all that they replace goes, as one may take over a function of
+    /// another.
+    fn join(&mut self, others: Self, policy: Policy) -> Result<(), Failure> {
+        for name in others.libraries.keys() {
+            self.make_room(name, policy)?;
         }
-        if self.libraries.contains_key(&name) {
-            if policy != Policy::Replace {
-                let name = String::from_utf8_lossy(&name);
-                // Valkey has the quotes in FUNCTION LOAD alone.
-                let name = if policy == Policy::Load { format!("'{name}'") } else { name.into() };
-                return Err(Failure::format(format!("ERR Library {name} already exists")));
-            }
-            self.remove(&name);
+        others.libraries.values().try_for_each(|library| self.insert(library))
+    }
+
+    /// Removes the library of this name, if there is one and may be replaced.
+    fn make_room(&mut self, name: &[u8], policy: Policy) -> Result<(), Failure> {
+        if policy != Policy::Replace && self.libraries.contains_key(name) {
+            let name = String::from_utf8_lossy(name);
+            // Valkey has the quotes in FUNCTION LOAD alone.
+            let name = if policy == Policy::Load { format!("'{name}'") } else { name.into() };
+            return Err(Failure::format(format!("ERR Library {name} already exists")));
         }
-        let library = Library::new(&name, source, shebang.code, seed, states)?;
-        for function in &library.functions {
-            if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
+        self.remove(name);
+        Ok(())
+    }
+
+    fn insert(&mut self, library: &Arc<Library>) -> Result<(), Failure> {
+        for (at, function) in library.functions.iter().enumerate() {
+            let place = (Arc::clone(library), at);
+            if self.functions.insert(function.name.to_ascii_lowercase(), place).is_some() {
                 let name = String::from_utf8_lossy(&function.name);
                 return Err(Failure::format(format!("ERR Function {name} already exists")));
             }
         }
-        let library = Arc::new(library);
-        for (at, function) in library.functions.iter().enumerate() {
-            let name = function.name.to_ascii_lowercase();
-            self.functions.insert(name, (Arc::clone(&library), at));
-        }
-        self.libraries.insert(name.to_vec(), library);
-        Ok(name.to_vec())
+        self.libraries.insert(library.name.clone(), Arc::clone(library));
+        Ok(())
     }
 
     fn remove(&mut self, name: &[u8]) -> bool {
@@ -283,14 +297,10 @@ fn read_shebang(source: &[u8]) -> Result<Shebang, Failure> {
                 "ERR Invalid metadata value, name argument was given multiple times".to_owned()
             }
             ShebangError::Nameless => "ERR Library name was not given".to_owned(),
+            ShebangError::Name => BAD_LIBRARY_NAME.to_owned(),
         })
     })?;
     if shebang.is_there { Ok(shebang) } else { Err("ERR Missing library metadata".into()) }
-}
-
-fn is_name(name: &[u8]) -> bool {
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    !name.is_empty() && name.iter().all(fits)
 }
 
 /// The host that a library's code finds while it is loaded.
@@ -329,9 +339,8 @@ impl Host for LibraryLoading {
 const LOADING_MAX: Duration = Duration::from_millis(500);
 
 const NO_MEMORY: Failure = Failure::new("ERR the library needs more memory than scripts may have");
-const BAD_LIBRARY_NAME: Failure = Failure::new(
-    "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
-);
+const BAD_LIBRARY_NAME: &str = "ERR Library names can only contain letters, numbers, or \
+     underscores(_) and must be at least one character long";
 const BAD_FUNCTION_NAME: Failure = Failure::new(
     "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long",
 );
@@ -355,6 +364,29 @@ mod tests {
         assert_eq!(functions.all()[0].name, b"two");
         assert!(!functions.delete(b"one") && functions.delete(b"two"));
         assert_eq!(functions.counts(), (0, 0));
+    }
+
+    #[test]
+    fn a_restored_library_may_take_over_a_function_of_another_that_is_replaced() {
+        let library = |name: &str, function: &str| {
+            let code = format!("server.register_function('{function}', function() return 1 end)");
+            format!("#!lua name={name}\n{code}").into_bytes()
+        };
+        let functions = Functions::new(Arc::new(StateSource::new(64 << 20)));
+        let load = |source: &[u8]| functions.load(source, false, 1);
+        assert!(load(&library("a", "f")).is_ok() && load(&library("b", "g")).is_ok());
+        let swapped = [library("a", "g"), library("b", "f")];
+        let error = functions.restore(&swapped, Policy::Append, || 1).unwrap_err();
+        assert_eq!(error.text(), "ERR Library a already exists");
+        assert!(functions.restore(&swapped, Policy::Replace, || 1).is_ok());
+        assert_eq!(functions.find(b"f").unwrap().0.name, b"b");
+        // Names of libraries are looked at before those of functions.
+        let both = [library("a", "f"), library("c", "f")];
+        let error = functions.restore(&both[1..], Policy::Replace, || 1).unwrap_err();
+        assert_eq!(error.text(), "ERR Function f already exists");
+        let error = functions.restore(&both, Policy::Append, || 1).unwrap_err();
+        assert_eq!(error.text(), "ERR Function f already exists");
+        assert_eq!(functions.counts(), (2, 2));
     }
 
     #[test]
