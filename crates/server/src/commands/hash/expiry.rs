@@ -209,8 +209,8 @@ pub(super) fn fields_may_expire(
     call.data.event(Classes::HASH, "hexpire", key);
 }
 
-/// What follows after fields were deleted for having expired: `removed` were there, and `expired` had
-/// a time that has passed.
+/// What follows after fields were deleted for having expired: `removed` were there, and `expired`
+/// have a time that has passed.
 pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, removed: usize, expired: usize) {
     changed(call, key, removed);
     note_expired(call, key, expired);

@@ -59,8 +59,8 @@ pub struct Function {
 /// What becomes of what is there when libraries are added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// FUNCTION LOAD without REPLACE, or a library that a payload holds twice: it is in the way. The
-    /// others are FUNCTION RESTORE's words.
+    /// FUNCTION LOAD without REPLACE, or a library that a payload holds twice: it is in the way.
+    /// The others are FUNCTION RESTORE's words.
     Load,
     Flush,
     Append,
