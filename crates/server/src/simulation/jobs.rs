@@ -410,3 +410,21 @@ fn a_long_command_uses_keys_as_its_own_client_wants() {
         assert_eq!(idle, ":60\r\n", "{member}");
     }
 }
+
+/// What a client is told of the copies that it keeps counts, also while its command is at work.
+#[test]
+fn a_client_that_is_told_much_while_its_script_runs_reaches_its_limit() {
+    let (mut process, client, admin) = process();
+    assert!(process.ask(&client, "HELLO 3").starts_with('%'));
+    assert_eq!(process.ask(&client, "CLIENT TRACKING ON BCAST"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, LIMIT), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CONFIG SET busy-reply-threshold 100000000"), "+OK\r\n");
+    begin(&mut process, &client, "EVAL \"while true do end\" 1 none\r\n");
+    for at in 0..5_000 {
+        assert_eq!(process.ask(&admin, &format!("SET key:{at} v")), "+OK\r\n");
+        if client.is_ended() {
+            break;
+        }
+    }
+    assert!(client.is_ended());
+}

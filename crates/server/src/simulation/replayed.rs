@@ -25,7 +25,7 @@ impl Asked {
 }
 
 /// Has a server carry out commands, and another one what the log has of them; both must then answer
-/// the questions alike. The answers.
+/// the questions alike. The answers. `wait 5`: five milliseconds have gone by since the beginning.
 fn replay(commands: &[&str], questions: &[&str]) -> Vec<String> {
     let process = || {
         let config = Config::new();
@@ -39,6 +39,11 @@ fn replay(commands: &[&str], questions: &[&str]) -> Vec<String> {
     first.log(true);
     let mut asked = Asked::new(first);
     for command in commands {
+        if let Some(ms) = command.strip_prefix("wait ") {
+            let ms: i64 = ms.parse().expect("a number");
+            asked.embedded.set_time(1_000_000 + ms);
+            continue;
+        }
         let reply = asked.ask(command);
         assert!(!reply.starts_with('-'), "{command}: {reply}");
     }
@@ -65,6 +70,20 @@ fn a_trim_that_was_limited_is_exact_in_the_log_wherever_its_options_stand() {
         let mut commands: Vec<&str> = adds.iter().map(String::as_str).collect();
         commands.push(trim);
         assert_eq!(replay(&commands, &["XLEN s"]), [format!(":{left}\r\n")], "{trim}");
+    }
+}
+
+#[test]
+fn what_expires_while_a_script_keeps_its_changes_from_the_log_is_logged() {
+    let dead = ["SET k old PX 5", "HSET h f old g w", "HPEXPIRE h 5 FIELDS 1 f", "wait 10"];
+    let quiet = "redis.set_repl(redis.REPL_NONE) redis.call('set', 'none', 1)";
+    for look in
+        ["'get', KEYS[1]", "'exists', KEYS[1]", "'del', KEYS[1]", "'scan', 0", "'keys', '*'"]
+    {
+        let script = format!("EVAL \"{quiet} return redis.call({look})\" 1 k");
+        let commands = [&dead[..], &[&script, "APPEND k x", "HINCRBY h f 1"]].concat();
+        let answers = replay(&commands, &["GET k", "HGET h f"]);
+        assert_eq!(answers, ["$1\r\nx\r\n", "$1\r\n1\r\n"], "{look}");
     }
 }
 

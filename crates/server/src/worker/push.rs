@@ -22,6 +22,7 @@ impl Worker {
                 if connection.client.job.is_some() {
                     // The reply that is being made may hold what this revokes.
                     push.append_for(&to, &mut connection.client.behind);
+                    touch(&mut self.slots.touched, connection);
                     return;
                 }
                 let mut bytes = Vec::new();

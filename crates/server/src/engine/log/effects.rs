@@ -23,6 +23,7 @@ pub struct Effects {
 pub struct Recorder {
     lane: Option<Lane>,
     is_on: bool,
+    is_muted: bool,
     /// The time to write in the records, in Unix seconds; 0: none.
     stamp_s: i64,
     /// The lane holds so much that this thread should not write on.
@@ -108,12 +109,18 @@ impl Recorder {
     /// thread may have had it.
     #[inline]
     pub fn refresh(&mut self) {
-        self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
+        self.is_on = !self.is_muted && self.logs_what_goes();
     }
 
-    /// Has nothing logged until `refresh`, whatever changes.
-    pub const fn mute(&mut self) {
-        self.is_on = false;
+    /// Whether commands are kept from the log, whatever they change, or that is over.
+    pub fn mute(&mut self, is_muted: bool) {
+        self.is_muted = is_muted;
+        self.refresh();
+    }
+
+    /// Whether it is logged that something goes by itself, as it has expired. Nothing mutes that.
+    pub fn logs_what_goes(&self) -> bool {
+        self.lane.as_ref().is_some_and(Lane::is_on)
     }
 
     /// Has the records to come tell this second (Unix); 0: none.
@@ -129,7 +136,7 @@ impl Recorder {
         std::mem::replace(&mut self.far_ahead, false)
     }
 
-    /// Whether anything is logged.
+    /// Whether what commands do is logged.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
         self.is_on

@@ -77,6 +77,10 @@ impl Data {
     /// Logs that a key went by itself.
     #[cold]
     pub(super) fn log_expired(&mut self, database: u32, key: &[u8]) {
-        self.log_in(database, &[self.turn.deletes.expired, key]);
+        if self.recorder.logs_what_goes() {
+            self.unit.note_logged();
+            let args = [self.turn.deletes.expired, key];
+            self.recorder.add(&mut self.unit.effects, database, &args);
+        }
     }
 }

@@ -333,14 +333,14 @@ impl ScriptSession {
     fn begin_muted(&mut self) -> bool {
         let is_muted = self.replication == 0;
         if is_muted {
-            self.data().recorder.mute();
+            self.data().recorder.mute(true);
         }
         is_muted
     }
 
     fn end_muted(&mut self, is_muted: bool) {
         if is_muted {
-            self.data().recorder.refresh();
+            self.data().recorder.mute(false);
         }
     }
 
