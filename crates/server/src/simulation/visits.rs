@@ -230,6 +230,8 @@ impl Visits {
         self.note("(the end)");
         self.lift()?;
         self.hear_all()?;
+        // What the administrator had ordered may have been carried out only now.
+        self.lift()?;
         self.see_nothing_left()
     }
 
@@ -405,6 +407,7 @@ impl Visits {
             killer.peer.send(b"SCRIPT KILL\r\n");
             self.process.turns(20);
             killer.peer.close();
+            self.process.pass(1);
         }
         Err(format!("{line}: {answer}"))
     }
