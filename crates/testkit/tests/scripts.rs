@@ -215,40 +215,6 @@ fn memory_of_all_states_is_bounded() {
     assert_eq!(client.say("EVAL_RO return(7) 0").text(), "7");
 }
 
-/// A script that has written, and then for the first time wants a key that it did not declare,
-/// while another script holds that: the command answers TRYAGAIN, and what was written stays.
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn a_stray_that_has_written_is_told_to_try_again() {
-    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "0"]);
-    let (mut client, mut holder) = (server.connect(), server.connect());
-    let hold = "local left = tonumber(ARGV[1]) \
-                while left > 0 do left = left - 1 redis.call('get', KEYS[1]) end return 1";
-    let known = holder.call(&["EVAL", hold, "1", "held", "1"]).expect("it answers");
-    assert_eq!(known.as_integer(), Some(1));
-    // The holder may not have begun when one is tried: then another one is. All are known to keep
-    // to their keys, for what runs for the first time waits for everybody else.
-    let strays: Vec<String> = (0..100)
-        .map(|number| {
-            let then = "if ARGV[1] then return redis.pcall('get', ARGV[1]) end";
-            format!("redis.call('set', KEYS[1], {number}) {then}")
-        })
-        .collect();
-    for stray in &strays {
-        assert!(client.call(&["EVAL", stray, "1", "own"]).expect("it answers").is_null());
-    }
-    holder.send(&["EVAL", hold, "1", "held", "1000000000000"]).expect("is sent");
-    let told = strays.iter().position(|stray| {
-        std::thread::sleep(Duration::from_millis(20));
-        let answer = client.call(&["EVAL", stray, "1", "own", "held"]).expect("it answers");
-        answer.text().starts_with("TRYAGAIN")
-    });
-    let told = told.expect("the holder has begun");
-    assert_eq!(client.say("GET own").text(), told.to_string());
-    assert_eq!(client.say("SCRIPT KILL").text(), "OK");
-    assert!(holder.receive().expect("it answers").is_error());
-}
-
 /// Scripts that only EVAL brought are forgotten when there are more than 500, the oldest first;
 /// those of SCRIPT LOAD stay. A library that does not come to its end is not loaded.
 #[test]

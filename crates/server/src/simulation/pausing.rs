@@ -316,3 +316,89 @@ fn a_first_run_that_strays_late_is_whole() {
         assert!(heard.starts_with("*2\r\n$1\r\n3\r\n"), "half of a script: {heard}");
     }
 }
+
+/// Has a client run a script; what it answers, however long that takes.
+fn run(process: &mut Process, client: &Peer, request: &str) -> String {
+    client.send(format!("{request}\r\n").as_bytes());
+    wait(process, client, &mut []).0
+}
+
+/// Makes scripts and functions known to keep to their keys that stray if their last word says so.
+fn stray_later(process: &mut Process, client: &Peer) -> Vec<(&'static str, String)> {
+    let strays = ["'DBSIZE'", "'KEYS', '*'", "'SCAN', 0", "'INFO', 'server'", "'GET', 'far'"];
+    let mut calls = Vec::new();
+    for (at, stray) in strays.into_iter().enumerate() {
+        let body =
+            "redis.call('INCR', KEYS[1]) if ARGV[1] == 'go' then return redis.call(STRAY) end";
+        let body = body.replace("STRAY", stray);
+        let library = format!(
+            "#!lua name=l{at}\\nredis.register_function('f{at}', function(KEYS, ARGV) {body} end)"
+        );
+        let loaded = process.ask(client, &format!("FUNCTION LOAD \"{library}\""));
+        assert!(loaded.starts_with('$'), "{loaded}");
+        calls.push((stray, format!("EVAL \"{body}\" 1 near")));
+        calls.push((stray, format!("FCALL f{at} 1 near")));
+    }
+    for (_, call) in &calls {
+        for _ in 0..2 {
+            assert_eq!(run(process, client, &format!("{call} no")), "$-1\r\n", "{call}");
+        }
+    }
+    calls
+}
+
+/// A script that nobody expects to stray does so after it has written, alone and in a transaction:
+/// it waits for what it needs, as long as others keep that.
+#[test]
+fn a_script_that_strays_after_it_has_written_has_what_it_needs() {
+    let mut process = process();
+    let (client, other) = (process.connect(0), process.connect(1));
+    process.ask(&client, "SET far value");
+    for (_, call) in stray_later(&mut process, &client) {
+        let heard = run(&mut process, &client, &format!("{call} go"));
+        assert!(!heard.starts_with('-') && heard != "$-1\r\n", "{call}: {heard}");
+        process.ask(&client, "MULTI");
+        process.ask(&client, &format!("{call} go"));
+        let heard = run(&mut process, &client, "EXEC");
+        assert!(heard.starts_with("*1\r\n") && !heard.contains("\n-"), "{call}: {heard}");
+    }
+    process.ask(&client, "SCRIPT FLUSH");
+    process.ask(&client, "FUNCTION FLUSH");
+    let keeps = format!("EVAL \"while true do redis.call('GET', KEYS[1]) end -- {LONG}\" 1 far");
+    let known = run(&mut process, &other, "EVAL \"return redis.call('GET', KEYS[1])\" 1 far");
+    assert_eq!(known, "$5\r\nvalue\r\n");
+    for (_, call) in stray_later(&mut process, &client) {
+        other.send(format!("{keeps}\r\n").as_bytes());
+        process.turns(20);
+        client.send(format!("{call} go\r\n").as_bytes());
+        process.turns(2_000);
+        assert_eq!(process.heard(&client), "", "{call}: the other one keeps it");
+        let third = process.connect(0);
+        assert_eq!(process.ask(&third, "PING"), "+PONG\r\n");
+        assert_eq!(process.ask(&third, "SCRIPT KILL"), "+OK\r\n");
+        let heard = answer(&mut process, &client);
+        assert!(!heard.starts_with('-') && heard != "$-1\r\n", "{call}: {heard}");
+        assert!(answer(&mut process, &other).contains("SCRIPT KILL"));
+    }
+}
+
+/// Two that have written, and each of which needs what the other one keeps: one of them is told.
+#[test]
+fn of_two_scripts_that_wait_for_each_other_one_is_told_to_try_again() {
+    let mut process = process();
+    let (one, two) = (process.connect(0), process.connect(1));
+    let body = "redis.call('INCR', KEYS[1]) if ARGV[1] == '' then return 1 end \
+                for i = 1, 200000 do end return redis.call('INCR', ARGV[1])";
+    let call = |from: &str, to: &str| format!("EVAL \"{body}\" 1 {from} \"{to}\"");
+    for _ in 0..2 {
+        assert_eq!(run(&mut process, &one, &call("a", "")), ":1\r\n");
+    }
+    one.send(format!("{}\r\n", call("a", "b")).as_bytes());
+    two.send(format!("{}\r\n", call("b", "a")).as_bytes());
+    let mut heard = [answer(&mut process, &one), answer(&mut process, &two)];
+    heard.sort();
+    let [told, whole] = heard;
+    assert!(told.starts_with("-TRYAGAIN"), "{told}");
+    assert!(whole.starts_with(':'), "{whole}");
+    assert!(!process.server.scripts.is_gate_wished() && !process.server.gate.is_reserved());
+}

@@ -93,6 +93,9 @@ pub struct Scripts {
     has_waiters: AtomicBool,
     /// How many `GateWish`es there are.
     wishes: AtomicUsize,
+    /// Which right to wait is valid (see `WaitRight`), and the last that there was.
+    wait: AtomicU64,
+    last_wait: AtomicU64,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
@@ -109,6 +112,8 @@ impl Default for Scripts {
             turns: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
             wishes: AtomicUsize::new(0),
+            wait: AtomicU64::new(0),
+            last_wait: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             state_source: Arc::new(StateSource::new(STATES_LEAST as usize)),
@@ -293,6 +298,27 @@ impl Scripts {
     /// Whether a thread or a client waits for the gate until nothing is reserved.
     pub fn is_gate_wished(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 0
+    }
+
+    /// A number for a right to wait that no other had before.
+    pub fn next_wait(&self) -> u64 {
+        self.last_wait.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Gives the right to wait to this number, if the other one has it; whether that was so. 0 is
+    /// nobody's.
+    pub fn claim_wait(&self, from: u64, number: u64) -> bool {
+        self.wait.compare_exchange(from, number, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Gives the right to wait to this number, whichever has it.
+    pub fn take_wait(&self, number: u64) {
+        self.wait.store(number, Ordering::SeqCst);
+    }
+
+    /// Whether this number has the right to wait.
+    pub fn has_wait(&self, number: u64) -> bool {
+        self.wait.load(Ordering::SeqCst) == number
     }
 
     pub fn add_wish(&self) {

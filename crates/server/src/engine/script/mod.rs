@@ -18,7 +18,7 @@ pub use self::cache::sha_of;
 pub use self::cache::{Habits, Learned, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
-pub use self::wish::GateWish;
+pub use self::wish::{GateWish, WaitRight};
 
 /// The flags of a command. If it runs a script or a function that says what it is, some of them
 /// follow from that.

@@ -17,7 +17,7 @@ use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights;
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
-use crate::engine::script::{Busy, GateWish, Habits, is_logged, log_message};
+use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -44,6 +44,10 @@ pub(super) struct ScriptSession {
     is_narrow: bool,
     /// It waits for everything.
     gate_wish: Option<GateWish>,
+    /// It may wait, while it keeps something, for what others keep.
+    wait_right: Option<WaitRight>,
+    /// Until when it does so without that right, in ticks.
+    patience_until: Option<u64>,
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
@@ -112,6 +116,8 @@ impl ScriptSession {
             can_restart,
             is_narrow: false,
             gate_wish: None,
+            wait_right: None,
+            patience_until: None,
             way: Way::Declared,
             changed: false,
             has_written: false,
@@ -194,7 +200,7 @@ impl ScriptSession {
 
     /// Whether it can do nothing until others have come to their end.
     pub const fn waits(&self) -> bool {
-        self.gate_wish.is_some()
+        self.gate_wish.is_some() || self.patience_until.is_some()
     }
 
     /// The command of these words, if a script may call it like this.
@@ -517,11 +523,6 @@ const REPLICATE_ALL: u8 = 3;
 /// PUBLISH is one of them: subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
-/// How often, and how long each time, a script that changed something waits for a shard out of
-/// order.
-const PATIENCE: usize = 100;
-const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
-
 const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
 const STALE: Failure = Failure::new("ERR Can not execute the command on a stale replica");
 const NOT_FROM_SCRIPTS: Failure =
@@ -529,5 +530,5 @@ const NOT_FROM_SCRIPTS: Failure =
 const READ_ONLY: Failure =
     Failure::new("ERR Write commands are not allowed from read-only scripts.");
 const CONTENDED: Failure = Failure::new(
-    "TRYAGAIN A key that the script did not declare is used by another client, and the script has written already",
+    "TRYAGAIN The script needs what another one uses, which waits as well, and it cannot begin anew",
 );

@@ -2,11 +2,12 @@
 
 use bobbin_store::Hash;
 
-use super::{PATIENCE, PAUSE, ScriptSession, Unreached, Way};
+use super::{ScriptSession, Unreached, Way};
+use crate::base::clock::ticks;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Flags, Registered};
 use crate::engine::row::KeyShape;
-use crate::engine::script::GateWish;
+use crate::engine::script::{GateWish, WaitRight};
 
 impl ScriptSession {
     /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several
@@ -61,22 +62,14 @@ impl ScriptSession {
         }
         self.way = Way::Strayed;
         if self.data().hold_beyond(shard) {
+            self.end_wait();
             return Ok(());
         }
-        self.widen()?;
-        if self.data().holds(shard) {
-            return Ok(());
+        if self.is_narrow {
+            return self.widen();
         }
         self.begin_anew()?;
-        // The thread that holds it may wait for what is held here, so that waiting must have an
-        // end.
-        for _ in 0..PATIENCE {
-            std::thread::sleep(PAUSE);
-            if self.data().hold_beyond(shard) {
-                return Ok(());
-            }
-        }
-        Err(Unreached::Failed)
+        Err(self.wait())
     }
 
     #[cold]
@@ -86,28 +79,63 @@ impl ScriptSession {
             // It may need the gate for more than keys.
             return Err(Unreached::Failed);
         }
-        self.widen()?;
         if self.data().holds_all() {
             return Ok(());
         }
-        self.begin_anew()?;
-        Err(Unreached::Failed)
+        if !self.is_narrow {
+            self.begin_anew()?;
+            let wait = self.wait();
+            if self.wait_right.is_none() || self.busy.is_none() {
+                // If it has the right, it is set aside first.
+                return Err(wait);
+            }
+        }
+        self.widen()
     }
 
-    /// Holds everything, if the script did before. It waits while others have something reserved:
-    /// none of them waits for what it holds.
+    /// Has the script, which was set aside and has the right to wait, hold everything. It waits
+    /// while others have something reserved: none of them waits for what it holds.
     fn widen(&mut self) -> Result<(), Unreached> {
-        if !self.is_narrow {
-            return Ok(());
-        }
         if self.data().widen() {
             self.is_narrow = false;
-            self.gate_wish = None;
+            self.end_wait();
             return Ok(());
         }
         let server = self.server;
+        // A narrow one comes before any that has it.
+        self.wait_right.get_or_insert_with(|| WaitRight::take(server));
         self.gate_wish.get_or_insert_with(|| GateWish::new(server));
         Err(Unreached::Postponed)
+    }
+
+    /// What a command comes to whose script needs what others keep, and cannot begin anew. They may
+    /// wait for what it keeps, so without the right to wait that has an end.
+    fn wait(&mut self) -> Unreached {
+        let server = self.server;
+        if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
+            self.end_wait();
+            return Unreached::Failed;
+        }
+        if self.wait_right.is_none() {
+            self.wait_right = WaitRight::claim(server);
+        }
+        if self.wait_right.is_some() {
+            self.gate_wish.get_or_insert_with(|| GateWish::new(server));
+            return Unreached::Postponed;
+        }
+        let now = ticks();
+        let until =
+            *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US));
+        if now < until {
+            return Unreached::Postponed;
+        }
+        self.patience_until = None;
+        Unreached::Failed
+    }
+
+    /// It has what it needed, or will not have it.
+    fn end_wait(&mut self) {
+        (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
     }
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.
@@ -119,3 +147,7 @@ impl ScriptSession {
         Err(Unreached::BeginAnew)
     }
 }
+
+/// How long a command waits for what others keep, in microseconds, if its script has no right to
+/// wait for longer.
+const PATIENCE_US: u64 = 10_000;
