@@ -428,3 +428,19 @@ fn a_client_that_is_told_much_while_its_script_runs_reaches_its_limit() {
     }
     assert!(client.is_ended());
 }
+
+#[test]
+fn what_a_script_sends_to_its_own_client_comes_before_what_that_has_sent_behind_it() {
+    let (mut process, client, _) = process();
+    assert!(process.ask(&client, "HELLO 3").starts_with('%'));
+    assert!(process.ask(&client, "SUBSCRIBE channel").starts_with('>'));
+    let script = "for i = 1, 20000 do end redis.call('publish', 'channel', 'news') return 7";
+    begin(&mut process, &client, &format!("EVAL \"{script}\" 0\r\nPING\r\n"));
+    let mut heard = String::new();
+    while !heard.contains("+PONG\r\n") {
+        heard += &wait(&mut process, &client);
+    }
+    let (before, after) = heard.split_once("+PONG").expect("it is there");
+    assert!(before.starts_with(":7\r\n>3\r\n") && before.contains("news"), "{heard}");
+    assert_eq!(after, "\r\n");
+}

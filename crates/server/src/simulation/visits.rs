@@ -154,6 +154,10 @@ const SCRIPTS: &[&str] = &[
     "for i = 1, ARGV[1] do redis.call('exists', KEYS[2]) end return redis.call('llen', KEYS[1])",
     "for i = 1, ARGV[1] do redis.call('exists', KEYS[2]) end return redis.call('get', 'te' .. 'xt')",
     "redis.call('publish', 'channel', 'script') return redis.call('sunionstore', 'made', 'one', KEYS[2])",
+    "redis.call('rpush', KEYS[1], 'v') local at = ARGV[1] % 4 \
+     for i = 1, ARGV[1] do redis.call('exists', KEYS[2]) end \
+     if at == 0 then return redis.call('dbsize') end \
+     if at == 1 then return redis.call('incr', 'number') end return 1",
     "while true do end",
 ];
 

@@ -105,7 +105,7 @@ impl Worker {
         let (server, stats, client) = (self.server, &self.handle.stats, &mut connection.client);
         let more = &mut || ticks() < *deadline;
         let done = step_for(server, &mut self.data, stats, job, client, more);
-        self.data.take_own(&mut connection.client.behind);
+        self.data.take_own(&mut connection.client);
         let started = std::mem::replace(clock, ticks());
         if let Some(account) = &mut connection.client.account {
             account.add(*clock - started);

@@ -30,6 +30,9 @@ impl Worker {
             self.data.release();
             let more = &mut || false;
             let is_done = step_for(server, &mut self.data, &handle.stats, &mut **job, client, more);
+            // Nobody hears it.
+            self.data.take_own(client);
+            client.behind.clear();
             if is_done {
                 // It may have subscribed since it was forgotten.
                 self.forget(client);
@@ -37,7 +40,6 @@ impl Worker {
             !is_done
         });
         self.orphans = orphans;
-        self.data.take_own(&mut Vec::new());
     }
 
     /// Takes a client that has gone out of what others look at.

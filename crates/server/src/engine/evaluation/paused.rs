@@ -24,6 +24,7 @@ use super::session::{ScriptSession, Way, count_failure};
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
+use crate::engine::execution::run;
 use crate::engine::script::{Busy, Learned, Library, Lua, LuaState, STATES_KEPT};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
@@ -263,7 +264,11 @@ impl PausedScript {
             Ok(()) => {}
             // Another script keeps something.
             Err(Failure::Postponed) => return false,
-            Err(failure) => call.reply.error(failure.text().as_bytes()),
+            Err(failure) => {
+                call.reply.error(failure.text().as_bytes());
+                let text = failure.text().as_bytes();
+                run::count_failure(call.server, call.stats, self.command, text);
+            }
         }
         let paused: Option<Box<dyn Any>> = data.paused.take().map(|job| job as _);
         if let Some(Ok(paused)) = paused.map(|job| job.downcast::<Self>()) {

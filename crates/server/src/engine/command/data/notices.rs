@@ -85,10 +85,11 @@ impl Data {
         self.unit.notices = notices;
     }
 
-    /// Moves the bytes that must follow the reply of the client at work.
-    pub fn take_own(&mut self, to: &mut Vec<u8>) {
+    /// Has what was sent to the client at work follow the reply of its job.
+    pub fn take_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.audience.subscribers {
-            to.append(subscribers.set_aside());
+            let own = subscribers.own(client);
+            client.behind.append(own);
         }
     }
 
