@@ -9,7 +9,7 @@ use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
 use crate::engine::acl::user::hex;
 use crate::engine::command::help::{container, help_of as help};
-use crate::engine::command::{Call, Command, Failure, Flags, Outcome, Registered};
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::flags::Categories;
 
 fn setuser(call: &mut Call<'_>) -> Outcome {
@@ -128,7 +128,9 @@ fn dryrun(call: &mut Call<'_>) -> Outcome {
     let Some(user) = call.server.acl.find(name) else {
         return Err(Failure::format(format!("ERR User '{}' not found", text(name))));
     };
-    let command = find_command(call, args)
+    let command = call.server.registry.find(args[0]);
+    let command = command
+        .and_then(|command| command.of_words(args))
         .ok_or_else(|| Failure::format(format!("ERR Command '{}' not found", text(args[0]))))?;
     if !command.accepts(args.len()) {
         return Err(Failure::wrong_arity(command));
@@ -141,14 +143,6 @@ fn dryrun(call: &mut Call<'_>) -> Outcome {
         }
     }
     Ok(())
-}
-
-fn find_command(call: &Call<'_>, args: &[&[u8]]) -> Option<&'static Registered> {
-    let command = call.server.registry.find(args[0])?;
-    match args.get(1).filter(|_| !command.subcommands.is_empty()) {
-        Some(name) => command.subcommand(name),
-        None => Some(command),
-    }
 }
 
 /// `ACL GENPASS [bits]`

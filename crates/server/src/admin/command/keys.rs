@@ -6,10 +6,8 @@ use crate::engine::row::KeyShape;
 /// The keys of the command that begins at this argument, and what it does with each.
 pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyUse)>, Failure> {
     let args: &'a [&'a [u8]] = &call.args[from..];
-    let mut command = call.server.registry.find(args[0]).ok_or(INVALID_COMMAND)?;
-    if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
-        command = command.subcommand(name).ok_or(INVALID_COMMAND)?;
-    }
+    let command = call.server.registry.find(args[0]);
+    let command = command.and_then(|command| command.of_words(args)).ok_or(INVALID_COMMAND)?;
     if command.shape == KeyShape::None {
         return Err("ERR The command has no key arguments".into());
     }

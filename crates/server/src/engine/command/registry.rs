@@ -148,6 +148,16 @@ impl Registered {
         Box::leak(Box::new(Self { facts, handler: command.handler, subcommands }))
     }
 
+    /// What these words call, the first of which is its name: of a container a subcommand, if the
+    /// words name one at all. `None`: it has no such subcommand.
+    #[inline(always)]
+    pub fn of_words(&'static self, args: &[&[u8]]) -> Option<&'static Self> {
+        match args.get(1).filter(|_| !self.subcommands.is_empty()) {
+            Some(name) => self.subcommand(name),
+            None => Some(self),
+        }
+    }
+
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
         self.subcommands.iter().copied().find(|s| s.row.name.as_bytes().eq_ignore_ascii_case(name))
     }

@@ -71,11 +71,7 @@ fn admit(
     if !client.rights.is_open(&context.server.acl) {
         rights::admit(context, client, request)?;
     }
-    let command = if command.subcommands.is_empty() || args.len() < 2 {
-        command
-    } else {
-        command.subcommand(args[1]).ok_or_else(|| unknown_subcommand(command, args[1]))?
-    };
+    let command = command.of_words(args).ok_or_else(|| unknown_subcommand(command, args[1]))?;
     if !command.accepts(args.len()) {
         return Err(Failure::wrong_arity(command));
     }
@@ -207,15 +203,10 @@ fn refuse(
     output: &mut Vec<u8>,
 ) {
     context.data.end_prepared();
-    if let Some(command) = request.command {
-        let counted = match request.args.get(1) {
-            // What is none of its subcommands is no command.
-            Some(name) if !command.subcommands.is_empty() => command.subcommand(name),
-            _ => Some(command),
-        };
-        if let Some(counted) = counted {
-            context.stats.commands[counted.id].rejected.add(1);
-        }
+    // What is none of its subcommands is no command.
+    let command = request.command.and_then(|command| command.of_words(request.args));
+    if let Some(command) = command {
+        context.stats.commands[command.id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {

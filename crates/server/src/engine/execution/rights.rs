@@ -26,13 +26,7 @@ pub fn admit(
         return Err(Failure::NOT_AUTHENTICATED);
     }
     let (Some(command), args) = (request.command, request.args) else { return Ok(()) };
-    let command = match args.get(1).filter(|_| !command.subcommands.is_empty()) {
-        None => command,
-        Some(name) => match command.subcommand(name) {
-            Some(subcommand) => subcommand,
-            None => return Ok(()),
-        },
-    };
+    let Some(command) = command.of_words(args) else { return Ok(()) };
     let in_transaction = client.transaction.is_some();
     if !command.accepts(args.len()) || in_transaction && command.has(Flags::NO_MULTI) {
         return Ok(());

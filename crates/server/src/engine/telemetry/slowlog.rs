@@ -259,7 +259,7 @@ mod tests {
         let registry = Registry::new(&crate::process::families(), &[]).unwrap();
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let command = registry.find(args[0]).unwrap();
-        let command = command.subcommand(args.get(1).unwrap_or(&&b""[..])).unwrap_or(command);
+        let command = command.of_words(&args).unwrap_or(command);
         let words = shortened(command, &args);
         words.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>().join(" ")
     }

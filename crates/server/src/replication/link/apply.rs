@@ -10,7 +10,7 @@ use super::machine::{Commands, GiveUp};
 use super::parts::{Helpers, may_run_in_part};
 use crate::base::clock::ticks;
 use crate::config::PropagationError;
-use crate::engine::command::{Classes, Flags, KeyShape, Registered};
+use crate::engine::command::{Classes, Flags, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::place::LogPlace;
@@ -182,12 +182,14 @@ fn prepare<'c>(
     let mut last: Option<(&[u8], Option<&'static Registered>)> = None;
     let prepare = |(args, end): (&'c [&'c [u8]], usize)| {
         // A stream mostly repeats a command, spelt the same way.
-        let command = match last {
+        let named = match last {
             Some((name, command)) if name == args[0] => command,
             _ => server.registry.find(args[0]),
         };
-        last = Some((args[0], command));
-        let has_key = command.is_some_and(|command| command.shape != KeyShape::None);
+        last = Some((args[0], named));
+        // An unknown subcommand is refused where the command is carried out.
+        let command = named.map(|command| command.of_words(args).unwrap_or(command));
+        let has_key = command.is_some_and(|command| command.first_is_key);
         let key = args.get(1).filter(|_| has_key);
         let first_hash = key.map_or_else(Hash::default, |key| keyspace.hash(key));
         if has_key {
@@ -294,4 +296,28 @@ fn check_link(link: &Link) -> Result<(), GiveUp> {
 fn end_server(why: &str) -> ! {
     log::error!("{why} Exiting.");
     std::process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// Otherwise another thread could get the gate while the feed lacks what was carried out.
+    #[test]
+    fn each_command_of_a_stream_is_known_by_its_own_row() {
+        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
+        let name = server.registry.all().iter().map(|command| &command.full_name);
+        let words: Vec<Vec<&[u8]>> =
+            name.map(|name| name.split('|').map(str::as_bytes).collect()).collect();
+        let prepared = prepare(server, words.iter().map(|args| (&args[..], 0)));
+        assert_eq!(prepared.len(), server.registry.all().len());
+        for (prepared, command) in prepared.iter().zip(server.registry.all()) {
+            let name = &command.full_name;
+            assert!(prepared.command == Some(*command), "{name}");
+            if command.has(Flags::GATE) || command.row.gate_when.is_some() {
+                assert!(may_take_gate(prepared.command), "{name}");
+            }
+        }
+    }
 }

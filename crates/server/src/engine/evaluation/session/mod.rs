@@ -206,16 +206,14 @@ impl ScriptSession {
     /// The command of these words, if a script may call it like this.
     fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
         let command = self.server.registry.find(args[0]);
-        let mut command =
+        let command =
             command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
-        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
-            command = command.subcommand(name).ok_or_else(|| {
-                let name = String::from_utf8_lossy(name);
-                let upper = command.row.name.to_ascii_uppercase();
-                let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-                Refusal { failure: Failure::format(text), command: None }
-            })?;
-        }
+        let command = command.of_words(args).ok_or_else(|| {
+            let name = String::from_utf8_lossy(args[1]);
+            let upper = command.row.name.to_ascii_uppercase();
+            let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
+            Refusal { failure: Failure::format(text), command: None }
+        })?;
         let refuse = |failure| Refusal { failure, command: Some(command) };
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
@@ -483,10 +481,7 @@ impl Host for ScriptSession {
     }
 
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
-        let mut command = self.server.registry.find(args[0])?;
-        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
-            command = command.subcommand(name)?;
-        }
+        let command = self.server.registry.find(args[0])?.of_words(args)?;
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
         Some(rights::may_call(self.server, client, command, args))
