@@ -506,8 +506,6 @@ impl Replication {
         server.feed.end();
         aof::follow_readers(server);
         data.recorder.refresh();
-        // What follows is not in the stream: it is another history, and goes on from none.
-        server.feed.change_history(|history| history.take(HistoryId::new()));
         data.release();
     }
 

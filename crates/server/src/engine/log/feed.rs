@@ -155,12 +155,15 @@ impl Feed {
         self.is_on.store(true, Ordering::SeqCst);
     }
 
-    /// Forgets the stream; its offset stays. The gate is held.
+    /// Forgets the stream; its offset stays. What begins there later is another history, which goes
+    /// on from none: what happens until then is not in the stream. The gate is held.
     pub fn end(&self) {
         self.is_on.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
         *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
+        drop(state);
         self.beyond_backlog.store(0, Ordering::Relaxed);
+        self.change_history(|history| history.take(HistoryId::new()));
     }
 
     /// Appends the bytes of all records up to a number. They are not published. Returns the offset

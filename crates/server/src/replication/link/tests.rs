@@ -8,9 +8,10 @@ use std::sync::mpsc::channel;
 use super::session::Session;
 use super::wire::Wire;
 use super::{Helpers, Link, LinkState};
-use crate::config::Config;
+use crate::config::{Config, OptionId};
 use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::replay::Replay;
+use crate::replication::Replication;
 use crate::simulation::tasks;
 
 /// A server, and a link to a primary that nobody runs.
@@ -19,6 +20,30 @@ fn server_and_link() -> (&'static Server, Arc<Link>) {
     let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
     let link = Link::start(server, "primary".into(), 1, channel().1).expect("it starts");
     (server, link)
+}
+
+/// A session, and its primary's end of the connection.
+fn session<'a>(
+    server: &'static Server,
+    link: &'a Link,
+    at_hand: (&'a mut Replay, &'a mut Helpers),
+) -> (Session<'a>, TcpStream) {
+    let (wire, primary) = connection();
+    (Session::new(server, link, at_hand, wire, false), primary)
+}
+
+/// A connection to a primary, and the primary's end of it.
+fn connection() -> (Wire, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it has an address");
+    let wire = Wire::Plain(TcpStream::connect(address).expect("it listens"));
+    (wire, listener.accept().expect("it was connected to").0)
+}
+
+/// Has a session hear what its primary says.
+fn hear(session: &mut Session<'_>, said: &[u8]) {
+    session.machine.room(said.len())[..said.len()].copy_from_slice(said);
+    session.machine.received(said.len(), 0);
 }
 
 /// The answer of the primary has come, and the server is promoted before it is looked at.
@@ -31,19 +56,37 @@ fn a_server_that_leads_gets_no_name_of_a_primary() {
     server.feed.relay(true);
     let id = server.feed.id();
     for is_over in [true, false] {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-        let address = listener.local_addr().expect("it has an address");
-        let wire = Wire::Plain(TcpStream::connect(address).expect("it listens"));
         link.is_over.store(is_over, Ordering::SeqCst);
-        let mut session = Session::new(server, &link, (&mut replay, &mut helpers), wire, false);
-        let answers =
-            format!("+PONG\r\n{}+CONTINUE {}\r\n", "+OK\r\n".repeat(OPTIONS), "a".repeat(40));
-        session.machine.room(answers.len())[..answers.len()].copy_from_slice(answers.as_bytes());
-        session.machine.received(answers.len(), 0);
-        drop(listener);
+        let (mut session, primary) = session(server, &link, (&mut replay, &mut helpers));
+        let answers = format!("{GREETING}+CONTINUE {}\r\n", "a".repeat(40));
+        hear(&mut session, answers.as_bytes());
+        drop(primary);
         assert!(session.follow().is_err(), "it comes to an end");
         assert_eq!(server.feed.id() == id, is_over, "{}", server.feed.id());
     }
+}
+
+/// What was lost with a copy that broke is not here, though the stream has the same offset.
+#[test]
+fn after_a_copy_that_broke_nobody_goes_on_with_what_was_there() {
+    let (server, link) = server_and_link();
+    let mut replay = Replay::following(server).expect("there are threads for all");
+    let mut helpers = Helpers::start(server);
+    *Replication::of(server).link.lock() = Some(Arc::clone(&link));
+    server.config.set_internally(OptionId::repl_diskless_load, "flush-before-load").unwrap();
+    server.feed.begin(100);
+    server.feed.relay(true);
+    let id = server.feed.id();
+    let (mut session, primary) = session(server, &link, (&mut replay, &mut helpers));
+    let copy = b"REDIS0011\xfe\x00\x99, which is no key";
+    let head = format!("+FULLRESYNC {} 5000\r\n${}\r\n", "a".repeat(40), copy.len());
+    hear(&mut session, &[GREETING.as_bytes(), head.as_bytes(), copy].concat());
+    assert!(session.follow().is_err(), "it is no copy");
+    assert!(!server.feed.is_on());
+    drop(primary);
+    Replication::of(server).lead(server);
+    let offset = server.feed.published();
+    assert!(!server.feed.history().holds(id.as_str().as_bytes(), offset));
 }
 
 /// What a link says of itself counts only as long as it is the server's.
@@ -55,5 +98,5 @@ fn a_server_is_not_up_by_a_link_of_before() {
     assert!(server.switches.load() & Switch::LINK_DOWN != 0);
 }
 
-/// What the link says of itself before it asks for the stream.
-const OPTIONS: usize = 3;
+/// What a primary answers before it is asked for the stream.
+const GREETING: &str = "+PONG\r\n+OK\r\n+OK\r\n+OK\r\n";
