@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
             self.read_main()?;
         }
         if copy {
-            self.read_copy()?;
+            self.read_copy();
         }
         self.note_gathered();
         self.machine.check_time(self.now_ms(), self.timeout_ms())
@@ -237,32 +237,40 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads what comes of the copy.
-    fn read_copy(&mut self) -> Result<(), GiveUp> {
+    /// Reads what comes of the copy. The primary closes that connection once all is sent: whether
+    /// all has come then is seen by the machine.
+    fn read_copy(&mut self) {
         let now_ms = self.now_ms();
         let (Some(wire), Some(channel)) = (&mut self.copy_wire, self.machine.copy_channel()) else {
-            return Ok(());
+            return;
         };
-        match wire.read(channel.room(READ_BYTES)) {
-            Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+        let end = match wire.read(channel.room(READ_BYTES)) {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
             Ok(len) => {
                 channel.received(len, now_ms);
                 self.server.services.replication_traffic.add_received(len);
                 self.link.heard_ms.store(self.server.clock.advance(), Ordering::Relaxed);
-                Ok(())
+                return;
             }
-            Err(error) if is_pause(&error) => Ok(()),
-            Err(error) => Err(lost(&error)),
-        }
+            Err(error) if is_pause(&error) => return,
+            Err(error) => error,
+        };
+        channel.ended(lost(&end));
+        self.copy_wire = None;
     }
 
     /// Connects once more, for a copy.
     fn open_channel(&mut self) -> Result<(), GiveUp> {
         log::info!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
         let wire = Wire::connect(self.server, &self.link.host, self.link.port);
-        self.copy_wire = Some(wire.map_err(|error| lost(&error))?);
-        self.machine.channel_opened(self.now_ms());
+        self.fetch_by(wire.map_err(|error| lost(&error))?);
         Ok(())
+    }
+
+    /// A copy comes by this connection.
+    pub(super) fn fetch_by(&mut self, wire: Wire) {
+        self.copy_wire = Some(wire);
+        self.machine.channel_opened(self.now_ms());
     }
 
     /// Tells how much of the stream is kept, and that it is. As in Valkey the link is in its

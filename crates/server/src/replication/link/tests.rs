@@ -1,10 +1,12 @@
 //! What a link may do to the server once the server has another part.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
+use super::machine::{GiveUp, LinkEvent};
 use super::session::Session;
 use super::wire::Wire;
 use super::{Helpers, Link, LinkState};
@@ -87,6 +89,40 @@ fn after_a_copy_that_broke_nobody_goes_on_with_what_was_there() {
     Replication::of(server).lead(server);
     let offset = server.feed.published();
     assert!(!server.feed.history().holds(id.as_str().as_bytes(), offset));
+}
+
+/// A primary closes the connection of a copy as soon as it has sent all of it.
+#[test]
+fn a_copy_may_be_over_before_the_stream_is_sure_to_come() {
+    let (server, link) = server_and_link();
+    let mut replay = Replay::following(server).expect("there are threads for all");
+    let mut helpers = Helpers::start(server);
+    server.config.set_internally(OptionId::dual_channel_replication_enabled, "yes").unwrap();
+    let copy = format!("+OK\r\n$ENDOFF:12 {} 0 7\r\n$4\r\nkeys", "a".repeat(40));
+    for len in [copy.len() - 1, copy.len()] {
+        let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+        hear(&mut session, format!("{GREETING}+DUALCHANNELSYNC\r\n").as_bytes());
+        assert_eq!(session.machine.next_event(), Ok(LinkEvent::WantsChannel));
+        let (wire, mut channel) = connection();
+        session.fetch_by(wire);
+        channel.write_all(&copy.as_bytes()[..len]).expect("it is connected");
+        channel.shutdown(Shutdown::Write).expect("it is connected");
+        let mut next = || {
+            let event = session.machine.next_event();
+            if event == Ok(LinkEvent::Nothing) {
+                session.receive()?;
+                return Ok(None);
+            }
+            event.map(|event| Some(format!("{event:?}")))
+        };
+        let events: Result<Vec<_>, GiveUp> = (0..10).map(|_| next()).collect();
+        let is_whole = len == copy.len();
+        assert_eq!(events.is_ok(), is_whole, "{events:?}");
+        if is_whole {
+            primary.write_all(b"+OK\r\n+CONTINUE\r\n").expect("it is connected");
+            while next() != Ok(Some("CopyEnds".to_owned())) {}
+        }
+    }
 }
 
 /// What a link says of itself counts only as long as it is the server's.

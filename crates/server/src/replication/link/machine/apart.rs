@@ -94,11 +94,15 @@ impl Apart {
             self.join(&line, main)?;
         }
         let gathers = self.gathers();
-        let Talk::Copy(receipt) = &mut self.talk else { return Ok(Received::Nothing) };
-        Ok(match receipt.next(&mut self.channel.input, copy_len_max)? {
-            Received::Whole if !gathers => Received::Nothing,
-            received => received,
-        })
+        let received = match &mut self.talk {
+            Talk::Handshake(_) => Received::Nothing,
+            Talk::Copy(receipt) => receipt.next(&mut self.channel.input, copy_len_max)?,
+        };
+        match received {
+            Received::Nothing => self.channel.expect_more().map(|()| Received::Nothing),
+            Received::Whole if !gathers => Ok(Received::Nothing),
+            received => Ok(received),
+        }
     }
 
     /// Takes an answer by the main connection.

@@ -11,6 +11,8 @@ pub struct Channel {
     output: Vec<u8>,
     /// When something came last (ms).
     pub(super) heard_ms: i64,
+    /// Why nothing more comes by it.
+    end: Option<GiveUp>,
 }
 
 /// Bytes that came and are not done with.
@@ -44,6 +46,16 @@ impl Channel {
     pub const fn received(&mut self, len: usize, now_ms: i64) {
         self.input.end += len;
         self.heard_ms = now_ms;
+    }
+
+    /// Nothing more comes by it. That matters only where what has come is not enough.
+    pub fn ended(&mut self, why: GiveUp) {
+        self.end = Some(why);
+    }
+
+    /// More is needed: the error is why none comes.
+    pub(super) fn expect_more(&self) -> Result<(), GiveUp> {
+        self.end.clone().map_or(Ok(()), Err)
     }
 
     /// The bytes that the driver has to send. It removes what it has sent.
