@@ -317,8 +317,9 @@ impl Replication {
         }
     }
 
-    fn add(&self, replica: &Arc<Replica>) {
+    fn add(&self, server: &Server, replica: &Arc<Replica>) {
         self.replicas.lock().push(Arc::clone(replica));
+        self.follow_count(server);
         self.look_soon();
     }
 
@@ -338,6 +339,8 @@ impl Replication {
         if replicas.is_empty() {
             self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         }
+        drop(replicas);
+        self.follow_count(server);
     }
 
     /// Does what is due by the clock. Called by every worker, now and then, with nothing held.

@@ -34,6 +34,29 @@ fn read(server: &Server, reader: &FeedReader) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// A replica that goes on with the stream from its end.
+fn replica(process: &mut Process) -> Peer {
+    let (replica, feed) = (process.connect(0), &process.server.feed);
+    let asks = format!("PSYNC {} {}", feed.id(), feed.published() + 1);
+    assert_eq!(process.ask(&replica, &asks), "+CONTINUE\r\n");
+    replica
+}
+
+/// No time goes by after which a clock would show it.
+#[test]
+fn writes_are_refused_as_soon_as_too_few_replicas_are_left() {
+    let (mut process, _, client, _) = process();
+    process.ask(&client, "CONFIG SET min-replicas-to-write 1");
+    assert!(process.ask(&client, "SET k v").starts_with("-NOREPLICAS"));
+    let replica = replica(&mut process);
+    process.turns(2);
+    assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+    replica.close();
+    process.turns(2);
+    assert!(process.ask(&client, "SET k v").starts_with("-NOREPLICAS"));
+    Disk::put_in(None);
+}
+
 /// The log's thread does nothing between the beginning and the end of following a primary.
 #[test]
 fn the_stream_goes_on_if_a_server_leads_again_at_once() {

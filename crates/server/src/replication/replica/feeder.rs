@@ -110,7 +110,7 @@ impl ReplicaFeeder {
         replica.acked_ms.store(now_ms, Ordering::Relaxed);
         replica.set_state(state);
         replica.client.flag(ClientFlag::REPLICA, true);
-        self.replication().add(replica);
+        self.replication().add(self.server, replica);
     }
 
     /// Empty lines tell a replica that waits that its primary is alive.
