@@ -105,6 +105,14 @@ impl Config {
         }
     }
 
+    /// As many bytes of the stream may not wait for a replica. What it may ask for again may.
+    pub fn replica_bytes_max(&self) -> u64 {
+        match self.output_limit(ClientClass::Replica).hard_bytes {
+            0 => u64::MAX,
+            hard => hard.max(self.repl_backlog_size()),
+        }
+    }
+
     /// The number of workers that `io-threads` asks for, `auto` resolved.
     pub fn worker_count(&self) -> usize {
         match self.io_threads() {

@@ -96,18 +96,17 @@ impl AwaitedStreams {
         }
     }
 
-    /// Drops the streams of those that have not come in time, or for which more than `bytes_max`
-    /// bytes wait, up to this offset of the stream. Returns each client that had the copy.
-    pub fn look(&self, now_ms: i64, end: u64, bytes_max: u64) -> Vec<(u64, Dropped)> {
+    /// Drops the streams of those that have not come in time, or for which too many bytes waited.
+    /// Returns each client that had the copy.
+    pub fn look(&self, now_ms: i64) -> Vec<(u64, Dropped)> {
         let mut awaited = self.0.lock();
         let grace_ms = awaited.grace_ms;
         let reason = |awaited: &AwaitedStream| {
             let late_ms = now_ms - awaited.gone_ms?;
-            let waiting = end.saturating_sub(awaited.stream.offset());
             if late_ms > grace_ms {
                 Some(Dropped::TooLate(late_ms))
             } else {
-                (waiting > bytes_max).then_some(Dropped::TooMuch)
+                awaited.stream.is_let_go().then_some(Dropped::TooMuch)
             }
         };
         let mut dropped = Vec::new();
@@ -120,11 +119,11 @@ impl AwaitedStreams {
     }
 
     /// Bytes up to this offset of the stream that wait for the replica that gets its copy by this
-    /// client.
-    pub fn waiting_bytes(&self, copy_client: u64, end: u64) -> u64 {
+    /// client; `None`: they were too many, and are not kept.
+    pub fn waiting_bytes(&self, copy_client: u64, end: u64) -> Option<u64> {
         let awaited = self.0.lock();
         let its = awaited.streams.iter().find(|awaited| awaited.copy_client == copy_client);
-        its.map_or(0, |awaited| end.saturating_sub(awaited.stream.offset()))
+        its.map_or(Some(0), |awaited| awaited.stream.waiting_bytes(end))
     }
 
     /// How many main connections are awaited.
@@ -143,32 +142,33 @@ mod tests {
     use super::*;
     use crate::engine::log::Feed;
 
-    /// Gives a feed this many bytes, and returns a stream from its beginning on.
-    fn stream(feed: &Feed, bytes: usize) -> FeedReader {
+    /// Gives a feed this many bytes, and returns a stream from its beginning on. `waiting_max`: so
+    /// many of them are too many.
+    fn stream(feed: &Feed, bytes: usize, waiting_max: u64) -> FeedReader {
         feed.begin(0);
         let stream = feed.reader(0, None).expect("it is there");
         feed.append_relayed(&vec![b'x'; bytes]);
-        feed.publish(0, |_| {});
+        feed.publish(0, waiting_max, |_| {});
         stream
     }
 
     #[test]
     fn a_main_connection_has_a_while_to_come_once_the_copy_is_over() {
         let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
-        awaited.keep(7, None, stream(&feed, 100));
+        awaited.keep(7, None, stream(&feed, 100, 101));
         assert!(awaited.has(7) && !awaited.has(8) && awaited.count() == 1);
-        assert_eq!(awaited.waiting_bytes(7, 100), 100);
-        assert!(awaited.look(1_000_000, 100, 0).is_empty(), "its copy goes on");
+        assert_eq!(awaited.waiting_bytes(7, 100), Some(100));
+        assert!(awaited.look(1_000_000).is_empty(), "its copy goes on");
         awaited.copy_client_went(7, 1_000_000);
-        assert!(awaited.look(1_060_000, 100, 100).is_empty());
-        assert_eq!(awaited.look(1_060_001, 100, 100), [(7, Dropped::TooLate(60_001))]);
+        assert!(awaited.look(1_060_000).is_empty());
+        assert_eq!(awaited.look(1_060_001), [(7, Dropped::TooLate(60_001))]);
         assert!(!awaited.has(7) && !awaited.came(7));
     }
 
     #[test]
     fn a_client_that_was_named_takes_its_stream_once() {
         let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
-        awaited.keep(7, Some(5), stream(&feed, 100));
+        awaited.keep(7, Some(5), stream(&feed, 100, 101));
         assert!(awaited.take(7).is_none());
         let (copy_client, stream) = awaited.take(5).expect("it is kept");
         assert_eq!((copy_client, stream.offset()), (7, 0));
@@ -178,9 +178,10 @@ mod tests {
     #[test]
     fn what_waits_has_a_limit() {
         let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
-        awaited.keep(7, None, stream(&feed, 100));
+        awaited.keep(7, None, stream(&feed, 100, 100));
+        assert_eq!(awaited.waiting_bytes(7, 100), None);
         awaited.copy_client_went(7, 0);
-        assert_eq!(awaited.look(1, 100, 99), [(7, Dropped::TooMuch)]);
+        assert_eq!(awaited.look(1), [(7, Dropped::TooMuch)]);
         for client in 0..100 {
             awaited.keep(client, None, feed.reader(100, None).expect("it is there"));
             awaited.copy_client_went(client, 1);

@@ -37,7 +37,7 @@ use self::transfer::{Form, Transfer};
 use self::waits::ReplicaWait;
 pub use self::waits::Wanted;
 use self::wish::Dialect;
-use crate::config::{ClientClass, OptionId};
+use crate::config::OptionId;
 use crate::engine::blocking;
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
@@ -362,7 +362,7 @@ impl Replication {
         self.follow_count(server);
         self.answer_waits(server);
         self.look_at_failover(server, data);
-        self.drop_awaited(server, now_ms);
+        self.drop_awaited(now_ms);
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary && self.awaited.count() == 0 {
@@ -416,12 +416,8 @@ impl Replication {
     }
 
     /// Main connections that do not come are not awaited for ever.
-    fn drop_awaited(&self, server: &Server, now_ms: i64) {
-        let hard_max = match server.config.output_limit(ClientClass::Replica).hard_bytes {
-            0 => u64::MAX,
-            hard => hard.max(server.config.repl_backlog_size()),
-        };
-        for (client, why) in self.awaited.look(now_ms, server.feed.published(), hard_max) {
+    fn drop_awaited(&self, now_ms: i64) {
+        for (client, why) in self.awaited.look(now_ms) {
             match why {
                 Dropped::TooLate(late_ms) => log::info!(
                     "Replica main channel failed to establish PSYNC within the grace period ({} \

@@ -197,11 +197,15 @@ impl Transfer {
         self.state.lock().database
     }
 
-    /// A reader begins: where the stream goes on, and the stream. `None`: that is not known yet.
-    pub(super) fn take_stream(&self, client: &Arc<ClientInfo>) -> Option<(u64, FeedReader)> {
+    /// A reader begins: where the stream goes on, and the stream, if that is kept still. `None`:
+    /// that is not known yet.
+    pub(super) fn take_stream(
+        &self,
+        client: &Arc<ClientInfo>,
+    ) -> Option<(u64, Option<FeedReader>)> {
         let mut state = self.state.lock();
         let offset = state.offset?;
-        let stream = self.server.feed.reader(offset, Some(Arc::clone(client)))?;
+        let stream = self.server.feed.reader(offset, Some(Arc::clone(client)));
         let begun = state.readers.iter_mut().find(|reader| reader.client.id == client.id);
         begun.into_iter().for_each(|reader| reader.has_begun = true);
         state.let_stream_go();

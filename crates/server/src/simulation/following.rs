@@ -57,6 +57,27 @@ fn writes_are_refused_as_soon_as_too_few_replicas_are_left() {
     Disk::put_in(None);
 }
 
+/// It is found out by what is written, and not by the clock.
+#[test]
+fn a_replica_that_does_not_read_keeps_no_more_than_its_limit() {
+    let (mut process, _, client, reader) = process();
+    let server = process.server;
+    drop(reader);
+    let limits = "client-output-buffer-limit \"replica 2mb 0 0\" repl-backlog-size 100000";
+    assert_eq!(process.ask(&client, &format!("CONFIG SET {limits}")), "+OK\r\n");
+    replica(&mut process).set_room(Some(0));
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{}", "v".repeat(100_000));
+    for _ in 0..100 {
+        assert_eq!(process.ask(&client, &set), "+OK\r\n");
+        aof::step_log(server);
+        assert!(server.feed.memory() < 3 << 20, "{}", server.feed.memory());
+    }
+    assert!(process.ask(&client, "INFO replication").contains("connected_slaves:0\r\n"));
+    let stats = process.ask(&client, "INFO stats");
+    assert!(stats.contains("client_output_buffer_limit_disconnections:1\r\n"), "{stats}");
+    Disk::put_in(None);
+}
+
 /// The log's thread does nothing between the beginning and the end of following a primary.
 #[test]
 fn the_stream_goes_on_if_a_server_leads_again_at_once() {

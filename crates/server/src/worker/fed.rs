@@ -39,6 +39,10 @@ impl Worker {
                 self.close(slot);
                 false
             }
+            Feeding::Overcome => {
+                self.close_for_output(slot);
+                false
+            }
         }
     }
 

@@ -147,6 +147,14 @@ impl Worker {
         self.close(slot);
     }
 
+    /// Closes a connection with too much waiting for it.
+    #[cold]
+    pub(crate) fn close_for_output(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
+        self.close(slot);
+    }
+
     /// Notes how much memory a connection's output takes, and closes it when that is too much;
     /// whether it is still there.
     pub(crate) fn check_output(&mut self, slot: u32) -> bool {
@@ -157,8 +165,7 @@ impl Worker {
         if bytes > 0 || is_fed || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
             if is_over_output_limit(self.server, connection, self.data.turn.now_ms) {
-                note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
-                self.close(slot);
+                self.close_for_output(slot);
                 return false;
             }
         }
@@ -176,10 +183,9 @@ impl Worker {
         let limit = self.server.config.output_limit(describe::class(&connection.client.info));
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
-            note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
             // At once, so that the next job finds the memory.
             drop(connection.client.job.as_mut().map(|job| job.pieces()));
-            self.close(slot);
+            self.close_for_output(slot);
             return false;
         }
         self.server.count_client_memory(&connection.client.info);

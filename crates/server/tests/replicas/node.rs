@@ -159,7 +159,7 @@ impl Node {
         self.record += 1;
         self.data.extend_from_slice(bytes);
         self.feed.append(self.record, bytes);
-        self.feed.publish(BACKLOG, |_| {});
+        self.feed.publish(BACKLOG, u64::MAX, |_| {});
     }
 
     /// Becomes a primary; the history goes on under this name.
@@ -243,7 +243,7 @@ impl Node {
     /// Does what is due. Returns the primary that it wants to be connected with.
     pub fn tick(&mut self, network: &mut Network, now_ms: i64) -> Option<usize> {
         self.excuse(now_ms);
-        self.awaited.look(now_ms, self.feed.published(), u64::MAX);
+        self.awaited.look(now_ms);
         let timed_out = |replica: &Replica| now_ms - replica.acked_ms > TIMEOUT_MS;
         for replica in self.replicas.extract_if(.., |replica| timed_out(replica)) {
             network.close(replica.connection, CALLED);
@@ -417,7 +417,7 @@ impl Node {
                     }
                     self.data.extend_from_slice(&commands.bytes[..good]);
                     self.feed.append_relayed(&commands.bytes[..good]);
-                    self.feed.publish(BACKLOG, |_| {});
+                    self.feed.publish(BACKLOG, u64::MAX, |_| {});
                     session.machine.applied(good)?;
                     deeds.push(Deed::Appended(good));
                 }

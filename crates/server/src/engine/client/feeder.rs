@@ -28,6 +28,8 @@ pub enum Feeding {
     Finishes,
     /// The connection ends at once.
     Ends,
+    /// It does, as too much waits for it.
+    Overcome,
 }
 
 /// Has the client's worker ask its feeder for more.
@@ -39,6 +41,7 @@ impl Server {
     /// Lets replicas have what the feed got.
     pub fn publish_feed(&self) {
         let backlog_max = self.config.repl_backlog_size();
-        self.feed.publish(backlog_max, |client| wake(self, client));
+        let waiting_max = self.config.replica_bytes_max();
+        self.feed.publish(backlog_max, waiting_max, |client| wake(self, client));
     }
 }

@@ -3,7 +3,7 @@
 //! Offsets count all bytes since the stream began, as PSYNC and `master_repl_offset` do. The thread
 //! that merges the log appends; readers take slices of the same bytes, so that all replicas share
 //! one buffer. The backlog is the end of the stream: at least `backlog_max` bytes of it, if there
-//! were as many, and all that a reader still needs.
+//! were as many, and all that a reader still needs. A reader that is too far behind is let go.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ struct ReaderState {
     client: Option<Arc<ClientInfo>>,
     /// It was told, and has not looked since.
     is_told: AtomicBool,
+    /// It was too far behind: what it has not read is not kept for it.
+    is_let_go: AtomicBool,
 }
 
 struct Chunk {
@@ -178,14 +180,21 @@ impl Feed {
         start
     }
 
-    /// Lets readers have all that was appended, and forgets what no reader needs. `tell` gets the
-    /// clients that wait for more.
-    pub fn publish(&self, backlog_max: u64, mut tell: impl FnMut(&Arc<ClientInfo>)) {
+    /// Lets readers have all that was appended, and forgets what no reader needs. Readers for which
+    /// `waiting_max` bytes wait are let go. `tell` gets their clients, and those that wait for
+    /// more.
+    pub fn publish(
+        &self,
+        backlog_max: u64,
+        waiting_max: u64,
+        mut tell: impl FnMut(&Arc<ClientInfo>),
+    ) {
         let mut state = self.state.lock();
         let end = state.end;
         if self.published.swap(end, Ordering::SeqCst) == end {
             return;
         }
+        let mut told = state.let_go(waiting_max);
         state.trim(backlog_max);
         let kept = state.end - state.start;
         let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
@@ -194,9 +203,9 @@ impl Feed {
             self.beyond_backlog.store(beyond, Ordering::Relaxed);
         }
         let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
-        let waiting: Vec<_> = state.readers.iter().filter(waits).cloned().collect();
+        told.extend(state.readers.iter().filter(waits).cloned());
         drop(state);
-        waiting.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
+        told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
     }
 
     /// Appends a command that belongs to no record, such as a PING. It is published with what
@@ -249,13 +258,14 @@ impl Feed {
         if !(state.start..=state.end).contains(&offset) || !self.is_on() {
             return None;
         }
-        let is_told = AtomicBool::new(false);
-        let reader = Arc::new(ReaderState { at: AtomicU64::new(offset), client, is_told });
+        let (is_told, is_let_go) = Default::default();
+        let at = AtomicU64::new(offset);
+        let reader = Arc::new(ReaderState { at, client, is_told, is_let_go });
         state.readers.push(Arc::clone(&reader));
         Some(FeedReader { state: reader })
     }
 
-    /// Hands the bytes that follow to a reader, about `bytes_max` of them.
+    /// Hands the bytes that follow to a reader, about `bytes_max` of them; none if it was let go.
     pub fn read(&self, reader: &FeedReader, bytes_max: u64, mut take: impl FnMut(SharedSlice)) {
         // Before looking at what there is: a thread that publishes later tells it again.
         reader.state.is_told.store(false, Ordering::SeqCst);
@@ -266,6 +276,9 @@ impl Feed {
         }
         let until = published.min(at.saturating_add(bytes_max));
         let state = self.state.lock();
+        if reader.is_let_go() {
+            return;
+        }
         let first = state.chunks.partition_point(|chunk| chunk.end() <= at);
         for chunk in state.chunks.range(first..) {
             if at >= until {
@@ -315,6 +328,17 @@ impl FeedState {
         }
     }
 
+    /// Takes off the list the readers for which too many bytes wait, and returns them.
+    fn let_go(&mut self, waiting_max: u64) -> Vec<Arc<ReaderState>> {
+        let end = self.end;
+        let is_behind = |reader: &mut Arc<ReaderState>| {
+            end.saturating_sub(reader.at.load(Ordering::Relaxed)) >= waiting_max
+        };
+        let gone: Vec<_> = self.readers.extract_if(.., is_behind).collect();
+        gone.iter().for_each(|reader| reader.is_let_go.store(true, Ordering::SeqCst));
+        gone
+    }
+
     fn trim(&mut self, backlog_max: u64) {
         self.readers.retain(|reader| Arc::strong_count(reader) > 1);
         let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
@@ -338,6 +362,16 @@ impl FeedReader {
     pub fn offset(&self) -> u64 {
         self.state.at.load(Ordering::Relaxed)
     }
+
+    /// Whether it was too far behind, so that nothing is kept for it any more.
+    pub fn is_let_go(&self) -> bool {
+        self.state.is_let_go.load(Ordering::SeqCst)
+    }
+
+    /// Bytes up to this offset that wait for it; `None`: they were too many, and are not kept.
+    pub fn waiting_bytes(&self, end: u64) -> Option<u64> {
+        (!self.is_let_go()).then(|| end.saturating_sub(self.offset()))
+    }
 }
 
 #[cfg(test)]
@@ -351,7 +385,7 @@ mod tests {
     }
 
     fn publish(feed: &Feed, backlog_max: u64) {
-        feed.publish(backlog_max, |_| {});
+        feed.publish(backlog_max, u64::MAX, |_| {});
     }
 
     #[test]
@@ -397,6 +431,23 @@ mod tests {
         publish(&feed, 200_000);
         assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
         assert_eq!(feed.beyond_backlog(), 0);
+    }
+
+    #[test]
+    fn a_reader_that_is_too_far_behind_is_let_go() {
+        let feed = Feed::default();
+        feed.begin(0);
+        let [slow, quick] = [0, 0].map(|offset| feed.reader(offset, None).unwrap());
+        for number in 1..=1000 {
+            feed.append(number, &[b'x'; 1000]);
+            feed.publish(0, 500_000, |_| {});
+            assert_eq!(read(&feed, &quick, u64::MAX).len(), 1000);
+            let (end, is_let_go) = (feed.published(), number >= 500);
+            assert_eq!(slow.waiting_bytes(end), (!is_let_go).then_some(end));
+            assert!(feed.beyond_backlog() < 500_000 && quick.waiting_bytes(end) == Some(0));
+        }
+        assert_eq!(read(&feed, &slow, u64::MAX), "", "it would be another part of the stream");
+        assert!(feed.published() - feed.start_offset() <= CHUNK_BYTES as u64);
     }
 
     #[test]

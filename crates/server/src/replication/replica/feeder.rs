@@ -153,6 +153,8 @@ impl ReplicaFeeder {
         let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
             return Feeding::GoesOn;
         };
+        // It took so long to begin that the stream has left it behind.
+        let Some(stream) = stream else { return Feeding::Overcome };
         let client = self.replica.client.id;
         let mut stream = Some(stream);
         if self.replica.is_copy_channel() {
@@ -251,9 +253,9 @@ impl ReplicaFeeder {
         if self.replica.state() == ReplicaState::OpensChannel {
             self.begin_to_gather();
         } else if matches!(self.source, Source::Nothing)
-            && self.begin_copy(now_ms, output) == Feeding::Ends
+            && let ended @ (Feeding::Ends | Feeding::Overcome) = self.begin_copy(now_ms, output)
         {
-            return Feeding::Ends;
+            return ended;
         }
         self.source = match std::mem::replace(&mut self.source, Source::Nothing) {
             Source::Nothing => Source::Nothing,
@@ -296,6 +298,20 @@ impl ReplicaFeeder {
         if is_excused || heard != self.heard {
             self.heard = heard;
             self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the stream that wait for it; `None`: they were too many, and are not kept.
+    fn behind(&self) -> Option<u64> {
+        let end = self.server.feed.published();
+        match &self.source {
+            Source::Copy { stream: None, .. } | Source::End if self.replica.is_copy_channel() => {
+                self.replication().awaited.waiting_bytes(self.replica.client.id, end)
+            }
+            Source::Nothing | Source::End | Source::Copy { stream: None, .. } => Some(0),
+            Source::Copy { stream: Some(stream), .. }
+            | Source::Loads { stream, .. }
+            | Source::Stream(stream) => stream.waiting_bytes(end),
         }
     }
 
@@ -345,6 +361,9 @@ impl Feeder for ReplicaFeeder {
         if self.is_over_time(now_ms) {
             return Feeding::Ends;
         }
+        if self.behind().is_none() {
+            return Feeding::Overcome;
+        }
         let feeding = if bytes_max == 0 {
             Feeding::GoesOn
         } else {
@@ -360,17 +379,7 @@ impl Feeder for ReplicaFeeder {
 
     fn waiting_bytes(&self, output_bytes: usize) -> u64 {
         let replies = output_bytes.saturating_sub(self.filled) as u64;
-        let end = self.server.feed.published();
-        let behind = match &self.source {
-            Source::Copy { stream: None, .. } | Source::End if self.replica.is_copy_channel() => {
-                self.replication().awaited.waiting_bytes(self.replica.client.id, end)
-            }
-            Source::Nothing | Source::End | Source::Copy { stream: None, .. } => 0,
-            Source::Copy { stream: Some(stream), .. }
-            | Source::Loads { stream, .. }
-            | Source::Stream(stream) => end.saturating_sub(stream.offset()),
-        };
-        replies + behind
+        replies.saturating_add(self.behind().unwrap_or(u64::MAX))
     }
 }
 
