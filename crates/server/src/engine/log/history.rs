@@ -22,6 +22,15 @@ pub struct HistoryId([u8; HISTORY_ID_BYTES]);
 
 const HISTORY_ID_BYTES: usize = 40;
 
+/// Where a stream may begin: the bytes that follow must have offsets, too.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// An offset of a stream, as another server says it, or a file. `None`: there is no such offset.
+pub fn parse_offset(text: &[u8]) -> Option<u64> {
+    let offset = u64::try_from(bobbin_resp::parse_i64(text)?).ok()?;
+    (offset <= OFFSET_MAX).then_some(offset)
+}
+
 impl History {
     pub const fn new(id: HistoryId) -> Self {
         Self { id, earlier: None }

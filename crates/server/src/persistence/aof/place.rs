@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::engine::log::RecordBytes;
-use crate::engine::log::history::HistoryId;
+use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::server::Server;
 use crate::persistence::position::StreamPosition;
 
@@ -60,20 +60,15 @@ impl LogPlace {
         let rest = remark.trim_ascii_end().strip_prefix(MARK)?;
         let mut words = rest.split(|&byte| byte == b':');
         let id = words.next().and_then(HistoryId::parse);
-        let mut number = || {
-            let word = words.next().map(|word| std::str::from_utf8(word).ok()?.parse().ok());
-            word.unwrap_or(Some(u64::MAX))
-        };
-        let place = match (id, number(), number()) {
-            (Some(id), Some(offset), Some(u64::MAX)) if offset != u64::MAX => {
-                Self::Counts(id, offset)
-            }
-            (Some(id), Some(offset), Some(database)) if database <= u64::from(u32::MAX) => {
-                Self::Exactly(StreamPosition { id, offset, database: database as u32 })
+        let offset = words.next().and_then(parse_offset);
+        let database = words.next().map(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        Some(match (id, offset, database) {
+            (Some(id), Some(offset), None) => Self::Counts(id, offset),
+            (Some(id), Some(offset), Some(Some(database))) => {
+                Self::Exactly(StreamPosition { id, offset, database })
             }
             _ => Self::Unknown,
-        };
-        Some(place)
+        })
     }
 
     pub fn append(&self, out: &mut Vec<u8>) {
@@ -217,7 +212,10 @@ mod tests {
             assert_eq!(LogPlace::parse(&line), Some(place));
         }
         assert_eq!(LogPlace::parse(b"#TS:1"), None);
-        for strange in ["#REPL:x:1", "#REPL:", "#REPL:0123456789012345678901234567890123456789:x"] {
+        for strange in ["#REPL:x:1".to_owned(), "#REPL:".to_owned()].into_iter().chain(
+            ["x", "-1", "4611686018427387905", "18446744073709551614:0", "1:x", "1:-1"]
+                .map(|place| format!("#REPL:{}:{place}", id())),
+        ) {
             assert_eq!(LogPlace::parse(strange.as_bytes()), Some(LogPlace::Unknown), "{strange}");
         }
     }

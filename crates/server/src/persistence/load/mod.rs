@@ -27,7 +27,7 @@ use crate::base::files::{File, disk};
 use crate::commands;
 use crate::config::OptionId;
 use crate::engine::command::Data;
-use crate::engine::log::history::HistoryId;
+use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;
@@ -442,7 +442,7 @@ fn take_position(server: &Server, name: &str, value: &str) {
     }
     match name {
         "repl-id" => *loading.history.lock() = HistoryId::parse(value.as_bytes()),
-        _ => *loading.offset.lock() = value.parse().ok(),
+        _ => *loading.offset.lock() = parse_offset(value.as_bytes()),
     }
     if let Some(position) = loading.position() {
         server.feed.begin(position.offset);
@@ -485,6 +485,29 @@ mod tests {
         file.push(0);
         add_string(file, key.as_bytes());
         add_string(file, value);
+    }
+
+    #[test]
+    fn no_stream_goes_on_from_an_offset_that_none_has() {
+        for (offset, goes_on) in
+            [(1 << 62, true), ((1 << 62) + 1, false), (i64::MAX as u64, false), (u64::MAX, false)]
+        {
+            let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
+            let loading = &Persistence::of(server).loading;
+            loading.resumes.store(true, Ordering::Relaxed);
+            let mut file = b"REDIS0011".to_vec();
+            for (name, value) in [("repl-id", "a".repeat(40)), ("repl-offset", offset.to_string())]
+            {
+                file.push(0xfa);
+                add_string(&mut file, name.as_bytes());
+                add_string(&mut file, value.as_bytes());
+            }
+            file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+            load_with(server, &server.keyspace, &file[..], 1).expect("it is a snapshot");
+            let found = loading.position().map(|position| position.offset);
+            assert_eq!(found, goes_on.then_some(offset));
+            assert_eq!(server.feed.is_on(), goes_on);
+        }
     }
 
     /// The only thread that makes values finds a fault while the one that reads waits for it.

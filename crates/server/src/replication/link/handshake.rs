@@ -2,6 +2,7 @@
 //! clock are here: the caller sends the words and hands it the answers.
 
 use crate::config::VALKEY_VERSION;
+use crate::engine::log::history::parse_offset;
 
 /// What the replica knows of itself.
 #[derive(Clone, Debug, Default)]
@@ -284,9 +285,8 @@ impl CopyHandshake {
 /// What `$ENDOFF:offset id database client` says.
 fn end_offset(text: &str) -> Option<Cut> {
     let mut parts = text.strip_prefix("$ENDOFF:")?.split(' ');
-    let (offset, id) = (number(parts.next()?)?, parts.next()?);
+    let (offset, id) = (parse_offset(parts.next()?.as_bytes())?, parts.next()?);
     let (database, client) = (number(parts.next()?)?, number(parts.next()?)?);
-    let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
     let client = u64::try_from(client).ok()?;
     let database = u32::try_from(database).ok();
     let cut = Cut { id: id.to_owned(), offset, database, client: Some(client) };
@@ -300,17 +300,13 @@ fn number(text: &str) -> Option<i64> {
 /// What `+FULLRESYNC id offset` says.
 fn full_resync(text: &str) -> Option<(String, u64)> {
     let (id, offset) = text.strip_prefix("+FULLRESYNC ")?.split_once(' ')?;
-    let offset = bobbin_resp::parse_i64(offset.trim_end().as_bytes())?;
-    let offset = u64::try_from(offset).ok().filter(|offset| *offset <= OFFSET_MAX)?;
+    let offset = parse_offset(offset.trim_end().as_bytes())?;
     is_id(id).then(|| (id.to_owned(), offset))
 }
 
 fn is_id(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
-
-/// Where a stream may begin: the bytes that follow must have offsets, too.
-const OFFSET_MAX: u64 = 1 << 62;
 
 /// Whether an error says only that the client must say who it is.
 fn is_about_rights(line: &[u8]) -> bool {
