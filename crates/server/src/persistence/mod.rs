@@ -26,7 +26,7 @@ use crate::engine::server::Server;
 
 use self::position::StreamPosition;
 pub use load::{Existing, Loaded};
-pub use save::{NotBegun, remove_unfinished};
+pub use save::{NotBegun, remove_unfinished, unfinished_path};
 
 /// The state of saving and loading snapshots.
 pub struct Persistence {

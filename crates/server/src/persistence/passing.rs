@@ -15,7 +15,7 @@ pub struct PassingFile {
 impl PassingFile {
     /// Makes one in the working directory, where snapshots are.
     pub fn create() -> io::Result<Self> {
-        let path = save::unfinished_name();
+        let path = save::unfinished_path();
         let writer = files::create_anew(&path, DATA_MODE)?;
         let reader = disk::open(&path);
         // Whatever becomes of the process, nothing of it stays on disk.

@@ -3,6 +3,7 @@
 //! A file is written under another name, forced to disk and then renamed, so that there is a whole
 //! one under the configured name at any time.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+use bobbin_sync::Mutex;
 
 use super::position::CutPosition;
 use super::snapshot::{self, Contents, Purpose};
@@ -54,6 +57,7 @@ pub fn start_save(
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let started = Instant::now();
     let position = CutPosition::of(server);
+    let destination = Destination::of(server);
     let contents = Contents::begin(server, data, "snapshot");
     let keys = contents.keys.databases().iter().map(|database| database.keys as u64).sum();
     let running =
@@ -65,7 +69,7 @@ pub fn start_save(
     let begun_us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, LatencyEvent::Cut, begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-    let task = SaveTask { server, contents, position, changes, waiters };
+    let task = SaveTask { server, contents, position, changes, waiters, destination };
     beside.run(|| task.run());
     Ok(())
 }
@@ -73,10 +77,10 @@ pub fn start_save(
 /// Saves with everything standing still. `data` holds the gate.
 pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
-    let mut file = SnapshotFile::create(server)?;
+    let mut file = SnapshotFile::create(server, Destination::of(server))?;
     let position = CutPosition::of(server).wait();
     let written =
-        snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish(server));
+        snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish());
     match &written {
         Ok(()) => saved(server, changes),
         Err(error) => {
@@ -138,16 +142,17 @@ struct SaveTask {
     /// Those that the snapshot has.
     changes: u64,
     waiters: Vec<Arc<Waiter>>,
+    destination: Destination,
 }
 
 impl SaveTask {
     fn run(self) {
-        let Self { server, contents, position, changes, waiters } = self;
+        let Self { server, contents, position, changes, waiters, destination } = self;
         let mut walker = walk::walker(server);
         let started = Instant::now();
         let persistence = Persistence::of(server);
         let handle = contents.keys.handle();
-        let mut file = SnapshotFile::create(server);
+        let mut file = SnapshotFile::create(server, destination);
         let mut nowhere = io::sink();
         if file.is_err() {
             handle.abort();
@@ -165,7 +170,7 @@ impl SaveTask {
             &mut { sink },
         );
         let outcome = file.and_then(|mut file| {
-            let outcome = written.and_then(|()| file.publish(server));
+            let outcome = written.and_then(|()| file.publish());
             if outcome.is_err() {
                 file.remove(server);
             }
@@ -203,10 +208,14 @@ impl SaveTask {
     }
 }
 
+/// Where files were begun that have no name yet.
+static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
 /// Takes away what saves have begun, as the process ends before they do.
 pub fn remove_unfinished() {
     let prefix = unfinished_prefix();
-    for entry in std::fs::read_dir(".").into_iter().flatten().flatten() {
+    let directories = std::mem::take(&mut *DIRECTORIES.lock());
+    for entry in directories.iter().filter_map(|path| path.read_dir().ok()).flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
             // The process ends: what cannot be removed stays.
             drop(std::fs::remove_file(entry.path()));
@@ -214,59 +223,78 @@ pub fn remove_unfinished() {
     }
 }
 
-/// A name for a file that is no snapshot yet.
-pub(super) fn unfinished_name() -> PathBuf {
+/// The path of a file that has no name yet, in the directory that is the working one now.
+pub fn unfinished_path() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    PathBuf::from(format!("{}{number}.rdb", unfinished_prefix()))
+    let path = disk::here(Path::new(&format!("{}{number}.rdb", unfinished_prefix())));
+    DIRECTORIES.lock().extend(path.parent().map(Path::to_owned));
+    path
 }
 
-/// With what the names of this process's files begin that are no snapshots yet.
+/// With what the names of this process's files begin that have none yet.
 fn unfinished_prefix() -> String {
     format!("temp-{}-", std::process::id())
 }
 
+/// Where a snapshot is written, and where it is when it is whole. The server may be in another
+/// directory by then.
+struct Destination {
+    unfinished: PathBuf,
+    path: PathBuf,
+}
+
+impl Destination {
+    /// Of a snapshot that begins now.
+    fn of(server: &Server) -> Self {
+        let name = server.config.dbfilename();
+        let path = disk::here(Path::new(OsStr::from_bytes(&name)));
+        Self { unfinished: unfinished_path(), path }
+    }
+}
+
 /// A snapshot's file before it has its name.
 struct SnapshotFile {
-    path: PathBuf,
+    destination: Destination,
     file: File,
     /// Bytes since the last time they were forced to disk; `None`: that is left to the end.
     unsynced: Option<usize>,
 }
 
 impl SnapshotFile {
-    fn create(server: &Server) -> io::Result<Self> {
-        let path = unfinished_name();
+    fn create(server: &Server, destination: Destination) -> io::Result<Self> {
+        let path = &destination.unfinished;
         // There may be one of a process that was killed and had the same number, as in a container.
-        let file = files::create_anew(&path, DATA_MODE).inspect_err(|error| {
-            let directory = std::env::current_dir().unwrap_or_default();
+        let file = files::create_anew(path, DATA_MODE).inspect_err(|error| {
+            let directory = path.parent().unwrap_or(path);
+            let name = path.file_name().unwrap_or_default();
             log::warn!(
                 "Failed opening the temp RDB file {} (in server root dir {}) for saving: {error}",
-                path.display(),
+                name.display(),
                 directory.display()
             );
         })?;
         let unsynced = server.config.rdb_save_incremental_fsync().then_some(0);
-        Ok(Self { path, file, unsynced })
+        Ok(Self { destination, file, unsynced })
     }
 
     /// Makes it the snapshot, for good.
-    fn publish(&mut self, server: &Server) -> io::Result<()> {
-        let name = server.config.dbfilename();
-        let name = Path::new(OsStr::from_bytes(&name));
-        files::publish(&self.file, &self.path, name).inspect_err(|error| {
+    fn publish(&mut self) -> io::Result<()> {
+        let Destination { unfinished, path } = &self.destination;
+        files::publish(&self.file, unfinished, path).inspect_err(|error| {
             log::warn!(
                 "Error moving temp DB file {} on the final destination {}: {error}",
-                self.path.display(),
-                name.display()
+                unfinished.display(),
+                path.display()
             );
         })
     }
 
     fn remove(&mut self, server: &Server) {
         let started = Instant::now();
-        if let Err(error) = disk::remove_file(&self.path) {
-            log::debug!("Can't remove the unfinished snapshot {}: {error}", self.path.display());
+        let path = &self.destination.unfinished;
+        if let Err(error) = disk::remove_file(path) {
+            log::debug!("Can't remove the unfinished snapshot {}: {error}", path.display());
         }
         let us = started.elapsed().as_micros() as u64;
         server.services.latency.sample(&server.config, LatencyEvent::RdbUnlinkTempFile, us);

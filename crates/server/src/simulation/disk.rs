@@ -32,6 +32,8 @@ struct State {
     files: Vec<Content>,
     /// What the process sees.
     names: BTreeMap<PathBuf, Node>,
+    /// Where the process works, from the root on.
+    working: PathBuf,
     /// What a power cut leaves for certain.
     kept: BTreeMap<PathBuf, Node>,
     /// What happened to names since.
@@ -157,8 +159,21 @@ impl Disk {
         state.names.iter().map(|(path, node)| (path.display().to_string(), size(node))).collect()
     }
 
+    /// Has the process work in this directory.
+    pub fn enter(&self, directory: &str) {
+        let directory = self.resolve(Path::new(directory));
+        self.0.lock().working = directory;
+    }
+
+    /// The name from the root on.
+    fn resolve(&self, path: &Path) -> PathBuf {
+        let path = self.0.lock().working.join(path);
+        path.strip_prefix("/").map_or_else(|_| path.clone(), Path::to_owned)
+    }
+
     fn open(&self, path: &Path) -> io::Result<File> {
-        match self.0.lock().names.get(path) {
+        let path = self.resolve(path);
+        match self.0.lock().names.get(&path) {
             Some(&Node::File(number)) => Ok(self.handle(number)),
             Some(Node::Directory) => Err(Errno::ISDIR.into()),
             None => Err(Errno::NOENT.into()),
@@ -170,6 +185,7 @@ impl Disk {
     }
 
     fn create(&self, path: &Path) -> io::Result<File> {
+        let path = &self.resolve(path);
         let mut state = self.to_change();
         if state.names.contains_key(path) {
             return Err(Errno::EXIST.into());
@@ -422,6 +438,11 @@ impl Write for File {
 
 // What `files::system` has, for the disk that is in place.
 
+pub fn here(path: &Path) -> PathBuf {
+    Disk::current()
+        .map_or_else(|| system::here(path), |disk| Path::new("/").join(disk.resolve(path)))
+}
+
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     match Disk::current() {
         Some(disk) => disk.create(path),
@@ -431,7 +452,10 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 
 pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
     match Disk::current() {
-        Some(disk) => Ok(disk.0.lock().names.get(path).map(|node| *node != Node::Directory)),
+        Some(disk) => {
+            let path = disk.resolve(path);
+            Ok(disk.0.lock().names.get(&path).map(|node| *node != Node::Directory))
+        }
         None => system::is_plain(path),
     }
 }
@@ -476,6 +500,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let Some(disk) = Disk::current() else { return system::create_dir(path) };
+    let path = &disk.resolve(path);
     let mut state = disk.to_change();
     if state.names.contains_key(path) {
         return Err(Errno::EXIST.into());
@@ -488,6 +513,7 @@ pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let Some(disk) = Disk::current() else { return system::remove_file(path) };
+    let path = &disk.resolve(path);
     let mut state = disk.to_change();
     if !state.names.contains_key(path) {
         return Err(Errno::NOENT.into());
@@ -499,15 +525,17 @@ pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let Some(disk) = Disk::current() else { return system::rename(from, to) };
+    let (from, to) = (disk.resolve(from), disk.resolve(to));
     let mut state = disk.to_change();
-    state.check_directory_of(to)?;
-    let node = *state.names.get(from).ok_or(Errno::NOENT)?;
-    state.change(Change::Moved { from: from.to_owned(), to: to.to_owned(), node });
+    state.check_directory_of(&to)?;
+    let node = *state.names.get(&from).ok_or(Errno::NOENT)?;
+    state.change(Change::Moved { from, to, node });
     Ok(())
 }
 
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     let Some(disk) = Disk::current() else { return system::sync_directory(path) };
+    let path = disk.resolve(path);
     let mut state = disk.to_change();
     if state.fails_to_sync() {
         return Err(Errno::IO.into());
@@ -525,65 +553,4 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_forced_to_disk_is_certain() {
-        let disk = Disk::default();
-        Disk::put_in(Some(disk.clone()));
-        let path = Path::new("directory/file");
-        create_dir(Path::new("directory")).unwrap();
-        let mut file = create_new(path, 0).unwrap();
-        file.write_all(b"safe").unwrap();
-        file.sync_data().unwrap();
-        let images = |disk: &Disk| -> Vec<Option<Vec<u8>>> {
-            let image =
-                |seed: u64| {
-                    Disk::put_in(Some(disk.after_power_cut(&mut Random::new(
-                        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                    ))));
-                    read(path).ok()
-                };
-            let images = (1..50).map(image).collect();
-            Disk::put_in(Some(disk.clone()));
-            images
-        };
-        let unnamed = images(&disk);
-        assert!(unnamed.contains(&None) && unnamed.contains(&Some(b"safe".to_vec())));
-        sync_directory(Path::new("directory")).unwrap();
-        assert!(images(&disk).contains(&None), "the directory itself may be lost");
-        sync_directory(Path::new(".")).unwrap();
-        file.write_all(b"unsafe").unwrap();
-        let named = images(&disk);
-        assert!(named.iter().all(|bytes| bytes.as_ref().is_some_and(|b| b.starts_with(b"safe"))));
-        assert!(named.contains(&Some(b"safe".to_vec())));
-        assert!(named.contains(&Some(b"safeunsafe".to_vec())));
-        // A new name and the old one: one of them, or both.
-        rename(path, Path::new("directory/other")).unwrap();
-        assert!(images(&disk).contains(&None) && !images(&disk).iter().all(Option::is_none));
-        assert_eq!(read(Path::new("directory/other")).unwrap(), b"safeunsafe");
-        Disk::put_in(None);
-    }
-
-    #[test]
-    fn a_disk_is_full_or_loses_what_it_took() {
-        let disk = Disk::default();
-        Disk::put_in(Some(disk.clone()));
-        let path = Path::new("file");
-        let mut file = create_new(path, 0).unwrap();
-        sync_directory(Path::new(".")).unwrap();
-        disk.set_faults(Faults { room: Some(3), failing_syncs: 1, ..Faults::default() });
-        assert_eq!(file.write(b"abcd").unwrap(), 3);
-        assert_eq!(file.write(b"d").unwrap_err().raw_os_error(), Some(28));
-        assert!(create_new(Path::new("another"), 0).is_err());
-        assert!(file.sync_data().is_err());
-        disk.set_faults(Faults::default());
-        file.write_all(b"d").unwrap();
-        file.sync_data().unwrap();
-        assert_eq!(read(path).unwrap(), b"abcd");
-        Disk::put_in(Some(disk.after_power_cut(&mut Random::new(1))));
-        assert_eq!(read(path).unwrap(), b"\0\0\0d");
-        Disk::put_in(None);
-    }
-}
+mod tests;

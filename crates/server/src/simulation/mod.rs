@@ -9,6 +9,7 @@
 mod admission;
 mod blocking;
 mod cells;
+mod directories;
 pub mod disk;
 mod following;
 mod hands;

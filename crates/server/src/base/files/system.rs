@@ -5,9 +5,15 @@ use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+
+/// The path by which a file is found also when another directory is the working one.
+pub fn here(path: &Path) -> PathBuf {
+    // An error: there is no working directory any more, and so nothing to be found either way.
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
 
 /// Creates a file for appending; there is none of that name, and no link.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {

@@ -9,7 +9,8 @@ use super::manifest::{AofFile, Manifest};
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::Config;
 
-/// The folder of the log's files.
+/// The folder of the log's files. It stays where the server worked when it was asked for: what
+/// begins there ends there.
 #[derive(Clone, Debug)]
 pub struct AofDirectory {
     path: PathBuf,
@@ -20,7 +21,7 @@ pub struct AofDirectory {
 impl AofDirectory {
     pub fn of(config: &Config) -> Self {
         Self {
-            path: PathBuf::from(OsStr::from_bytes(&config.appenddirname())),
+            path: disk::here(Path::new(OsStr::from_bytes(&config.appenddirname()))),
             prefix: String::from_utf8_lossy(&config.appendfilename()).into_owned(),
         }
     }
@@ -51,7 +52,7 @@ impl AofDirectory {
 
     /// Where the next base is written.
     pub fn temporary_base(&self) -> PathBuf {
-        PathBuf::from(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
+        self.path.with_file_name(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
     }
 
     /// Makes the directory, if there is none. It is there for good then: what is forced to disk
@@ -60,7 +61,7 @@ impl AofDirectory {
         match disk::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             // The process that made it may have been killed before it was on disk.
-            _ => sync_working_directory(),
+            _ => files::sync_directory_of(&self.path),
         }
     }
 
@@ -177,20 +178,15 @@ impl AofDirectory {
             .and_then(|()| self.persist(&manifest))
             .and_then(|()| disk::rename(single, self.file(&self.prefix)))
             .and_then(|()| self.sync())
-            .and_then(|()| sync_working_directory());
+            .and_then(|()| files::sync_directory_of(&self.path));
         moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
         log::info!(
             "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
             self.prefix,
-            self.path.display()
+            self.path.file_name().unwrap_or_default().display()
         );
         Ok(Some(manifest))
     }
-}
-
-/// Makes lasting what happened to names where the log's directory lies.
-fn sync_working_directory() -> io::Result<()> {
-    disk::sync_directory(Path::new("."))
 }
 
 const MANIFEST_SUFFIX: &str = ".manifest";

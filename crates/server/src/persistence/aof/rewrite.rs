@@ -201,17 +201,19 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         is_cancelled: false,
         started_ms: system_ms(),
     });
+    let directory = AofDirectory::of(&server.config);
     let (done, rotated) = channel();
     if Aof::of(server).is_on() {
         let (after, place) = (server.log.last(), LogPlace::relayed(server));
-        Aof::of(server).order(server, WriterOrder::Rotate { after, place, done });
+        let order = WriterOrder::Rotate { after, place, directory: directory.clone(), done };
+        Aof::of(server).order(server, order);
     } else {
         // There is nothing to go on with: the base alone is written. The other end is below.
         drop(done.send(Ok(Rotated::None)));
     }
     log::info!("Background append only file rewriting started");
     let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
-    let task = RewriteTask { server, contents, rotated, gaps };
+    let task = RewriteTask { server, contents, rotated, directory, gaps };
     beside.run(|| task.run());
     true
 }
@@ -242,6 +244,7 @@ struct RewriteTask {
     contents: Contents,
     /// Where the log goes on behind the cut.
     rotated: Receiver<io::Result<Rotated>>,
+    directory: AofDirectory,
     /// How often an `fsync` had failed before.
     gaps: u64,
 }
@@ -249,8 +252,7 @@ struct RewriteTask {
 impl RewriteTask {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
-        let directory = AofDirectory::of(&server.config);
-        let rotated = self.rotated;
+        let Self { directory, rotated, .. } = self;
         let extension = extension(server);
         let written = write_base(server, self.contents, &directory.temporary_base());
         let outcome = written.and_then(|bytes| {

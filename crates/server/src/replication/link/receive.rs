@@ -5,7 +5,7 @@
 //! what was here goes first, or with `swapdb` stays, in memory as well, until the copy is whole.
 
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::engine::log::history::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::Server;
 use crate::persistence::load::{self, Loaded};
-use crate::persistence::{Persistence, aof};
+use crate::persistence::{self, Persistence, aof};
 use crate::replication::Replication;
 
 /// A copy that begins.
@@ -84,7 +84,7 @@ impl Session<'_> {
 
     /// Receives the copy into a file, and loads that.
     fn load_by_file(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
-        let path = PathBuf::from(format!("temp-{}-sync.rdb", std::process::id()));
+        let path = persistence::unfinished_path();
         let received = self.receive_file(&path);
         let taken = received.and_then(|()| self.take_file(&path, copy));
         if let Err(error) = disk::remove_file(&path) {

@@ -13,9 +13,14 @@ use crate::persistence::position::StreamPosition;
 
 /// What the thread is told to do, once everything up to a number is written.
 pub(in crate::persistence::aof) enum WriterOrder {
-    /// From the record behind `after` on, append to a new increment.
+    /// From the record behind `after` on, append to a new increment in this directory.
     /// `place`: where a primary's stream is there.
-    Rotate { after: u64, place: LogPlace, done: Sender<io::Result<Rotated>> },
+    Rotate {
+        after: u64,
+        place: LogPlace,
+        directory: AofDirectory,
+        done: Sender<io::Result<Rotated>>,
+    },
     /// What comes behind `after` is not written.
     Stop { after: u64 },
     /// Force everything up to a number to disk and say so. `ends`: nothing follows for now.
@@ -76,13 +81,13 @@ impl AofWriter {
                 let what = "the disk does not take what comes before";
                 drop(done.send(Err(io::Error::other(what))));
             }
-            WriterOrder::Rotate { done, place, .. } => {
+            WriterOrder::Rotate { done, place, directory, .. } => {
                 let had_gap = self.aof.has_gap();
                 self.sync_now();
                 let rotated = match self.aof.has_gap() && !had_gap {
                     // What goes into another file might outlive what was lost of this one.
                     true => Err(io::Error::other("the disk did not keep what comes before")),
-                    false => self.rotate(),
+                    false => self.rotate(&directory),
                 };
                 if rotated.is_ok() {
                     self.remark_beginning(place);
@@ -113,9 +118,8 @@ impl AofWriter {
     }
 
     /// Goes on in a new increment; on an error in the old one.
-    fn rotate(&mut self) -> io::Result<Rotated> {
+    fn rotate(&mut self, directory: &AofDirectory) -> io::Result<Rotated> {
         let server = self.server;
-        let directory = AofDirectory::of(&server.config);
         directory.create()?;
         // An increment behind a gap would tell of what came after something that was lost. It
         // counts from when there is a base that makes the gap good.
