@@ -30,29 +30,34 @@ pub fn expect_change(data: &mut Data) {
     data.evictor.failure = None;
 }
 
-/// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
-/// not count, nor does what slow replicas keep of the stream beyond the backlog: evicting adds to
-/// that. Nor does what a cut keeps. That is freed when the cut is walked. If it counted, evicting
-/// keys that the cut has not reached would free nothing, and all keys would be evicted.
-fn counted(used: usize, server: &Server) -> usize {
-    used.saturating_sub(not_counted(server))
+/// Whether what counts of `used` bytes is within `limit`. What does not count is looked at only if
+/// it matters: other threads change it.
+fn fits(used: usize, limit: usize, server: &Server) -> bool {
+    used <= limit || used.saturating_sub(not_counted(server)) <= limit
 }
 
-/// Bytes in use that do not count towards `maxmemory`.
+/// Bytes in use that do not count towards `maxmemory`. Memory that is about to be freed does not
+/// count, nor does what slow replicas keep of the stream beyond the backlog, or what waits for a
+/// slow disk: evicting adds to that. Nor does what a cut keeps. That is freed when the cut is
+/// walked. If it counted, evicting keys that the cut has not reached would free nothing, and all
+/// keys would be evicted.
 pub fn not_counted(server: &Server) -> usize {
-    lazyfree::pending_bytes() + server.keyspace.kept_bytes() + server.feed.beyond_backlog()
+    lazyfree::pending_bytes()
+        + server.keyspace.kept_bytes()
+        + server.feed.beyond_backlog()
+        + server.log_bytes()
 }
 
 /// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller
 /// that it still needs: what `data` holds is released.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let (limit, now_ms) = (server.config.maxmemory() as usize, data.turn.now_ms);
-    let is_enough = || counted(memory::used_about(now_ms), server) <= limit;
+    let is_enough = || fits(memory::used_about(now_ms), limit, server);
     if limit == 0 || is_enough() {
         return Room::Enough;
     }
     // Nothing is refused on an estimate.
-    let is_surely_enough = || counted(memory::used(), server) <= limit;
+    let is_surely_enough = || fits(memory::used(), limit, server);
     let policy = server.config.maxmemory_policy();
     if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(now_ms) {
         return if is_surely_enough() { Room::Enough } else { Room::None };

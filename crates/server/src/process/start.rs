@@ -78,6 +78,7 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
         log: number_clock().map_or_else(Default::default, Log::with_clock),
         feed: Default::default(),
         log_error: Default::default(),
+        unwritten_bytes: Default::default(),
         pressure: Default::default(),
         parts: ServerParts::default()
             .with(Persistence::new(system_ms()))

@@ -15,6 +15,7 @@ mod following;
 mod hands;
 mod jobs;
 mod long_commands;
+mod memory;
 mod pausing;
 mod process;
 mod promises;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Buffer, HEADER_BYTES, IS_LARGE, Lanes, Log, Records, header};
+use super::{Buffer, HEADER_BYTES, Held, IS_LARGE, KEPT_MAX, Lanes, Log, Records, header};
 
 /// Puts the lanes together. There is one.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub struct Merger {
     complete_to: u64,
     /// The changes of the list of lanes that were seen.
     seen: u64,
+    /// What the log knows of the memory of the owners.
+    held: u64,
 }
 
 /// Where a record is.
@@ -48,8 +50,6 @@ const RUNS_COMPARED: usize = 3;
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const PASSES_MAX: u32 = 3;
-/// A buffer larger than this is given back once it is empty.
-const KEPT_MAX: usize = 1 << 20;
 
 impl Merger {
     /// Takes what the lanes hold: every record whose number was given out before.
@@ -71,13 +71,20 @@ impl Merger {
         for (source, place) in self.sources.iter_mut().zip(0..) {
             let Some(known) = source else { continue };
             let (has_ended, before) = (known.buffer.has_ended(), self.owners.len());
-            self.owners.extend(known.refill().map(|number| Owner { number, place }));
+            let held = &log.shared.held;
+            self.owners.extend(known.refill(held).map(|number| Owner { number, place }));
             runs += usize::from(self.owners.len() > before);
-            source.take_if(|source| has_ended && source.is_empty());
+            if let Some(mut source) = source.take_if(|source| has_ended && source.is_empty()) {
+                held.free(&mut source.taken);
+                held.free(&mut source.buffer.lock());
+            }
         }
         drop(lanes);
         // Where the clock showed two threads the same, their records are about different things.
         sort(&mut self.owners, runs, &mut self.spare);
+        let capacity = self.owners.capacity() + self.spare.capacity();
+        let held = capacity.saturating_sub(2 * OWNERS_KEPT_MAX) * size_of::<Owner>();
+        log.shared.held.change(&mut self.held, held);
     }
 
     /// Gets to know lanes that are new, and takes those off the list that have ended.
@@ -163,7 +170,7 @@ fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> 
 impl Source {
     /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for
     /// the records of others, behind that. Returns the numbers of what it took.
-    fn refill(&mut self) -> Numbers<'_> {
+    fn refill(&mut self, held: &Held) -> Numbers<'_> {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
         self.at = 0;
@@ -181,6 +188,11 @@ impl Source {
             self.taken.large.append(&mut records.large);
             self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
         }
+        if self.taken.held + records.held > 0 {
+            held.follow(&mut self.taken);
+            held.follow(&mut records);
+        }
+        drop(records);
         Numbers { bytes: &self.taken.bytes[new_at..] }
     }
 

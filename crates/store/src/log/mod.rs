@@ -55,7 +55,13 @@ struct Shared {
     reader: OwnLine<Futex>,
     modes: OwnLine<Modes>,
     lanes: OwnLine<Mutex<Lanes>>,
+    held: Held,
 }
+
+/// Bytes of memory of records that wait for the merger, or that it has, beyond what is kept for
+/// those to come. It changes when memory is allocated or freed, and not with each record.
+#[derive(Default)]
+struct Held(OwnLine<AtomicU64>);
 
 /// Whether records are made, and where their numbers come from. It changes only while the gate is
 /// held.
@@ -92,6 +98,9 @@ struct Records {
     bytes: Vec<u8>,
     large: VecDeque<Vec<u8>>,
     large_bytes: usize,
+    /// What others know: the capacity, and the bytes of memory that are held.
+    known_capacity: usize,
+    held: u64,
 }
 
 const NUMBER_BYTES: usize = size_of::<u64>();
@@ -101,6 +110,8 @@ const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
 const IS_LARGE: u64 = u64::MAX;
 /// A record of at least this many bytes is not copied if it may be kept.
 const LARGE_MIN: usize = 64 * 1024;
+/// A buffer larger than this is given back once it is empty.
+const KEPT_MAX: usize = 1 << 20;
 
 /// What small records take, a cache line or two.
 const LINES_AHEAD: usize = 2;
@@ -186,6 +197,12 @@ impl Log {
         self.shared.lanes.0.lock().buffers.iter().map(|buffer| buffer.lock().len()).sum()
     }
 
+    /// Bytes of memory of records that wait for the merger, or that it has, beyond the little that
+    /// is kept for those to come.
+    pub fn held_bytes(&self) -> usize {
+        self.shared.held.0.0.load(Ordering::Relaxed) as usize
+    }
+
     /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most
     /// for the given time; not at all if that happened since it slept last. What was left before a
     /// ring is there after this.
@@ -267,6 +284,9 @@ impl Lane {
         let number = self.next_number();
         records.set_header(at, number);
         records.prefetch_end();
+        if records.bytes.capacity() > records.known_capacity {
+            self.shared.held.follow(&mut records);
+        }
         Appended { number, waiting_bytes: records.len() }
     }
 
@@ -286,6 +306,7 @@ impl Lane {
         records.push_header(number, IS_LARGE);
         records.large_bytes += record.len();
         records.large.push_back(std::mem::take(record));
+        self.shared.held.follow(&mut records);
         Appended { number, waiting_bytes: records.len() }
     }
 
@@ -311,9 +332,36 @@ impl Drop for Lane {
         lanes.changes += 1;
         lanes.ended_last = lanes.ended_last.max(self.buffer.last.load(Ordering::Relaxed));
         self.buffer.has_ended.store(true, Ordering::Release);
-        if self.buffer.lock().len() == 0 {
+        let mut records = self.buffer.lock();
+        if records.len() == 0 {
+            self.shared.held.free(&mut records);
             lanes.buffers.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
         }
+    }
+}
+
+impl Held {
+    /// Some records take more memory now, or less.
+    #[cold]
+    fn follow(&self, records: &mut Records) {
+        let capacity = records.bytes.capacity();
+        records.known_capacity = capacity.max(KEPT_MAX);
+        let held = if capacity > KEPT_MAX { capacity } else { 0 } + records.large_bytes;
+        self.change(&mut records.held, held);
+    }
+
+    /// Counts `now` in the place of `before`.
+    fn change(&self, before: &mut u64, now: usize) {
+        let change = (now as u64).wrapping_sub(std::mem::replace(before, now as u64));
+        if change != 0 {
+            self.0.0.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// There is nothing in these records, and nothing will be.
+    fn free(&self, records: &mut Records) {
+        self.change(&mut records.held, 0);
+        *records = Records::default();
     }
 }
 
@@ -488,6 +536,42 @@ mod tests {
             }
             assert_eq!((merger.take_next(u64::MAX), log.pending_bytes()), (None, 0));
         }
+    }
+
+    #[test]
+    fn the_memory_of_what_waits_is_known() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let [first, second] = [log.lane(), log.lane()];
+        let record = [b'x'; 1000];
+        first.append(&record);
+        assert_eq!(log.held_bytes(), 0, "so little is kept in any case");
+        let is_held = |bytes: usize| (bytes..3 * bytes).contains(&log.held_bytes());
+        let fill = |lane: &Lane, kib: usize| (0..kib).for_each(|_| _ = lane.append(&record));
+        fill(&first, 2000);
+        assert!(is_held(2_000_000));
+        fill(&second, 1500);
+        second.append_from(&mut vec![b'x'; 1_000_000]);
+        assert!(is_held(4_500_000));
+        merger.collect(&log);
+        assert!(is_held(4_500_000));
+        assert!(merger.take_next(u64::MAX).is_some());
+        // What is taken is put behind what was left.
+        fill(&first, 1000);
+        merger.collect(&log);
+        assert!(is_held(5_500_000));
+        while merger.take_next(u64::MAX).is_some() {}
+        assert!(log.held_bytes() > 0, "it is freed with the next look");
+        for _ in 0..2 {
+            merger.collect(&log);
+        }
+        assert_eq!(log.held_bytes(), 0);
+        fill(&first, 2000);
+        drop((first, second));
+        assert!(is_held(2_000_000));
+        merger.collect(&log);
+        while merger.take_next(u64::MAX).is_some() {}
+        merger.collect(&log);
+        assert_eq!(log.held_bytes(), 0);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::base::allocator;
 use crate::base::kept::Kept;
 use crate::engine::defrag::Defrag;
 use crate::engine::server::Server;
+use crate::persistence::aof::Aof;
 use crate::replication::Replication;
 
 pub(super) const MEMORY: Section = Section {
@@ -125,7 +126,7 @@ pub(super) const MEMORY: Section = Section {
         gauge(
             "mem_not_counted_for_evict",
             Bytes,
-            "Memory that is about to be freed, or kept for a snapshot or slow replicas.",
+            "Memory that is about to be freed, or kept for a snapshot, slow replicas or a slow disk.",
             |s| crate::engine::eviction::not_counted(s.server).into(),
         ),
         gauge("mem_replication_backlog", Bytes, "Memory of the replication backlog.", |s| {
@@ -155,7 +156,10 @@ pub(super) const MEMORY: Section = Section {
         zero("mem_cluster_links"),
         zero("mem_cluster_slot_import"),
         zero("mem_cluster_slot_export"),
-        zero("mem_aof_buffer"),
+        gauge("mem_aof_buffer", Bytes, "Memory of what was logged and is not written.", |s| {
+            let bytes = if Aof::of(s.server).is_on() { s.server.log_bytes() } else { 0 };
+            bytes.into()
+        }),
         label("mem_allocator", |_| mem_allocator().into()),
         zero("mem_overhead_db_hashtable_rehashing"),
         gauge(

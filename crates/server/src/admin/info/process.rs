@@ -275,7 +275,7 @@ fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
         text,
         format_args!("aof_pending_rewrite:{}", u8::from(Aof::of(server).rewrites.is_scheduled())),
     );
-    line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
+    line(text, format_args!("aof_buffer_length:{}", server.log_bytes()));
     let syncs = Aof::of(server).syncs_beside.load(Relaxed);
     line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(syncs)));
     line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));

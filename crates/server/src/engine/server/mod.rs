@@ -11,7 +11,7 @@ mod switches;
 mod users;
 mod workers;
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use bobbin_io::{Acceptor, DriverKind};
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
@@ -90,6 +90,8 @@ pub struct Server {
     pub feed: Feed,
     /// The error number of the last write or fsync of the log's file; 0: it succeeded.
     pub log_error: AtomicI32,
+    /// Bytes of the log that are put together, and that the disk has not taken.
+    pub unwritten_bytes: AtomicUsize,
     pub pressure: Pressure,
     /// What the layers above keep here.
     pub parts: ServerParts,

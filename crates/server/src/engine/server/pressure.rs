@@ -58,6 +58,11 @@ impl Server {
         self.log.wake();
     }
 
+    /// Bytes of memory of what was logged and is not written, or on its way to replicas.
+    pub fn log_bytes(&self) -> usize {
+        self.log.held_bytes() + self.unwritten_bytes.load(Ordering::Relaxed)
+    }
+
     /// The log's reader has caught up.
     pub fn let_writers_go(&self) {
         if self.switches.load() & Switch::LOG_BEHIND == 0 {

@@ -94,8 +94,6 @@ pub struct AofFigures {
     pub base_size: AtomicU64,
     /// Bytes of the increment that is being written.
     pub increment_size: AtomicU64,
-    /// Bytes that are merged and not written.
-    pub buffered: AtomicU64,
     /// How often writing waited for a slow disk.
     pub delayed_fsync: AtomicU64,
 }

@@ -172,7 +172,9 @@ impl AofWriter {
         let naps = std::mem::take(&mut self.busy) && !aof.keeps_back_replies();
         let unsynced = self.written > aof.durable();
         let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
-        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: syncs.then_some(RETRY) }
+        // What was taken is freed by the next look at the lanes.
+        let looks_again = syncs || self.server.log.held_bytes() > 0;
+        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: looks_again.then_some(RETRY) }
     }
 
     fn take_orders(&mut self) {
@@ -241,6 +243,8 @@ impl AofWriter {
     /// Writes what is pending, as far as the disk takes it.
     fn write(&mut self) {
         let aof = self.aof;
+        // Before the disk is waited for.
+        self.note_unwritten();
         let Some(file) = &self.file else {
             self.written = self.merged;
             if aof.durable() < self.written {
@@ -280,11 +284,15 @@ impl AofWriter {
         if self.pending.is_empty() {
             self.written = self.merged;
         }
-        aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
+        self.note_unwritten();
         self.failed = outcome.is_err();
         if done > 0 || outcome.is_err() {
             self.note_outcome(&outcome);
         }
+    }
+
+    fn note_unwritten(&self) {
+        self.server.unwritten_bytes.store(self.pending.len(), Ordering::Relaxed);
     }
 
     /// Notes the commands in `pending` that cannot be written.
