@@ -78,6 +78,42 @@ fn a_replica_that_does_not_read_keeps_no_more_than_its_limit() {
     Disk::put_in(None);
 }
 
+/// As Redis 8 does it: the connection of the copy names the one that the stream comes by.
+#[test]
+fn a_stream_that_comes_unasked_comes_at_once() {
+    let (mut process, _, client, _) = process();
+    let server = process.server;
+    process
+        .ask(&client, "CONFIG SET dual-channel-replication-enabled yes repl-diskless-sync-delay 0");
+    let [main, copy] = [process.connect(0), process.connect(0)];
+    let says = "REPLCONF capa eof capa psync2 capa rdb-channel-repl";
+    assert_eq!(process.ask(&main, says), "+OK\r\n");
+    let answer = process.ask(&main, "PSYNC ? -1");
+    let id = answer.trim_end().strip_prefix("+RDBCHANNELSYNC ").expect("it wants a channel");
+    let says = format!("REPLCONF capa eof rdb-only 1 rdb-channel 1 main-ch-client-id {id}");
+    assert_eq!(process.ask(&copy, &says), "+OK\r\n");
+    let mut copied = process.ask(&copy, "PSYNC ? -1");
+    process.pass(1000);
+    for _ in 0..3 {
+        process.turns(2);
+        aof::step_log(server);
+        tasks::run_next();
+        copied += &process.heard(&copy);
+    }
+    assert!(copied.starts_with("+FULLRESYNC ") && copied.contains("$EOF:"), "{copied}");
+    copy.close();
+    process.turns(2);
+    process.ask(&main, &format!("REPLCONF ACK {}", server.feed.published()));
+    for key in ["first", "second"] {
+        process.ask(&client, &format!("SET {key} v"));
+        aof::step_log(server);
+        process.turns(2);
+        let stream = process.heard(&main);
+        assert!(stream.contains(key), "{stream}");
+    }
+    Disk::put_in(None);
+}
+
 /// The log's thread does nothing between the beginning and the end of following a primary.
 #[test]
 fn the_stream_goes_on_if_a_server_leads_again_at_once() {

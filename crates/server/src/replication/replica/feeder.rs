@@ -125,7 +125,11 @@ impl ReplicaFeeder {
     /// Takes up the stream behind the copy that goes over another connection, if that has begun.
     fn begin_to_gather(&mut self) {
         let (replica, replication) = (&self.replica, self.replication());
-        if let Some((copy_client, stream)) = replication.awaited.take(replica.client.id) {
+        if let Some((copy_client, kept)) = replication.awaited.take(replica.client.id) {
+            // From now on it is this client that is told when there is more. There is no such
+            // reader if the one that kept it was let go, which is seen next.
+            let own = self.server.feed.reader(kept.offset(), Some(Arc::clone(&replica.client)));
+            let stream = own.unwrap_or(kept);
             replica.copy_client.store(copy_client, Ordering::Relaxed);
             replica.set_state(ReplicaState::Gathers);
             self.source = Source::Stream(stream);
