@@ -2,7 +2,8 @@
 //! and snapshots, with a clock, connections and a disk that the test supplies ([`process`],
 //! `io/memory.rs`, [`disk`]).
 //!
-//! [`promises`] draws at random what happens, and lets the power go at any moment. What may hang
+//! [`promises`] draws at random what happens, and lets the power go at any moment. [`visits`] has
+//! clients come, order anything and go, and sees that nothing is left of them. What may hang
 //! has a thread of its own, which takes turns with the test's ([`hands`]); what measures by the
 //! counter of ticks has one that a seed moves ([`ticks`]).
 
