@@ -5,6 +5,8 @@ use bobbin_io::Peer;
 use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
+use crate::engine::script::WaitRight;
+use crate::engine::server::Switch;
 
 /// A script that is known to pause, about each key.
 const LONG: &str =
@@ -401,4 +403,79 @@ fn of_two_scripts_that_wait_for_each_other_one_is_told_to_try_again() {
     assert!(told.starts_with("-TRYAGAIN"), "{told}");
     assert!(whole.starts_with(':'), "{whole}");
     assert!(!process.server.scripts.is_gate_wished() && !process.server.gate.is_reserved());
+}
+
+/// Neither keeps what the other one waits for: both have it once it is free.
+#[test]
+fn two_scripts_that_wait_for_a_third_both_have_what_they_need() {
+    let mut process = process();
+    let clients = [process.connect(0), process.connect(1)];
+    let other = process.connect(1);
+    let keeps = "EVAL \"for i = 1, ARGV[1] do redis.call('GET', KEYS[1]) end return 1\" 1 far";
+    let body = "redis.call('INCR', KEYS[1]) if ARGV[1] == '' then return 1 end \
+                return redis.call('INCR', ARGV[1])";
+    for _ in 0..2 {
+        assert_eq!(run(&mut process, &other, &format!("{keeps} 1")), ":1\r\n");
+        let call = format!("EVAL \"{body}\" 1 near \"\"");
+        assert_eq!(run(&mut process, &clients[0], &call), ":1\r\n");
+    }
+    other.send(format!("{keeps} 3000\r\n").as_bytes());
+    process.turns(20);
+    assert!(process.server.gate.is_reserved());
+    for (client, key) in clients.iter().zip(["one", "two"]) {
+        client.send(format!("EVAL \"{body}\" 1 {key} far\r\n").as_bytes());
+    }
+    assert_eq!(answer(&mut process, &other), ":1\r\n");
+    let mut heard = clients.each_ref().map(|client| answer(&mut process, client));
+    heard.sort();
+    assert_eq!(heard, [":1\r\n", ":2\r\n"]);
+}
+
+/// One that is refused while it waits gives up what it needs for that.
+#[test]
+fn a_script_that_is_refused_while_it_waits_keeps_nobody_from_anything() {
+    let mut process = process();
+    let (client, other, admin) = (process.connect(0), process.connect(1), process.connect(0));
+    let body = "if ARGV[1] == '' then return 1 end redis.pcall('INCR', ARGV[1]) \
+                for i = 1, 2000 do redis.call('GET', KEYS[1]) end return 2";
+    let library = format!(
+        "#!lua name=library\\nredis.register_function('strays', function(KEYS, ARGV) {body} end)"
+    );
+    assert!(process.ask(&admin, &format!("FUNCTION LOAD \"{library}\"")).starts_with('$'));
+    for _ in 0..2 {
+        assert_eq!(run(&mut process, &client, "FCALL strays 1 near \"\""), ":1\r\n");
+    }
+    run(&mut process, &other, "EVAL \"return redis.call('GET', KEYS[1])\" 1 far");
+    let keeps = "EVAL \"while true do redis.call('GET', KEYS[1]) end\" 1 far\r\n";
+    other.send(keeps.as_bytes());
+    process.turns(20);
+    client.send(b"FCALL strays 1 near far\r\n");
+    process.turns(200);
+    assert_eq!(process.heard(&client), "", "it waits");
+    process.server.switches.set(Switch::REPLICA, true);
+    assert_eq!(answer(&mut process, &client), ":2\r\n");
+    process.server.switches.set(Switch::REPLICA, false);
+    assert!(!process.server.scripts.is_gate_wished());
+    assert!(WaitRight::claim(process.server).is_some());
+    assert_eq!(process.ask(&admin, "SCRIPT KILL"), "+OK\r\n");
+    assert!(answer(&mut process, &other).contains("SCRIPT KILL"));
+}
+
+/// What a queued command may need the gate for is not only keys. It has it behind one that paused.
+#[test]
+fn a_transaction_has_the_gate_again_behind_a_script_that_paused() {
+    for first in ["for i = 1, 200000 do end", "redis.call('SORT', 'set', 'BY', 'nosort')"] {
+        let mut process = process();
+        let client = process.connect(0);
+        for from in (0..20_000).step_by(1_000) {
+            let members: String = (from..from + 1_000).map(|at| format!(" {at}")).collect();
+            process.ask(&client, &format!("SADD set{members}"));
+        }
+        process.ask(&client, "MULTI");
+        for line in [&*format!("EVAL \"{first}\" 0"), "SORT set ALPHA STORE made", "FLUSHALL"] {
+            process.ask(&client, line);
+        }
+        let heard = run(&mut process, &client, "EXEC");
+        assert!(heard.ends_with(":20000\r\n+OK\r\n"), "{heard}");
+    }
 }

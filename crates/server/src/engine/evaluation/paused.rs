@@ -120,7 +120,9 @@ impl ScriptRun {
         data.turn.may_expire = self.may_expire;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
-        if self.progress == Progress::Paused && self.session.is_slow() {
+        // One that only waits keeps nobody busy.
+        let is_at_work = self.progress == Progress::Paused && !self.session.waits();
+        if is_at_work && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
         self.put_off(data, None);

@@ -96,6 +96,7 @@ pub struct Scripts {
     /// Which right to wait is valid (see `WaitRight`), and the last that there was.
     wait: AtomicU64,
     last_wait: AtomicU64,
+    waited_for: AtomicUsize,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
@@ -114,6 +115,7 @@ impl Default for Scripts {
             wishes: AtomicUsize::new(0),
             wait: AtomicU64::new(0),
             last_wait: AtomicU64::new(0),
+            waited_for: AtomicUsize::new(usize::MAX),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             state_source: Arc::new(StateSource::new(STATES_LEAST as usize)),
@@ -314,6 +316,16 @@ impl Scripts {
     /// Gives the right to wait to this number, whichever has it.
     pub fn take_wait(&self, number: u64) {
         self.wait.store(number, Ordering::SeqCst);
+    }
+
+    /// Notes what the script with the right to wait waits for; `None`: everything.
+    pub fn wait_for(&self, shard: Option<usize>) {
+        self.waited_for.store(shard.unwrap_or(usize::MAX), Ordering::SeqCst);
+    }
+
+    /// The shard that the script with the right to wait waits for; `None`: everything.
+    pub fn waited_for(&self) -> Option<usize> {
+        Some(self.waited_for.load(Ordering::SeqCst)).filter(|&shard| shard != usize::MAX)
     }
 
     /// Whether this number has the right to wait.

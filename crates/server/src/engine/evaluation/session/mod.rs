@@ -46,8 +46,12 @@ pub(super) struct ScriptSession {
     gate_wish: Option<GateWish>,
     /// It may wait, while it keeps something, for what others keep.
     wait_right: Option<WaitRight>,
-    /// Until when it does so without that right, in ticks.
+    /// Until when it waits otherwise, in ticks.
     patience_until: Option<u64>,
+    /// It needs what others keep.
+    is_waiting: bool,
+    /// It does not pause before it is slow.
+    stays: bool,
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
@@ -118,6 +122,8 @@ impl ScriptSession {
             gate_wish: None,
             wait_right: None,
             patience_until: None,
+            is_waiting: false,
+            stays,
             way: Way::Declared,
             changed: false,
             has_written: false,
@@ -140,7 +146,7 @@ impl ScriptSession {
 
     /// The script stays with its worker, until it is slow.
     pub const fn stay(&mut self) {
-        self.pause_at = self.slow_at;
+        (self.stays, self.pause_at) = (true, self.slow_at);
     }
 
     /// Whether clients get `-BUSY` because of it.
@@ -200,7 +206,7 @@ impl ScriptSession {
 
     /// Whether it can do nothing until others have come to their end.
     pub const fn waits(&self) -> bool {
-        self.gate_wish.is_some() || self.patience_until.is_some()
+        self.is_waiting
     }
 
     /// The command of these words, if a script may call it like this.
@@ -359,7 +365,9 @@ impl ScriptSession {
 
     /// Answers a command that did not run.
     #[cold]
-    fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
+    fn refuse(&mut self, refusal: Refusal, reply: &mut Vec<u8>) {
+        // It may have waited for what it needs, and be refused only now.
+        self.end_wait();
         if let Some(command) = refusal.command {
             self.stats().commands[command.id].rejected.add(1);
         }
@@ -412,7 +420,10 @@ impl Host for ScriptSession {
             Err(Unreached::BeginAnew) => return Called::Stop,
             Err(Unreached::Postponed) => {
                 self.data().shard_set.give_back(hashes);
-                self.pause_at = 0;
+                match self.stays {
+                    true => std::thread::yield_now(),
+                    false => self.pause_at = 0,
+                }
                 return Called::Postponed;
             }
             Err(Unreached::Failed) => {

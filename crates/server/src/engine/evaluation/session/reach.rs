@@ -69,7 +69,7 @@ impl ScriptSession {
             return self.widen();
         }
         self.begin_anew()?;
-        Err(self.wait())
+        Err(self.wait(Some(shard)))
     }
 
     #[cold]
@@ -84,7 +84,7 @@ impl ScriptSession {
         }
         if !self.is_narrow {
             self.begin_anew()?;
-            let wait = self.wait();
+            let wait = self.wait(None);
             if self.wait_right.is_none() || self.busy.is_none() {
                 // If it has the right, it is set aside first.
                 return Err(wait);
@@ -93,8 +93,8 @@ impl ScriptSession {
         self.widen()
     }
 
-    /// Has the script, which was set aside and has the right to wait, hold everything. It waits
-    /// while others have something reserved: none of them waits for what it holds.
+    /// Has the script, which was set aside and may wait, hold everything. It waits while others
+    /// have something reserved: none of them waits for what it holds.
     fn widen(&mut self) -> Result<(), Unreached> {
         if self.data().widen() {
             self.is_narrow = false;
@@ -102,40 +102,53 @@ impl ScriptSession {
             return Ok(());
         }
         let server = self.server;
-        // A narrow one comes before any that has it.
-        self.wait_right.get_or_insert_with(|| WaitRight::take(server));
-        self.gate_wish.get_or_insert_with(|| GateWish::new(server));
-        Err(Unreached::Postponed)
-    }
-
-    /// What a command comes to whose script needs what others keep, and cannot begin anew. They may
-    /// wait for what it keeps, so without the right to wait that has an end.
-    fn wait(&mut self) -> Unreached {
-        let server = self.server;
-        if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
-            self.end_wait();
-            return Unreached::Failed;
-        }
         if self.wait_right.is_none() {
             self.wait_right = WaitRight::claim(server);
         }
+        if self.wait_right.is_none() && self.has_no_patience() {
+            // A narrow one comes before the one that has it.
+            self.wait_right = Some(WaitRight::take(server));
+        }
+        server.scripts.wait_for(None);
+        self.gate_wish.get_or_insert_with(|| GateWish::new(server));
+        self.is_waiting = true;
+        Err(Unreached::Postponed)
+    }
+
+    /// What a command comes to whose script needs a shard that others keep, or everything, and
+    /// cannot begin anew. They may wait for what it keeps. So it waits to the end only if it has
+    /// the right to, or keeps nothing that the script waits for which has it.
+    fn wait(&mut self, shard: Option<usize>) -> Unreached {
+        let server = self.server;
+        self.is_waiting = true;
+        if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
+            return Unreached::Failed;
+        }
+        if self.wait_right.is_none() && !self.stays {
+            self.wait_right = WaitRight::claim(server);
+        }
         if self.wait_right.is_some() {
-            self.gate_wish.get_or_insert_with(|| GateWish::new(server));
+            server.scripts.wait_for(shard);
             return Unreached::Postponed;
         }
-        let now = ticks();
-        let until =
-            *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US));
-        if now < until {
+        let keeps =
+            server.scripts.waited_for().is_none_or(|waited_for| self.data().holds(waited_for));
+        if !self.stays && shard.is_some() && !keeps {
             return Unreached::Postponed;
         }
-        self.patience_until = None;
-        Unreached::Failed
+        if self.has_no_patience() { Unreached::Failed } else { Unreached::Postponed }
+    }
+
+    /// Whether it has tried for long enough.
+    fn has_no_patience(&mut self) -> bool {
+        let (now, server) = (ticks(), self.server);
+        now >= *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US))
     }
 
     /// It has what it needed, or will not have it.
-    fn end_wait(&mut self) {
-        (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
+    pub(super) fn end_wait(&mut self) {
+        (self.gate_wish, self.wait_right) = (None, None);
+        (self.patience_until, self.is_waiting) = (None, false);
     }
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.

@@ -95,6 +95,8 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     let now = ticks();
     let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
     let limits = TimeLimits { within_at: after(STAY_US), between_at: after(QUEUE_STAY_US) };
+    // What pauses, a script or this, gives the gate up until it goes on.
+    let has_gate = call.data.has_gate();
     let Progress::Paused(long) = running.go_on(call, start, limits) else {
         running.end(call);
         return;
@@ -104,7 +106,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         running,
         long,
         unit: None,
-        has_gate: call.data.holds_all(),
+        has_gate,
         now_ms: call.data.turn.now_ms,
         sees_dead: call.data.turn.sees_dead,
         may_expire: call.data.turn.may_expire,
@@ -235,6 +237,7 @@ fn run(
         in_transaction: true,
         may_leave_job: pause_at != u64::MAX,
     };
+    debug_assert!(!queued.command.has(Flags::GATE) || inner.data.has_gate());
     let started = ticks();
     run::run(&mut inner);
     let ended = ticks();
