@@ -24,6 +24,9 @@ impl Worker {
 
     /// Works on each for a slice.
     pub(super) fn work_on_orphans(&mut self) {
+        if self.orphans.is_empty() {
+            return;
+        }
         let (server, handle) = (self.server, Arc::clone(&self.handle));
         let mut orphans = std::mem::take(&mut self.orphans);
         orphans.retain_mut(|Orphan { job, client }| {

@@ -267,8 +267,8 @@ impl PausedScript {
             // Another script keeps something.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
-                call.reply.error(failure.text().as_bytes());
                 let text = failure.text().as_bytes();
+                call.reply.error(text);
                 run::count_failure(call.server, call.stats, self.command, text);
             }
         }

@@ -29,7 +29,7 @@ pub(super) fn guard(
         // A log was checked when it was written.
         return Ok(true);
     }
-    let flags = Reach::of(context.server, client, command, request.args);
+    let flags = WholeFlags::of(context.server, client, command, request.args);
     if !may_run(context.server, context.data, client, command, flags)? {
         return Ok(false);
     }
@@ -88,7 +88,7 @@ pub(super) fn may_run(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
-    flags: Reach,
+    flags: WholeFlags,
 ) -> Result<bool, Failure> {
     let switches = server.switches.load();
     if data.turn.loading {
@@ -116,7 +116,7 @@ pub(super) fn may_run(
 fn is_served(
     server: &Server,
     client: &Client,
-    flags: Reach,
+    flags: WholeFlags,
     switches: u32,
 ) -> Result<bool, Failure> {
     if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, flags)? {
@@ -132,7 +132,11 @@ fn is_served(
 
 /// What a replica refuses. `false`: the client has to wait.
 #[cold]
-fn may_run_on_replica(server: &Server, client: &Client, flags: Reach) -> Result<bool, Failure> {
+fn may_run_on_replica(
+    server: &Server,
+    client: &Client,
+    flags: WholeFlags,
+) -> Result<bool, Failure> {
     let writes = flags.any.has(Flags::WRITE);
     if client.info.has(ClientFlag::CAPA_REDIRECT) {
         let reads = flags.any.has(Flags::READONLY);
@@ -173,7 +177,7 @@ fn has_to_wait(
     data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
-    flags: Reach,
+    flags: WholeFlags,
 ) -> bool {
     let pause = server.paused(data.turn.now_ms);
     // Another worker may have started or ended the pause in the midst of this turn.
@@ -209,7 +213,7 @@ pub fn may_finish(
     if data.turn.loading {
         return Ok(true);
     }
-    let flags = Reach::of(server, client, command, args);
+    let flags = WholeFlags::of(server, client, command, args);
     if !is_served(server, client, flags, server.switches.load())? {
         return Ok(false);
     }
@@ -222,14 +226,14 @@ pub fn may_finish(
 /// The flags of a command together with those of what it runs: the commands that EXEC finds queued,
 /// or a script that says what it is.
 #[derive(Clone, Copy)]
-pub(super) struct Reach {
+pub(super) struct WholeFlags {
     /// What one of them has.
     any: Flags,
     /// What each of them has.
     all: Flags,
 }
 
-impl Reach {
+impl WholeFlags {
     fn of(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) -> Self {
         let flags = script::flags(server, command, args);
         match &client.transaction {
@@ -254,7 +258,7 @@ pub(super) fn admit_after_wait(
     if !client.rights.is_open(&context.server.acl) {
         rights::admit(context, client, request)?;
     }
-    let flags = Reach::of(context.server, client, command, request.args);
+    let flags = WholeFlags::of(context.server, client, command, request.args);
     let goes_on = may_run(context.server, context.data, client, command, flags)?;
     if !goes_on {
         context.data.end_prepared();
@@ -287,7 +291,7 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     if !call.client.rights.is_open(&call.server.acl) {
         rights::admit_queued(call, call.command, call.args)?;
     }
-    let flags = Reach::of(call.server, call.client, call.command, call.args);
+    let flags = WholeFlags::of(call.server, call.client, call.command, call.args);
     let goes_on = may_run(call.server, call.data, call.client, call.command, flags)?;
     if goes_on { Ok(()) } else { Err(Failure::Postponed) }
 }

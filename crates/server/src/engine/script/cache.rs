@@ -10,6 +10,7 @@ use bobbin_store::Defragmenter;
 use bobbin_sync::{Mutex, OwnLine, RwLock};
 use sha1::{Digest, Sha1};
 
+use super::wish::Waits;
 use super::{Busy, StateSource};
 use crate::config::Config;
 use crate::engine::row::Failure;
@@ -93,10 +94,7 @@ pub struct Scripts {
     has_waiters: AtomicBool,
     /// How many `GateWish`es there are.
     wishes: AtomicUsize,
-    /// Which right to wait is valid (see `WaitRight`), and the last that there was.
-    wait: AtomicU64,
-    last_wait: AtomicU64,
-    waited_for: AtomicUsize,
+    pub(super) waits: Waits,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
@@ -113,9 +111,7 @@ impl Default for Scripts {
             turns: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
             wishes: AtomicUsize::new(0),
-            wait: AtomicU64::new(0),
-            last_wait: AtomicU64::new(0),
-            waited_for: AtomicUsize::new(usize::MAX),
+            waits: Waits::default(),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             state_source: Arc::new(StateSource::new(STATES_LEAST as usize)),
@@ -300,37 +296,6 @@ impl Scripts {
     /// Whether a thread or a client waits for the gate until nothing is reserved.
     pub fn is_gate_wished(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 0
-    }
-
-    /// A number for a right to wait that no other had before.
-    pub fn next_wait(&self) -> u64 {
-        self.last_wait.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Gives the right to wait to this number, if the other one has it; whether that was so. 0 is
-    /// nobody's.
-    pub fn claim_wait(&self, from: u64, number: u64) -> bool {
-        self.wait.compare_exchange(from, number, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Gives the right to wait to this number, whichever has it.
-    pub fn take_wait(&self, number: u64) {
-        self.wait.store(number, Ordering::SeqCst);
-    }
-
-    /// Notes what the script with the right to wait waits for; `None`: everything.
-    pub fn wait_for(&self, shard: Option<usize>) {
-        self.waited_for.store(shard.unwrap_or(usize::MAX), Ordering::SeqCst);
-    }
-
-    /// The shard that the script with the right to wait waits for; `None`: everything.
-    pub fn waited_for(&self) -> Option<usize> {
-        Some(self.waited_for.load(Ordering::SeqCst)).filter(|&shard| shard != usize::MAX)
-    }
-
-    /// Whether this number has the right to wait.
-    pub fn has_wait(&self, number: u64) -> bool {
-        self.wait.load(Ordering::SeqCst) == number
     }
 
     pub fn add_wish(&self) {

@@ -141,7 +141,7 @@ impl ScriptSession {
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
-        self.pause_at = ticks() + slice;
+        (self.stays, self.pause_at) = (false, ticks() + slice);
     }
 
     /// The script stays with its worker, until it is slow.

@@ -109,7 +109,9 @@ impl ScriptSession {
             // A narrow one comes before the one that has it.
             self.wait_right = Some(WaitRight::take(server));
         }
-        server.scripts.wait_for(None);
+        if let Some(right) = &self.wait_right {
+            right.wait_for(None);
+        }
         self.gate_wish.get_or_insert_with(|| GateWish::new(server));
         self.is_waiting = true;
         Err(Unreached::Postponed)
@@ -127,12 +129,12 @@ impl ScriptSession {
         if self.wait_right.is_none() && !self.stays {
             self.wait_right = WaitRight::claim(server);
         }
-        if self.wait_right.is_some() {
-            server.scripts.wait_for(shard);
+        if let Some(right) = &self.wait_right {
+            right.wait_for(shard);
             return Unreached::Postponed;
         }
         let keeps =
-            server.scripts.waited_for().is_none_or(|waited_for| self.data().holds(waited_for));
+            WaitRight::waited_for(server).is_none_or(|waited_for| self.data().holds(waited_for));
         if !self.stays && shard.is_some() && !keeps {
             return Unreached::Postponed;
         }

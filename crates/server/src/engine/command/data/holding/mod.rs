@@ -307,16 +307,16 @@ impl Data {
         self.holding.gate.is_reserved()
     }
 
-    /// Whether it has the gate, and not only all shards.
-    pub const fn has_gate(&self) -> bool {
-        matches!(self.unit.held, HeldShards::All(_))
-    }
-
     /// Likewise, for what must wait then; `take_refusal` tells of it.
     pub fn is_refused_everything(&mut self) -> bool {
         let is_refused = self.is_something_reserved();
         self.holding.is_gate_refused |= is_refused;
         is_refused
+    }
+
+    /// Whether it has the gate, and not only all shards.
+    pub const fn has_gate(&self) -> bool {
+        matches!(self.unit.held, HeldShards::All(_))
     }
 
     /// Whether every shard is held, or reserved for this thread.
