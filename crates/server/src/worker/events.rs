@@ -72,9 +72,7 @@ impl Worker {
     pub(super) fn wait_for_room(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         connection.output.blocked = true;
-        if !self.slots.slow.contains(&slot) {
-            self.slots.slow.push(slot);
-        }
+        self.slots.slow.insert(slot);
         self.driver.notify_writable(connection.token, connection.socket.as_fd());
         self.check_output(slot);
     }

@@ -217,7 +217,7 @@ impl Worker {
             if self.check_output(slot)
                 && self.connections.at(slot).is_some_and(|c| c.output_memory() > 0)
             {
-                self.slots.slow.push(slot);
+                self.slots.slow.insert(slot);
             }
         }
         self.look_at_fed();
@@ -231,7 +231,7 @@ impl Worker {
                 connection.large.shrink();
                 self.check_input(slot);
             }
-            self.slots.arriving.push(slot);
+            self.slots.arriving.insert(slot);
         }
         let timeout_ms = self.server.config.timeout() * 1000;
         if timeout_ms == 0 {

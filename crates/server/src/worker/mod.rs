@@ -37,7 +37,7 @@ mod timer;
 mod turn;
 pub mod watchdog;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bobbin_io::{AnyDriver, Driver, Event};
@@ -109,9 +109,9 @@ struct SlotLists {
     /// Those with replies, or an end, to see to in this turn.
     touched: Vec<u32>,
     /// Those that had more output than their socket took.
-    slow: Vec<u32>,
+    slow: BTreeSet<u32>,
     /// Those with a large argument that arrives, or did lately.
-    arriving: Vec<u32>,
+    arriving: BTreeSet<u32>,
     /// Those that are fed.
     fed: Vec<u32>,
     /// Those whose job is at work.

@@ -49,7 +49,7 @@ impl Worker {
             return;
         }
         if connection.large.is_arriving() {
-            self.slots.arriving.push(slot);
+            self.slots.arriving.insert(slot);
         }
         touch(&mut self.slots.touched, connection);
         self.workspace.watch(connection);

@@ -183,8 +183,8 @@ impl Worker {
         if wanted > 0 && connection.parser.large().is_some() {
             connection.begin_large();
             wanted = connection.large.wanted();
-            if wanted > 0 && !self.slots.arriving.contains(&span.slot) {
-                self.slots.arriving.push(span.slot);
+            if wanted > 0 {
+                self.slots.arriving.insert(span.slot);
             }
         }
         // Where one large argument came from there may be more, and changing the way has its price.

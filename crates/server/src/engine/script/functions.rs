@@ -200,7 +200,9 @@ impl KnownFunctions {
 
     fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.libraries.remove(name) else { return false };
-        self.functions.retain(|_, (of, _)| !Arc::ptr_eq(of, &library));
+        for function in &library.functions {
+            self.functions.remove(&function.name.to_ascii_lowercase());
+        }
         true
     }
 }
