@@ -97,7 +97,7 @@ pub(super) fn may_run(
     }
     data.turn.sees_dead = server.shows_dead(&client.info);
     if client.info.has(ClientFlag::MONITOR) && flags.any.has(KEY_USERS) {
-        // A pause does not stop a monitor, so a monitor must not use keys during one.
+        // Pauses do not stop monitors, so a monitor must not use keys at all.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
     if !is_served(server, client, flags, switches)? {
