@@ -25,7 +25,8 @@ pub struct Message {
     large: Option<Shared>,
     /// The patterns that match the channel and have listeners.
     pub patterns: Vec<Arc<[u8]>>,
-    /// The number of the client that has been served with this message before; 0 if there is none.
+    /// The number of the client for which it was decided earlier whether it gets the message; 0 if
+    /// there is none.
     pub settled_for: u64,
 }
 
