@@ -113,7 +113,7 @@ impl ScriptSession {
             right.wait_for(None);
         }
         self.gate_wish.get_or_insert_with(|| GateWish::new(server));
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         Err(Unreached::Postponed)
     }
 
@@ -122,7 +122,7 @@ impl ScriptSession {
     /// the right to, or keeps nothing that the script waits for which has it.
     fn wait(&mut self, shard: Option<usize>) -> Unreached {
         let server = self.server;
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
             return Unreached::Failed;
         }
@@ -147,10 +147,15 @@ impl ScriptSession {
         now >= *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US))
     }
 
-    /// It has what it needed, or will not have it.
+    /// The script has what it needed, or will not have it. How long it waited does not make it
+    /// slow: nobody waited for its work.
     pub(super) fn end_wait(&mut self) {
-        (self.gate_wish, self.wait_right) = (None, None);
-        (self.patience_until, self.is_waiting) = (None, false);
+        (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
+        if let Some(since) = self.waits_since.take() {
+            let waited = ticks() - since;
+            self.started += waited;
+            self.slow_at = self.slow_at.saturating_add(waited);
+        }
     }
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.
