@@ -105,8 +105,8 @@ impl Server {
             && client.has(ClientFlag::IMPORT_SOURCE)
     }
 
-    /// Whether this server keeps to `maxmemory`. A replica leaves that to its primary, unless it was
-    /// told otherwise.
+    /// Whether this server keeps to `maxmemory`. A replica leaves that to its primary, unless it
+    /// was told otherwise.
     pub fn minds_maxmemory(&self) -> bool {
         let switches = self.switches.load();
         switches & Switch::MAXMEMORY != 0
