@@ -1,5 +1,5 @@
-//! What is known of scripts: `cache` is what all workers know, `lua` what one worker has compiled,
-//! and `functions` has the libraries.
+//! What the server knows of scripts: `cache` has what all workers share, `lua` what one worker has
+//! compiled, and `functions` the libraries.
 
 mod busy;
 mod cache;
@@ -20,8 +20,8 @@ pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
 pub use self::wish::{GateWish, WaitRight};
 
-/// The flags of a command. If it runs a script or a function that says what it is, some of them
-/// follow from that.
+/// The flags of a command. If the command runs a script or a function that declares flags, some of
+/// the command's flags follow from those.
 #[inline]
 pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     let own = command.row.flags;
