@@ -1,7 +1,7 @@
 //! A replica's connection to its primary: one thread that receives all keys and then executes the
 //! stream.
 //!
-//! The thread ends when the server's role changes. Whoever changes the role holds the gate, so no
+//! The thread ends when the server's role changes. The thread that changes it holds the gate, so no
 //! command of the old primary is executed afterwards.
 
 mod apply;
