@@ -225,7 +225,6 @@ impl PausedScript {
     /// Ends the run of a script that is over. Locks again everything that the script held.
     fn finish(&mut self, mut run: ScriptRun, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, client, .. } = slice;
-        client.info.commands.add(run.session.commands);
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
         let start = self.reply.len();
@@ -236,6 +235,8 @@ impl PausedScript {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
+        client.info.commands.add(run.session.commands);
+        run.session.nested_errors.count(stats, self.command);
         run.owner.give_back(server, data);
         server.scripts.end_slices(&server.switches, &run.busy);
     }

@@ -114,7 +114,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         return Err(make_way(call));
     }
     let mut is_oom = call.data.turn.is_oom;
-    if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
+    if !call.in_transaction && call.server.minds_maxmemory() {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}
             Room::Reserved => {
@@ -187,6 +187,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             continue;
         }
         call.client.info.commands.add(session.commands);
+        session.nested_errors.count(call.stats, call.command);
         break ended;
     };
     owner.give_back(call.server, call.data);

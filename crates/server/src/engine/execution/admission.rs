@@ -46,9 +46,7 @@ pub(super) fn guard(
         client.postpone(true);
         return Ok(false);
     }
-    let evicts =
-        switches & Switch::REPLICA == 0 || !context.server.config.replica_ignore_maxmemory();
-    if switches & Switch::MAXMEMORY != 0 && evicts {
+    if context.server.minds_maxmemory() {
         let room = make_room(context, client, output);
         let denies_oom = flags.any.has(Flags::DENYOOM);
         // A script checks the memory again by itself.

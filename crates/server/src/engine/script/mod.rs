@@ -33,7 +33,8 @@ fn of_running(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     let own = command.row.flags;
     let said = match (command.row.name, args.get(1)) {
         ("eval" | "eval_ro", Some(source)) => {
-            Shebang::parse(source, false).ok().filter(|shebang| shebang.is_there).map(|s| s.flags)
+            let shebang = Shebang::of_any_engine(source, false).ok();
+            shebang.filter(|shebang| shebang.is_there).map(|shebang| shebang.flags)
         }
         ("evalsha" | "evalsha_ro", Some(sha)) => {
             server.scripts.find(sha).filter(|script| script.is_strict).map(|script| script.flags)

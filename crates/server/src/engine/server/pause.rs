@@ -103,11 +103,19 @@ impl Server {
             && client.has(ClientFlag::IMPORT_SOURCE)
     }
 
-    /// Whether keys may be evicted. A replica may be configured to evict by itself.
+    /// Whether this server keeps to `maxmemory`. A replica leaves that to its primary, unless it
+    /// was told otherwise.
+    pub fn minds_maxmemory(&self) -> bool {
+        let switches = self.switches.load();
+        switches & Switch::MAXMEMORY != 0
+            && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
+    }
+
+    /// Whether keys may be evicted now.
     pub fn may_evict(&self, now_ms: i64) -> bool {
         let switches = self.switches.load();
         switches & (Switch::BUSY | Switch::IMPORT) == 0
-            && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
+            && self.minds_maxmemory()
             && self.paused(now_ms).is_none()
     }
 

@@ -49,8 +49,8 @@ pub(super) struct ScriptSession {
     wait_right: Option<WaitRight>,
     /// Until when the script waits without that right, in ticks.
     patience_until: Option<u64>,
-    /// Whether the script waits for shards that others keep.
-    is_waiting: bool,
+    /// Since when the script has waited for shards that others keep, in ticks.
+    waits_since: Option<u64>,
     /// Whether the script does not pause before it is slow.
     stays: bool,
     way: Way,
@@ -61,7 +61,7 @@ pub(super) struct ScriptSession {
     has_written: bool,
     /// The `REPL_*` bits that the script has set.
     replication: u8,
-    /// When the run began, in ticks.
+    /// When the run began, in ticks, moved on by the time that it waited for others.
     started: u64,
     /// When the script pauses, in ticks.
     pause_at: u64,
@@ -69,6 +69,8 @@ pub(super) struct ScriptSession {
     slow_at: u64,
     /// The number of commands that the script has called.
     pub commands: u64,
+    /// The errors in the script's reply.
+    pub nested_errors: NestedErrors,
     /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// The script's command that goes on in slices.
@@ -123,7 +125,7 @@ impl ScriptSession {
             gate_wish: None,
             wait_right: None,
             patience_until: None,
-            is_waiting: false,
+            waits_since: None,
             stays,
             way: Way::Declared,
             changed: false,
@@ -133,6 +135,7 @@ impl ScriptSession {
             pause_at: slow_at.min(leave_at),
             slow_at,
             commands: 0,
+            nested_errors: NestedErrors::default(),
             busy: None,
             long: None,
         }
@@ -209,7 +212,7 @@ impl ScriptSession {
 
     /// Whether the script can do nothing until others release their shards.
     pub const fn waits(&self) -> bool {
-        self.is_waiting
+        self.waits_since.is_some()
     }
 
     /// Finds the command of these words, and checks whether a script may call it.
@@ -221,17 +224,20 @@ impl ScriptSession {
             let name = String::from_utf8_lossy(args[1]);
             let upper = command.row.name.to_ascii_uppercase();
             let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-            Refusal { failure: Failure::format(text), command: None }
+            Refusal { failure: Failure::format(text), command: None, is_of_rights: false }
         })?;
-        let refuse = |failure| Refusal { failure, command: Some(command) };
+        let refuse = |failure| Refusal::by(command, failure);
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
         if command.has(Flags::NOSCRIPT) && !self.is_unbound(command) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
+        if self.is_oom && !self.has_written && command.has(Flags::DENYOOM) {
+            return Err(refuse(Failure::OUT_OF_MEMORY));
+        }
         if let Err(failure) = self.check_rights(command, args) {
-            return Err(refuse(failure));
+            return Err(Refusal { is_of_rights: true, ..refuse(failure) });
         }
         if command.has(WRITERS) && self.read_only {
             return Err(refuse(READ_ONLY));
@@ -257,8 +263,8 @@ impl ScriptSession {
         rights::admit_script(self.server, client, command, args, now_ms)
     }
 
-    /// Whether the state of the server (memory, disk, replicas) forbids the command. Few servers
-    /// need this check.
+    /// Whether the state of the server (disk, replicas, role) forbids the command. Few servers need
+    /// this check.
     #[cold]
     fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
         if self.server.is_too_stale() && !command.has(Flags::STALE) {
@@ -266,9 +272,6 @@ impl ScriptSession {
         }
         if self.has_written {
             return Ok(());
-        }
-        if self.is_oom && command.has(Flags::DENYOOM) {
-            return Err(Failure::OUT_OF_MEMORY);
         }
         if !command.has(Flags::WRITE) || self.data().turn.loading {
             return Ok(());
@@ -378,7 +381,8 @@ impl ScriptSession {
         }
         self.stats().totals.error_replies.add(1);
         let text = refusal.failure.text().as_bytes();
-        self.server.errors.count(text);
+        // The script gets other words than a client would, but it is counted as the client's.
+        self.server.errors.count(if refusal.is_of_rights { b"NOPERM " } else { text });
         Reply::new(reply, Protocol::Resp2).error(text);
     }
 }
@@ -387,11 +391,17 @@ impl ScriptSession {
 struct Refusal {
     failure: Failure,
     command: Option<&'static Registered>,
+    /// The user may not do it.
+    is_of_rights: bool,
 }
 
 impl Refusal {
+    const fn by(command: &'static Registered, failure: Failure) -> Self {
+        Self { failure, command: Some(command), is_of_rights: false }
+    }
+
     fn of(text: &'static str) -> Self {
-        Self { failure: Failure::new(text), command: None }
+        Self { failure: Failure::new(text), command: None, is_of_rights: false }
     }
 }
 
@@ -404,6 +414,26 @@ enum Unreached {
     Failed,
 }
 
+/// The errors within a reply.
+#[derive(Default)]
+pub(super) struct NestedErrors {
+    /// How many were counted when a command failed with them.
+    counted: u64,
+    /// Whether there are others, which the script made.
+    has_others: bool,
+}
+
+impl NestedErrors {
+    /// Counts that the command failed: once for each error of another command, and once for all
+    /// others, as Valkey does.
+    pub(super) fn count(&self, stats: &WorkerStats, command: &Registered) {
+        let failed = self.counted + u64::from(self.has_others);
+        if failed > 0 {
+            stats.commands[command.id].failed.add(failed);
+        }
+    }
+}
+
 impl Host for ScriptSession {
     fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
         let command = match self.command(args) {
@@ -413,10 +443,10 @@ impl Host for ScriptSession {
                 return Called::Replied;
             }
         };
-        if (self.is_oom || self.server.switches.load() != 0)
+        if self.server.switches.load() != 0
             && let Err(failure) = self.check_state(command)
         {
-            self.refuse(Refusal { failure, command: Some(command) }, reply);
+            self.refuse(Refusal::by(command, failure), reply);
             return Called::Replied;
         }
         let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
@@ -432,13 +462,13 @@ impl Host for ScriptSession {
                 return Called::Postponed;
             }
             Err(Unreached::Failed) => {
-                self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
+                self.refuse(Refusal::by(command, CONTENDED), reply);
                 return Called::Replied;
             }
         }
         if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
             if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
-                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                self.refuse(Refusal::by(command, failure), reply);
                 return Called::Replied;
             }
             self.changed = true;
@@ -501,6 +531,16 @@ impl Host for ScriptSession {
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
         Some(rights::may_call(self.server, client, command, args))
+    }
+
+    fn note_error(&mut self, text: &[u8], counted: bool) {
+        if counted {
+            self.nested_errors.counted += 1;
+            return;
+        }
+        self.nested_errors.has_others = true;
+        self.stats().totals.error_replies.add(1);
+        self.server.errors.count_custom(text);
     }
 
     fn watch(&mut self) -> Verdict {

@@ -114,7 +114,7 @@ impl ScriptSession {
             right.wait_for(None);
         }
         self.gate_wish.get_or_insert_with(|| GateWish::new(server));
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         Err(Unreached::Postponed)
     }
 
@@ -124,7 +124,7 @@ impl ScriptSession {
     /// the shard that the script with the right waits for.
     fn wait(&mut self, shard: Option<usize>) -> Unreached {
         let server = self.server;
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
             return Unreached::Failed;
         }
@@ -149,10 +149,15 @@ impl ScriptSession {
         now >= *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US))
     }
 
-    /// Ends a wait: the script has the shards that it needed, or its command was refused.
+    /// Ends a wait: the script has the shards that it needed, or its command was refused. The time
+    /// that it waited does not make the script slow, as nobody waited for its work.
     pub(super) fn end_wait(&mut self) {
-        (self.gate_wish, self.wait_right) = (None, None);
-        (self.patience_until, self.is_waiting) = (None, false);
+        (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
+        if let Some(since) = self.waits_since.take() {
+            let waited = ticks() - since;
+            self.started += waited;
+            self.slow_at = self.slow_at.saturating_add(waited);
+        }
     }
 
     /// Ends the run so that it begins anew with everything held, unless the script has changed

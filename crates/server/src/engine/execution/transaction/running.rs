@@ -138,8 +138,7 @@ impl RunningTransaction {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
         // The memory limit may have been removed since EXEC checked it.
-        let is_limited = call.server.switches.load() & Switch::MAXMEMORY != 0;
-        call.data.turn.is_oom = is_limited && self.transaction.is_oom;
+        call.data.turn.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
