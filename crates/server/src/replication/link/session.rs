@@ -147,6 +147,9 @@ impl<'a> Session<'a> {
     fn begin_stream(&mut self) {
         self.note_log();
         self.link.set_state(self.server, LinkState::Connected);
+        if let Some(primary) = self.link.client() {
+            self.replay.speak_for(&primary);
+        }
     }
 
     /// While clients may not write, the stream is not executed either. In a pause it is received,

@@ -12,6 +12,7 @@ use super::wire::{READ_WAIT, Wire};
 use super::{Helpers, Link, LinkState};
 use crate::config::{Config, OptionId};
 use crate::engine::server::{Server, Switch, background};
+use crate::engine::telemetry::slowlog::SlowlogClass;
 use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
 use crate::simulation::tasks;
@@ -253,6 +254,33 @@ fn a_replica_that_minds_maxmemory_keeps_to_it_while_it_follows() {
         let keys = server.keyspace.len_of_first();
         assert!(if minds { keys <= 512 } else { keys == 2000 }, "{keys}");
     }
+}
+
+/// They would be invisible, whatever they cost the replica.
+#[test]
+fn what_a_primary_sends_is_seen_in_the_command_log() {
+    let (server, link, mut replay, mut helpers) = follower();
+    server.config.set_internally(OptionId::commandlog_execution_slower_than, "0").unwrap();
+    server.config.set_internally(OptionId::commandlog_request_larger_than, "5").unwrap();
+    server.services.follow(&server.config, &server.clock);
+    let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+    hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
+    for line in ["SET k v", "MULTI", "INCR n", "EXEC", "GET k"] {
+        let words = line.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        let count = line.split(' ').count();
+        let command = format!("*{count}\r\n{}", words.collect::<String>());
+        primary.write_all(command.as_bytes()).expect("it is connected");
+    }
+    drop(primary);
+    assert!(session.follow().is_err(), "it comes to an end");
+    let words = |class| -> Vec<String> {
+        let entries = server.services.command_log.entries(class, usize::MAX);
+        let words = entries.iter().rev().map(|entry| String::from_utf8_lossy(&entry.words[0]));
+        words.map(|word| word.into_owned()).collect()
+    };
+    assert_eq!(words(SlowlogClass::Slow), ["SET", "MULTI", "INCR", "GET"]);
+    assert_eq!(words(SlowlogClass::LargeRequest), ["SET", "MULTI", "INCR"]);
+    assert!(words(SlowlogClass::LargeReply).is_empty());
 }
 
 /// What a primary answers before it is asked for the stream.
