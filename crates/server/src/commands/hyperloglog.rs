@@ -118,7 +118,9 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let key = call.key(1)?;
-    let Some(mut entry) = call.data.write(key) else {
+    // `write` deletes an expired key, which a replica must not do by itself.
+    let entry = if call.data.exists(key) { call.data.write(key) } else { None };
+    let Some(mut entry) = entry else {
         call.data.missed(key);
         call.reply.integer(0);
         return Ok(());
