@@ -244,9 +244,9 @@ fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
                 assert_eq!(bytes.len(), 8);
                 let socket = bench.socket(token);
                 // The driver might reuse a batch's bytes while it sends them. So they are copied to
-                // memory that stays for good.
+                // memory that is never freed.
                 let kept: &'static [u8] = bytes.to_vec().leak();
-                // SAFETY: leaked bytes stay in place.
+                // SAFETY: leaked bytes are never freed.
                 unsafe { bench.driver.send(token, socket.as_fd(), kept.as_ptr(), kept.len()) };
                 answered += 1;
             }
