@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Buffer, HEADER_BYTES, Held, IS_LARGE, KEPT_MAX, Lanes, Log, Records, header};
+use super::{Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, Lanes, Log, Records, Shared, header};
 
 /// Merges the lanes of a log. Each log has one merger.
 #[derive(Default)]
@@ -35,6 +35,7 @@ struct Owner {
 
 /// A lane as the merger sees it, with the records that were taken from it.
 pub(super) struct Source {
+    shared: Arc<Shared>,
     buffer: Arc<Buffer>,
     taken: Records,
     at: usize,
@@ -58,7 +59,7 @@ impl Merger {
         // Read before any lane is looked at: records that come later have higher numbers.
         self.complete_to = log.until_now();
         if lanes.changes != self.seen {
-            self.follow(&mut lanes);
+            self.follow(&log.shared, &mut lanes);
         }
         self.owners.drain(..self.passed);
         self.passed = 0;
@@ -71,12 +72,11 @@ impl Merger {
         for (source, place) in self.sources.iter_mut().zip(0..) {
             let Some(known) = source else { continue };
             let (has_ended, before) = (known.buffer.has_ended(), self.owners.len());
-            let held = &log.shared.held;
-            self.owners.extend(known.refill(held).map(|number| Owner { number, place }));
+            self.owners.extend(known.refill().map(|number| Owner { number, place }));
             runs += usize::from(self.owners.len() > before);
             if let Some(mut source) = source.take_if(|source| has_ended && source.is_empty()) {
-                held.free(&mut source.taken);
-                held.free(&mut source.buffer.lock());
+                log.shared.held.free(&mut source.taken);
+                log.shared.held.free(&mut source.buffer.lock());
             }
         }
         drop(lanes);
@@ -90,15 +90,19 @@ impl Merger {
 
     /// Adds new lanes, and removes those that have ended from the list.
     #[cold]
-    fn follow(&mut self, lanes: &mut Lanes) {
+    fn follow(&mut self, shared: &Arc<Shared>, lanes: &mut Lanes) {
         for buffer in &lanes.buffers {
             let is_known = |source: &Source| Arc::ptr_eq(&source.buffer, buffer);
             if self.sources.iter().flatten().any(is_known) {
                 continue;
             }
-            let buffer = Arc::clone(buffer);
-            let source =
-                Some(Source { buffer, taken: Records::default(), at: 0, shown: Vec::new() });
+            let source = Some(Source {
+                shared: Arc::clone(shared),
+                buffer: Arc::clone(buffer),
+                taken: Records::default(),
+                at: 0,
+                shown: Vec::new(),
+            });
             match self.sources.iter_mut().find(|place| place.is_none()) {
                 Some(place) => *place = source,
                 None => self.sources.push(source),
@@ -172,14 +176,13 @@ impl Source {
     /// Takes all records from the lane. If earlier records still wait for those of other lanes, the
     /// new ones are appended; otherwise the buffers are exchanged. Returns the numbers of the
     /// records taken.
-    fn refill(&mut self, held: &Held) -> Numbers<'_> {
+    fn refill(&mut self) -> Numbers<'_> {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
         self.at = 0;
-        self.shown = Vec::new();
+        self.free_shown();
         if is_empty {
             self.taken.bytes.shrink_to(KEPT_MAX);
-            self.taken.large_bytes = 0;
         }
         let new_at = self.taken.bytes.len();
         let mut records = self.buffer.lock();
@@ -191,8 +194,8 @@ impl Source {
             self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
         }
         if self.taken.held + records.held > 0 {
-            held.follow(&mut self.taken);
-            held.follow(&mut records);
+            self.shared.held.follow(&mut self.taken);
+            self.shared.held.follow(&mut records);
         }
         drop(records);
         Numbers { bytes: &self.taken.bytes[new_at..] }
@@ -207,10 +210,19 @@ impl Source {
         let header = header(&self.taken.bytes[self.at..]).expect("an owner has a record");
         self.at = start + header.len_here();
         if header.length == IS_LARGE {
+            self.free_shown();
             self.shown = self.taken.large.pop_front().unwrap_or_default();
             return &self.shown;
         }
         &self.taken.bytes[start..self.at]
+    }
+
+    /// Frees the large record that was yielded last, which counts as long as it is there.
+    fn free_shown(&mut self) {
+        if !self.shown.is_empty() {
+            self.taken.large_bytes -= std::mem::take(&mut self.shown).len();
+            self.shared.held.follow(&mut self.taken);
+        }
     }
 }
 

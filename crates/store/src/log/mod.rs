@@ -573,6 +573,31 @@ mod tests {
     }
 
     #[test]
+    fn a_large_record_is_not_held_any_more_behind_the_next() {
+        const LARGE: usize = 1_000_000;
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lane = log.lane();
+        (0..4).for_each(|_| _ = lane.append_from(&mut vec![b'x'; LARGE]));
+        merger.collect(&log);
+        for left in (1..=4).rev() {
+            assert!(merger.take_next(u64::MAX).is_some());
+            assert_eq!(log.held_bytes(), left * LARGE, "the one that was yielded is still there");
+        }
+        // A lane that never runs empty.
+        for _ in 0..100 {
+            (0..2).for_each(|_| _ = lane.append_from(&mut vec![b'x'; LARGE]));
+            merger.collect(&log);
+            assert!(merger.take_next(u64::MAX).is_some());
+            lane.append_from(&mut vec![b'x'; LARGE]);
+            merger.collect(&log);
+            (0..2).for_each(|_| assert!(merger.take_next(u64::MAX).is_some()));
+        }
+        assert_eq!(log.held_bytes(), LARGE);
+        merger.collect(&log);
+        assert_eq!(log.held_bytes(), 0);
+    }
+
+    #[test]
     fn lanes_that_end_are_forgotten_though_nobody_reads() {
         let log = Log::default();
         let kept = log.lane();

@@ -1,5 +1,5 @@
-//! The disk as the system has it: where data goes, and comes from. Tests may have another disk in
-//! its place (`simulation/disk.rs`), so code that writes data asks for nothing else.
+//! The disk, as the system provides it. Tests may put another disk in its place
+//! (`simulation/disk.rs`), so code that writes data uses only these functions.
 
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The path by which a file is found also when another directory is the working one.
+/// The absolute path of a file, which stays right if the working directory changes.
 pub fn here(path: &Path) -> PathBuf {
-    // An error: there is no working directory any more, and so nothing to be found either way.
+    // It fails if the working directory no longer exists; then the file cannot be found either way.
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates a file for appending; there is none of that name, and no link.
+/// Creates a file for appending. Fails if there is a file or link of that name.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create_new(true).mode(mode);
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
 }
 
-/// Whether what has a name is a regular file or a link; `None`: nothing has it.
+/// Whether a name belongs to a regular file or a link; `None` if nothing has the name.
 pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata.is_file() || metadata.is_symlink())),
@@ -31,7 +31,7 @@ pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
     }
 }
 
-/// Opens a file for appending, and makes it if there is none.
+/// Opens a file for appending, and creates it if there is none.
 pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(mode).open(path)
 }
@@ -47,12 +47,12 @@ pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The bytes of a file.
+/// The length of a file in bytes.
 pub fn length(file: &File) -> io::Result<u64> {
     file.metadata().map(|metadata| metadata.len())
 }
 
-/// Makes lasting what happened to names in a directory.
+/// Makes changes of names in a directory durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
