@@ -142,8 +142,8 @@ macro_rules! collections {
 
 /// A type of collection.
 ///
-/// # Safety Only this type has `KIND`: an entry of that kind holds this type, and no string has
-/// that kind.
+/// # Safety
+/// Only this type has `KIND`: an entry of that kind holds this type, and no string has that kind.
 pub unsafe trait Collection: Clone + Send {
     const KIND: Kind;
 
