@@ -192,8 +192,12 @@ pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
     Ok(len)
 }
 
-/// The longest string that commands may make.
+/// The longest string that commands may make. What a log or a primary says was made already, by what
+/// was configured then and there.
 pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
+    if call.data.turn.loading {
+        return usize::MAX;
+    }
     call.server.config.proto_max_bulk_len() as usize
 }
 
