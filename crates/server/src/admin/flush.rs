@@ -7,7 +7,7 @@ use bobbin_store::shard::Database;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
 use crate::engine::lazyfree;
-use crate::persistence::save;
+use crate::persistence::{points, save};
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
@@ -16,9 +16,15 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
     save::abort_save(server);
-    if server.has_save_points() && !call.in_transaction {
-        // The log says it when that fails.
-        drop(save::save_held(server, call.data));
+    if server.has_save_points() {
+        if call.in_transaction {
+            // What is not finished is in no file. Until there is one, the old one has all that was
+            // deleted.
+            points::schedule_save(server);
+        } else {
+            // The log says it when that fails.
+            drop(save::save_held(server, call.data));
+        }
     }
     dispose(call, flushed, in_background);
     Ok(())

@@ -31,6 +31,10 @@ pub use save::{NotBegun, remove_unfinished, unfinished_path};
 /// The state of saving and loading snapshots.
 pub struct Persistence {
     running: Mutex<Option<RunningSave>>,
+    /// The cut of the save that is going on, until its file has its name or somebody wants none of
+    /// it. It is locked while the file gets its name, so who gives up a save either does so in
+    /// time or finds the file in its place.
+    unnamed: Mutex<Option<CutHandle>>,
     /// Rings when a save has ended.
     ended: Condvar,
     /// BGSAVE SCHEDULE: to be done as soon as it can.
@@ -47,7 +51,7 @@ pub struct Persistence {
     pub saves: AtomicU64,
     /// How many copies for replicas are being written.
     pub copies: AtomicU32,
-    /// Of the save that is going on.
+    /// Of the save or the rewrite of the log that is going on.
     pub written_keys: AtomicU64,
     /// When to look at the save points again.
     due_ms: AtomicI64,
@@ -56,9 +60,11 @@ pub struct Persistence {
 
 /// A save that is going on.
 struct RunningSave {
-    cut: Option<CutHandle>,
+    cut: CutHandle,
     started_ms: i64,
     keys: u64,
+    /// Changes of keys that its snapshot has, of those that the workers have counted.
+    changes: u64,
 }
 
 /// How far the loading of a file is.
@@ -108,6 +114,7 @@ impl Persistence {
     pub fn new(now_ms: i64) -> Self {
         Self {
             running: Mutex::new(None),
+            unnamed: Mutex::new(None),
             ended: Condvar::new(),
             scheduled: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -170,6 +177,17 @@ impl Persistence {
 
     /// The workers' counts start over.
     pub fn forget_counts(&self, changes: u64) {
+        let mut running = self.running.lock();
+        if let Some(running) = &mut *running {
+            running.changes = running.changes.wrapping_sub(changes);
+        }
         self.set_saved(self.saved().wrapping_sub(changes));
+    }
+
+    /// The save that is going on has what it was to have.
+    fn set_saved_by_running(&self) {
+        if let Some(running) = &*self.running.lock() {
+            self.set_saved(running.changes);
+        }
     }
 }

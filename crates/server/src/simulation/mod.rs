@@ -24,6 +24,7 @@ mod replayed;
 mod reply;
 mod saving;
 mod scripts;
+mod snapshots;
 mod stage;
 pub mod tasks;
 pub mod ticks;
