@@ -15,6 +15,7 @@ pub mod disk;
 mod following;
 mod hands;
 mod jobs;
+mod log_files;
 mod long_commands;
 mod memory;
 mod pausing;

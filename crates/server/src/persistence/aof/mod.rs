@@ -90,7 +90,7 @@ pub struct Aof {
 pub struct AofFigures {
     /// Bytes of all files that are read at start.
     pub size: AtomicU64,
-    /// Bytes at the start, or after the last rewrite.
+    /// Bytes after the last rewrite, or of the base that was loaded.
     pub base_size: AtomicU64,
     /// Bytes of the increment that is being written.
     pub increment_size: AtomicU64,
@@ -252,6 +252,17 @@ pub fn start_log(server: &'static Server) -> Result<bool, String> {
     follow_log_config(server);
     drop(gate);
     Ok(true)
+}
+
+/// Goes on without a log, as `appendonly` says, but knows of the one that is on disk: its files are
+/// not written over, and it counts until a base takes its place.
+pub fn start_without_log(server: &'static Server) -> Result<(), String> {
+    let directory = AofDirectory::of(&server.config);
+    if let Some(mut manifest) = directory.load()? {
+        rewrite::collect_history(server, &directory, &mut manifest);
+        *Aof::of(server).manifest.lock() = manifest;
+    }
+    Ok(())
 }
 
 /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
