@@ -12,6 +12,7 @@ mod blocking;
 mod cells;
 mod directories;
 pub mod disk;
+mod ending;
 mod following;
 mod hands;
 mod jobs;

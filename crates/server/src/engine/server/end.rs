@@ -183,6 +183,12 @@ pub struct EndRequest {
 }
 
 impl EndRequest {
+    /// The same once more. The clients that asked are told that it came to nothing.
+    pub(crate) const fn again(&self) -> Self {
+        let &Self { save, force, now, by_signal, .. } = self;
+        Self { save, force, now, waiters: Vec::new(), by_signal }
+    }
+
     /// Tells the clients that asked that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         for waiter in &self.waiters {
