@@ -4,15 +4,26 @@
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-/// The path by which a file is found also when another directory is the working one.
+/// The path by which a file is found also when another directory is the working one. Where that
+/// cannot be, it is found in the one that is the working one then: below a directory that the
+/// process may not search, it alone is within reach.
 pub fn here(path: &Path) -> PathBuf {
-    // An error: there is no working directory any more, and so nothing to be found either way.
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    match std::env::current_dir() {
+        Ok(working) if is_same(&working, Path::new(".")) => working.join(path),
+        _ => Path::new(".").join(path),
+    }
+}
+
+/// Whether two paths lead to one file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let place = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    place(a).is_some_and(|file| place(b) == Some(file))
 }
 
 /// Creates a file for appending; there is none of that name, and no link.
@@ -52,7 +63,29 @@ pub fn length(file: &File) -> io::Result<u64> {
     file.metadata().map(|metadata| metadata.len())
 }
 
-/// Makes lasting what happened to names in a directory.
+/// Makes lasting what happened to names in a directory. Some file systems know no such thing, as
+/// they see to it themselves or not at all.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    let is_unknown = |error: &io::Error| {
+        Errno::from_io_error(error)
+            .is_some_and(|errno| errno == Errno::INVAL || errno == Errno::BADF)
+    };
+    match File::open(path)?.sync_all() {
+        Err(error) if is_unknown(&error) => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_as_good_as_it_gets() {
+        let proc = Path::new("/proc");
+        let error = File::open(proc).unwrap().sync_all().unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::INVAL), "it is such a one");
+        sync_directory(proc).unwrap();
+        assert!(sync_directory(Path::new("/proc/none")).is_err());
+    }
 }
