@@ -241,7 +241,7 @@ fn mode_of(path: &Path) -> u32 {
 }
 
 fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner may");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("its owner may");
 }
 
 /// A folder within one that the server's user may not search: no absolute name leads there.
