@@ -238,6 +238,10 @@ impl Converter<'_, '_> {
         } else if field(b"err", LUA_TSTRING) {
             let text = stack.bytes(-1).unwrap_or_default();
             self.reply(text.len())?.error(text);
+            stack.push_field(table, COUNTED_FIELD);
+            if let Some(host) = stack.core().host() {
+                host.note_error(text, stack.boolean(-1));
+            }
         } else if field(b"ok", LUA_TSTRING) {
             let text = stack.bytes(-1).unwrap_or_default();
             self.reply(text.len())?.simple(text);

@@ -18,6 +18,9 @@ pub trait Host {
     fn set_replication(&mut self, flags: u8);
     /// `redis.acl_check_cmd`; `None`: there is no such command.
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
+    /// An error stands within what the script returned: its text, and whether it was counted when
+    /// a command failed with it.
+    fn note_error(&mut self, _text: &[u8], _counted: bool) {}
     /// Asked from time to time, what the script is to do.
     fn watch(&mut self) -> Verdict;
 }

@@ -9,6 +9,8 @@ use bobbin_resp::split_arguments;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Shebang {
     pub is_there: bool,
+    /// The engine's name, in capitals or not.
+    pub engine: Vec<u8>,
     pub flags: ScriptFlags,
     /// Of a function library, which always has one.
     pub name: Option<Vec<u8>>,
@@ -71,16 +73,25 @@ pub enum ShebangError {
 }
 
 impl Shebang {
-    /// Reads the first line, whose words may be quoted: a library's if it is `named`, else a
-    /// script's. What it says besides is looked at before the engine.
+    /// Reads the first line of a library if it is `named`, else of a script. Its words may be
+    /// quoted. What it says besides is looked at before the engine, which is Lua.
     pub fn parse(source: &[u8], named: bool) -> Result<Self, ShebangError> {
+        let shebang = Self::of_any_engine(source, named)?;
+        if shebang.is_there && !shebang.engine.eq_ignore_ascii_case(b"lua") {
+            return Err(ShebangError::Engine(shebang.engine));
+        }
+        Ok(shebang)
+    }
+
+    /// Reads the first line, as `parse` does, whatever the engine is.
+    pub fn of_any_engine(source: &[u8], named: bool) -> Result<Self, ShebangError> {
         if !source.starts_with(MARK) {
             return Ok(Self::default());
         }
         let end = source.iter().position(|&byte| byte == b'\n').ok_or(ShebangError::Endless)?;
         let mut words = split_arguments(&source[..end]).ok_or(ShebangError::Quote)?.into_iter();
         let engine = words.next().unwrap_or_default().split_off(MARK.len());
-        let mut shebang = Self { is_there: true, code: end, ..Self::default() };
+        let mut shebang = Self { is_there: true, engine, code: end, ..Self::default() };
         for word in words {
             if let Some(flags) = word.strip_prefix(b"flags=").filter(|_| !named) {
                 // No flags at all are none; an empty one among others is one that is not there.
@@ -100,9 +111,6 @@ impl Shebang {
         }
         if named && !is_name(shebang.name.as_ref().ok_or(ShebangError::Nameless)?) {
             return Err(ShebangError::Name);
-        }
-        if !engine.eq_ignore_ascii_case(b"lua") {
-            return Err(ShebangError::Engine(engine));
         }
         Ok(shebang)
     }

@@ -1,12 +1,12 @@
 //! The gate: how one thread gets the whole process to itself.
 //!
-//! Each thread that works on shared state owns a flag on a cache line of its own and keeps it set
-//! while it works. A thread that takes the gate closes it and waits for the flags, one for each
-//! thread, instead of locking thousands of shards. Setting the flag costs one store and one fence;
-//! nothing is shared unless the gate is closed.
+//! Each thread that works on shared state owns a flag on a cache line of its own, and keeps the
+//! flag set while it works. A thread that takes the gate closes it and waits for the flags, of
+//! which there is one for each thread, instead of locking thousands of shards. Setting a flag costs
+//! one store and one fence. Threads share no cache line unless the gate is closed.
 //!
-//! Waiting for it is fair. Takers have it in the order in which they came; and members that the
-//! gate shut out have their turn before the next taker shuts it.
+//! Waiting is fair. Threads get the gate in the order in which they asked for it. Members that the
+//! gate shut out have their turn before the next thread closes it.
 
 use bobbin_sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
 
@@ -15,7 +15,7 @@ pub const MEMBERS_MAX: usize = 160;
 
 const IDLE: u32 = 0;
 const BUSY: u32 = 1;
-/// Busy, and the taker of the gate sleeps until it is not.
+/// Busy, and the thread that takes the gate sleeps until the flag is cleared.
 const AWAITED: u32 = 2;
 
 /// A thread has the gate, or waits for the last busy member.
@@ -23,24 +23,24 @@ const CLOSED: u32 = 1 << 31;
 
 /// The gate and its members' flags.
 pub struct Gate {
-    /// `CLOSED`, or not; and the number of members that this shut out and that have not had their
-    /// turn. One word for both, as the gate must not close while there are such members.
+    /// `CLOSED` or not, and the number of members that were shut out and have not had their turn
+    /// yet. Both are in one word because the gate must not close while there are such members.
     door: Futex,
-    /// The ticket of the taker that comes next.
+    /// The ticket of the next thread that asks for the gate.
     tickets: AtomicU32,
-    /// The ticket of the taker whose turn it is.
+    /// The ticket of the thread whose turn it is.
     turn: Futex,
-    /// To the order of locks a busy member holds this too: its taker waits for the members, and
-    /// they for the taker.
+    /// In the order of locks, a busy member counts as holding this lock too: the thread that takes
+    /// the gate waits for the members, and they wait for that thread.
     taker: Mutex<Everything>,
     flags: Box<[Flag]>,
-    /// The first flags that were ever claimed: no others are looked at.
+    /// How many flags were ever claimed, counted from the first. Others need no look.
     used: AtomicU32,
-    /// How many have something unfinished, so that nobody else should see everything as it is now.
+    /// How many threads have something unfinished, so that no other thread should take the gate.
     reserved: AtomicU32,
 }
 
-/// What the gate is to.
+/// The data that the gate protects.
 struct Everything;
 
 #[repr(align(128))]
@@ -50,13 +50,13 @@ struct Flag {
     claimed: AtomicU32,
 }
 
-/// A thread's right to work beside others. Dropping it gives its flag back.
+/// A thread's right to be a member of the gate. Dropping it gives the flag back.
 pub struct Member<'a> {
     gate: &'a Gate,
     flag: &'a Flag,
 }
 
-/// Proof that no member is busy, until it is dropped.
+/// Proof that no member is busy. Dropping it opens the gate.
 pub struct GateGuard<'a> {
     gate: &'a Gate,
     _taker: MutexGuard<'a, Everything>,
@@ -83,8 +83,8 @@ impl Gate {
         }
     }
 
-    /// Asks others not to take the gate, as something is half done that belongs together; `false`
-    /// ends it. To be called by a busy member, or with the gate held: a thread that takes the gate
+    /// Asks other threads not to take the gate, because something is half done. `false` ends that.
+    /// Must be called by a busy member, or with the gate held: then a thread that takes the gate
     /// afterwards sees it.
     pub fn reserve(&self, reserve: bool) {
         match reserve {
@@ -102,15 +102,15 @@ impl Gate {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// How many members wait for it to open, or were let in and are not busy yet.
+    /// How many members wait for the gate to open, or were let in and are not busy yet.
     pub fn shut_out(&self) -> u32 {
         self.door.word().load(Ordering::Relaxed) & !CLOSED
     }
 
-    /// Claims a flag; `None` when all are taken.
+    /// Claims a flag. `None`: all are taken.
     pub fn join(&self) -> Option<Member<'_>> {
         let at = self.flags.iter().position(|f| f.claimed.swap(1, Ordering::AcqRel) == 0)?;
-        // Before the fence of the first `enter`.
+        // Must come before the fence of the first `enter`.
         self.used.fetch_max(at as u32 + 1, Ordering::SeqCst);
         Some(Member { gate: self, flag: &self.flags[at] })
     }
@@ -127,7 +127,8 @@ impl Gate {
         while door.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             wait_until(&self.door, |door| door == 0);
         }
-        // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
+        // Pairs with the fence of `enter`: either we see the flag, or its owner sees the closed
+        // gate.
         fence(Ordering::SeqCst);
         for flag in &self.flags[..self.used.load(Ordering::SeqCst) as usize] {
             let state = &flag.state;
@@ -160,7 +161,7 @@ fn is_closed(door: u32) -> bool {
     door & CLOSED != 0
 }
 
-/// Sleeps until the word is as wanted.
+/// Sleeps until the word has the wanted value.
 fn wait_until(futex: &Futex, wanted: impl Fn(u32) -> bool) {
     loop {
         match futex.word().load(Ordering::Acquire) {
@@ -171,7 +172,7 @@ fn wait_until(futex: &Futex, wanted: impl Fn(u32) -> bool) {
 }
 
 impl Member<'_> {
-    /// Marks this thread busy; waits first while the gate is closed.
+    /// Marks this thread as busy. Waits first while the gate is closed.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn enter(&self) {
@@ -190,13 +191,13 @@ impl Member<'_> {
         let door = &self.gate.door;
         loop {
             self.clear();
-            // It is counted only while the gate is closed. The thread that opens the gate leaves it
-            // open until the count is 0.
+            // This thread is counted only while the gate is closed. The thread that opens the gate
+            // keeps it open until the count is 0.
             let counted = |door| is_closed(door).then_some(door + 1);
             if door.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted).is_ok() {
                 wait_until(door, |door| !is_closed(door));
                 self.flag.state.word().store(BUSY, Ordering::Relaxed);
-                // The thread that closes the gate next has seen this, and so the flag.
+                // The thread that closes the gate next has seen this subtraction, and so the flag.
                 if door.word().fetch_sub(1, Ordering::AcqRel) == 1 {
                     door.wake(1);
                 }
@@ -210,7 +211,7 @@ impl Member<'_> {
         }
     }
 
-    /// Ends what `enter` began.
+    /// Marks this thread as not busy.
     #[inline]
     pub fn leave(&self) {
         if self.clear() != IDLE {
@@ -218,7 +219,7 @@ impl Member<'_> {
         }
     }
 
-    /// What the flag was.
+    /// Clears the flag. Returns its earlier value.
     #[inline]
     fn clear(&self) -> u32 {
         let before = self.flag.state.word().swap(IDLE, Ordering::Release);

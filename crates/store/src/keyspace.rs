@@ -1,12 +1,13 @@
-//! All shards, and how a thread comes to hold one.
+//! All shards, and how a thread gets to hold one.
 //!
-//! What the unsafe code here rests on is called *one at a time*. A thread reaches a shard in one of
-//! two ways:
-//! - With the lock of its cell held. A [`ShardGuard`] stands for that. Only this module makes one,
-//!   after it took the lock, and gives the lock back when the guard is gone.
-//! - With the gate held, by [`Keyspace::exclusive`]. Then no thread holds a lock, since a thread
-//!   holds shards only while it is a busy member of the gate. The threads keep to that themselves;
-//!   `exclusive` looks whether the lock is free, which finds a guard that a thread kept.
+//! The unsafe code here relies on one rule, called *one at a time*. A thread reaches a shard in one
+//! of two ways:
+//! - With the lock of its cell held. A [`ShardGuard`] represents that lock. Only this module makes
+//!   guards, after it took the lock, and it releases the lock when the guard is dropped.
+//! - With the gate held, by [`Keyspace::exclusive`]. Then no thread holds a lock, because a thread
+//!   holds shards only while it is a busy member of the gate. The threads must keep this rule
+//!   themselves; `exclusive` checks that the lock is free, which finds a guard that a thread has
+//!   kept.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -27,18 +28,18 @@ use crate::value::prefetch::{prefetch, prefetch_to_write};
 /// How many shards a keyspace has.
 pub const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Shards are locked by rising index.
+/// Shards are locked in ascending order of their indices.
 static CLASS: Class = Class::of::<Shard>(0);
 
-/// Every key of the process.
+/// All keys of the process.
 pub struct Keyspace {
     shards: Box<[Cell; SHARDS]>,
     hasher: Hasher,
-    /// Beside the shards and not in them, so that looking for work touches few lines: from when on
-    /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
+    /// From when on (Unix ms) each shard may have keys to expire. `i64::MAX`: never. These times
+    /// are outside of the shards, so that looking for work reads few cache lines.
     due_ms: Box<[AtomicI64; SHARDS]>,
-    /// Keys in database 0, for counting them without a look at each shard. Boxed, as the rest: with
-    /// atomics in the keyspace itself the compiler would read its pointers again and again.
+    /// Counts the keys of database 0 without a look at each shard. Boxed like the rest: if the
+    /// keyspace itself had atomics, the compiler would read its pointers again and again.
     tally: Box<Tally>,
     cut_gauge: Arc<Gauge>,
 }
@@ -47,24 +48,25 @@ pub struct Keyspace {
 #[repr(C, align(64))]
 struct Cell {
     lock: RawLock,
-    /// Database 0's buckets, for prefetching without the lock. They may be stale or torn: they are
-    /// never followed, only prefetched.
+    /// Database 0's buckets, for prefetching without the lock. The values may be stale or torn, so
+    /// they are only prefetched and never followed.
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
-    /// Whether the shard has more than keys of database 0 that never expire, as most never do. Only
-    /// then `due_ms` of the keyspace may have a time for it. Written by the thread that holds it.
+    /// Whether the shard has more than keys of database 0 that never expire; most shards do not.
+    /// Only then `due_ms` of the keyspace may have a time for it. Only a thread that holds the
+    /// shard writes this.
     has_more: AtomicU32,
-    /// Keys in database 0, for counting them without the lock.
+    /// How many keys database 0 has, for counting without the lock.
     len: AtomicU32,
     shard: UnsafeCell<Shard>,
 }
 
-/// What every command touches is one line.
+/// The data that every command touches fits one cache line.
 const _: () = assert!(size_of::<Cell>() == 64 || cfg!(shuttle));
 
-// SAFETY: one thread at a time reaches the shard (see the module), so a shared cell only hands it
-// from thread to thread, which a shard allows: the assertion says that it is `Send`. All else in
-// the cell is atomic.
+// SAFETY: one thread at a time reaches the shard (see the module), so sharing a cell only moves the
+// shard from thread to thread. The assertion below says that a shard is `Send`. The rest of the
+// cell is atomic.
 unsafe impl Sync for Cell {}
 
 const _: () = {
@@ -89,12 +91,12 @@ impl Default for Cell {
 pub struct ShardGuard<'a> {
     keyspace: &'a Keyspace,
     index: u32,
-    /// What it stands for; so threads share a guard only if they may share a shard.
+    /// The type that the guard gives access to, so that the guard is `Sync` only if the shard is.
     shard: PhantomData<&'a mut Shard>,
 }
 
 impl Keyspace {
-    /// A keyspace whose hashes are no secret: for tests.
+    /// A keyspace whose hashes are not secret, for tests.
     pub fn new(seed: u64) -> Self {
         Self::with_hasher(Hasher::new(seed))
     }
@@ -118,12 +120,12 @@ impl Keyspace {
         Arc::clone(&self.cut_gauge)
     }
 
-    /// Whether a cut is going on.
+    /// Whether a cut is in progress.
     pub fn is_being_cut(&self) -> bool {
         self.cut_gauge.cuts.load(Ordering::Relaxed) > 0
     }
 
-    /// Bytes of memory of copies that wait for the walk of a cut.
+    /// Bytes of memory of the copies that wait for the walk of a cut.
     pub fn kept_bytes(&self) -> usize {
         self.cut_gauge.kept_bytes.load(Ordering::Relaxed)
     }
@@ -133,8 +135,8 @@ impl Keyspace {
         self.hasher.hash(key)
     }
 
-    /// Waits for a shard; `None`: it is reserved. A thread that holds another one may only lock
-    /// higher ones.
+    /// Waits for a shard's lock. `None`: the shard is reserved. A thread that holds a shard may
+    /// only lock shards of higher index.
     #[inline(always)]
     pub fn lock_unless_reserved(&self, index: usize) -> Option<ShardGuard<'_>> {
         CLASS.ranked(index as u32).wait_for();
@@ -144,21 +146,21 @@ impl Keyspace {
         })
     }
 
-    /// Stands for a lock that was just taken.
+    /// The guard for a lock that was just taken.
     #[inline(always)]
     const fn guard(&self, index: usize) -> ShardGuard<'_> {
         ShardGuard { keyspace: self, index: index as u32, shard: PhantomData }
     }
 
-    /// Holds a shard without waiting. `None`: another thread holds it, or it is reserved.
+    /// Locks a shard without waiting. `None`: another thread holds it, or it is reserved.
     #[inline(always)]
     pub fn try_lock_in_order(&self, index: usize) -> Option<ShardGuard<'_>> {
         CLASS.ranked(index as u32).wait_for();
         self.try_lock(index)
     }
 
-    /// Holds a shard, and waits while it is reserved. That may take long, so threads that serve
-    /// clients do not call it.
+    /// Locks a shard, and waits while it is reserved. That may take long, so threads that serve
+    /// clients do not call this.
     #[inline]
     pub fn lock(&self, index: usize) -> ShardGuard<'_> {
         loop {
@@ -169,7 +171,7 @@ impl Keyspace {
         }
     }
 
-    /// Holds a shard again that the caller reserved.
+    /// Locks a shard again that the caller reserved.
     pub fn take_back(&self, index: usize) -> ShardGuard<'_> {
         CLASS.ranked(index as u32).wait_for();
         self.shards[index].lock.take_back();
@@ -177,8 +179,8 @@ impl Keyspace {
         self.guard(index)
     }
 
-    /// Holds a shard that the caller reserved, while it stays reserved for all other threads. The
-    /// caller may hold any other shards: it waits for visitors only, and a visitor holds no other
+    /// Locks a shard that the caller reserved, and that stays reserved for all other threads. The
+    /// caller may hold any other shards: it waits only for visitors, and a visitor holds no other
     /// shard.
     pub fn enter_reserved(&self, index: usize) -> ShardGuard<'_> {
         CLASS.ranked(u32::MAX).wait_for();
@@ -187,13 +189,13 @@ impl Keyspace {
         self.guard(index)
     }
 
-    /// Calls `f` with a shard, which may be reserved. A reserved shard may be in the midst of a
-    /// change that belongs together.
+    /// Calls `f` with a shard, even if the shard is reserved. A reserved shard may contain one half
+    /// of a transaction's or script's changes.
     pub fn visit<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         self.visit_with(index, |shard, _| f(shard))
     }
 
-    /// As `visit`, and tells `f` whether the shard is reserved.
+    /// Does what `visit` does, and also tells `f` whether the shard is reserved.
     pub fn visit_with<R>(&self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match self.lock_unless_reserved(index) {
             Some(mut guard) => f(&mut guard, false),
@@ -207,7 +209,7 @@ impl Keyspace {
         CLASS.ranked(index as u32).wait_for();
         let visit = cell.lock.visit();
         CLASS.ranked(index as u32).hold();
-        // `end_visit` gives the lock back, not the guard.
+        // `end_visit` releases the lock, so the guard must not.
         let mut guard = ManuallyDrop::new(self.guard(index));
         let result = f(&mut guard, true);
         self.publish(index, &guard);
@@ -227,39 +229,39 @@ impl Keyspace {
     /// A shard, for a thread that holds the gate and so needs no lock. It must be the gate whose
     /// members use this keyspace.
     ///
-    /// # Panics
-    /// When a thread holds the shard nevertheless.
+    /// # Panics If a thread holds the shard's lock nevertheless.
     #[inline]
     pub fn exclusive<'g>(&'g self, _gate: &'g mut GateGuard<'_>, index: usize) -> &'g mut Shard {
         let cell = &self.shards[index];
         assert!(!cell.lock.is_held(), "shard {index} is held by somebody, and so is the gate");
-        // SAFETY: one at a time. The gate is held, so no member is busy and no guard is there. The
-        // result borrows the gate's guard exclusively, so there is no second one from here either.
+        // SAFETY: one at a time. The gate is held, so no member is busy and there is no guard. The
+        // result borrows the gate's guard exclusively, so this function cannot give a second one
+        // either.
         unsafe { &mut *cell.shard.get() }
     }
 
-    /// Reserves every shard, for a holder of the gate that is about to open it again.
+    /// Reserves every shard. The caller holds the gate and is about to open it again.
     pub fn reserve_all(&self, _gate: &mut GateGuard<'_>) {
         self.shards.iter().for_each(|cell| cell.lock.reserve());
     }
 
-    /// Reserves one shard, for a holder of the gate that is about to open it again.
+    /// Reserves one shard. The caller holds the gate and is about to open it again.
     pub fn reserve(&self, _gate: &mut GateGuard<'_>, index: usize) {
         self.shards[index].lock.reserve();
     }
 
-    /// Ends the reservation of every shard that is reserved: the gate alone keeps others out now.
+    /// Ends all reservations: from now on the gate alone keeps other threads out.
     pub fn free_all(&self, _gate: &mut GateGuard<'_>) {
         self.shards.iter().for_each(|cell| cell.lock.unlock());
     }
 
-    /// To be called after a change of a shard through the gate.
+    /// Must be called after a shard was changed through the gate.
     pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
         self.publish(index, self.exclusive(gate, index));
     }
 
-    /// Prefetches the line of the key's shard, to lock it. It is asked for to be written: what is
-    /// read there before, to prefetch the bucket, would else bring it for reading only.
+    /// Prefetches the cache line of the key's shard for writing, because the lock will be taken.
+    /// Otherwise `prefetch_bucket`, which reads it first, would fetch it only for reading.
     #[inline(always)]
     pub fn prefetch_shard(&self, hash: Hash) {
         prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
@@ -274,7 +276,7 @@ impl Keyspace {
         prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
     }
 
-    /// Prefetches the first bucket in database 0 of a shard, if there is such a shard.
+    /// Prefetches the first bucket in database 0 of a shard, if the shard exists.
     #[inline]
     pub fn prefetch_first_bucket(&self, index: usize) {
         if let Some(cell) = self.shards.get(index) {
@@ -282,12 +284,12 @@ impl Keyspace {
         }
     }
 
-    /// Prefetches the entry of a key, to read or to write it, if its shard is free at the moment.
+    /// Prefetches a key's entry, for reading or writing, if its shard is free at the moment.
     #[inline(always)]
     pub fn prefetch_entry(&self, hash: Hash, database: u32, writes: bool) {
         let cell = &self.shards[hash.shard()];
         if cell.lock.try_lock() {
-            // Nothing changes, so there is nothing to publish as a guard does in the end.
+            // Nothing changes, so there is nothing to publish, as dropping the guard would.
             let guard = ManuallyDrop::new(self.guard(hash.shard()));
             if let Some(database) = guard.database(database) {
                 database.table().prefetch_entry(hash, writes);
@@ -302,20 +304,20 @@ impl Keyspace {
         self.due_ms[index].load(Ordering::Relaxed)
     }
 
-    /// How many keys of database 0 the shard has, as of when it was last unlocked.
+    /// How many keys of database 0 the shard had when it was last unlocked.
     #[inline(always)]
     pub fn len_hint(&self, index: usize) -> usize {
         self.shards[index].len.load(Ordering::Relaxed) as usize
     }
 
-    /// How many keys database 0 has. One that another thread adds or removes at this moment may
-    /// count or not.
+    /// How many keys database 0 has. Keys that other threads add or remove at this moment may count
+    /// or not.
     pub fn len_of_first(&self) -> usize {
         self.tally.sum()
     }
 
-    /// How many keys a shard has, and the bytes of its table, as of when it was last unlocked;
-    /// `None`: there is more to it than keys of database 0 that never expire, and one must look.
+    /// How many keys a shard had when it was last unlocked, and the bytes of its table. `None`: the
+    /// shard has more than keys of database 0 that never expire, so the caller must look at it.
     pub fn plain_figures(&self, index: usize) -> Option<(usize, usize)> {
         let cell = &self.shards[index];
         let table_bytes = cell.bucket_count.load(Ordering::Relaxed) as usize * size_of::<Bucket>();
@@ -323,7 +325,7 @@ impl Keyspace {
         is_plain.then(|| (self.len_hint(index), table_bytes))
     }
 
-    /// Notes what others may know about a shard without holding it.
+    /// Updates what other threads may read about a shard without its lock.
     #[inline(always)]
     fn publish(&self, index: usize, shard: &Shard) {
         let cell = &self.shards[index];
@@ -340,12 +342,13 @@ impl Keyspace {
             cell.len.store(len, Ordering::Relaxed);
             self.tally.add(i64::from(len) - i64::from(before));
         }
-        // A plain shard that was one before needs no look at another line.
+        // If the shard was plain and still is, no other cache line is needed.
         let has_more = u32::from(shard.has_more());
         if has_more | cell.has_more.load(Ordering::Relaxed) != 0 {
             cell.has_more.store(has_more, Ordering::Relaxed);
             let due_ms = shard.next_due_ms().unwrap_or(i64::MAX);
-            // That line is eight shards': it is written only where the time changes.
+            // This cache line holds the times of eight shards, so it is written only when a time
+            // changes.
             if self.due_ms[index].load(Ordering::Relaxed) != due_ms {
                 self.due_ms[index].store(due_ms, Ordering::Relaxed);
             }
@@ -353,15 +356,15 @@ impl Keyspace {
     }
 }
 
-/// As many as there are shards: an index that a hash gives needs no check then. They are too many
-/// for a stack.
+/// An array with an element for each shard, so that an index from a hash needs no check. It is too
+/// large for the stack.
 fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
     let boxed: Box<[T]> = (0..SHARDS).map(|_| make()).collect();
     boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))
 }
 
-/// A count that many threads change: each adds to a part of its own, whose line no other writes,
-/// and the thread that asks sums over the parts.
+/// A count that many threads change. Each thread adds to its own part, on a cache line that no
+/// other thread writes. Reading the count sums over the parts.
 struct Tally([TallyPart; TALLY_PARTS]);
 
 #[derive(Default)]
@@ -375,27 +378,27 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Relaxed, as the sum is: a thread that finds a key under its shard's lock, or hears of it,
-    /// does so after the unlock that came after this, and so counts it.
+    /// Relaxed is enough: a thread that finds a key under its shard's lock, or hears of it, does so
+    /// after the unlock that followed this addition, and so counts the key.
     #[inline(never)]
     fn add(&self, change: i64) {
         thread_local! {
             static NUMBER: usize = NUMBERS.fetch_add(1, Ordering::Relaxed) % TALLY_PARTS;
         }
-        // Two threads may have the same part, so it takes a locked addition.
+        // Two threads may share a part, so the addition must be atomic.
         self.0[NUMBER.with(|&number| number)].0.fetch_add(change, Ordering::Relaxed);
     }
 
     fn sum(&self) -> usize {
         let sum: i64 = self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum();
-        // One that was added elsewhere after that part was read may be seen to go.
+        // A key may be added elsewhere after that part was read, and then be seen to go.
         usize::try_from(sum).unwrap_or(0)
     }
 }
 
 /// How many threads have counted something, in any keyspace.
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
-/// More than workers on most machines.
+/// More than most machines have workers.
 const TALLY_PARTS: usize = 64;
 
 impl ShardGuard<'_> {
@@ -404,7 +407,7 @@ impl ShardGuard<'_> {
         self.index as usize
     }
 
-    /// Gives the shard up but lets no thread hold it, visitors aside, until `Keyspace::take_back`.
+    /// Unlocks the shard, but lets no thread except visitors hold it until `Keyspace::take_back`.
     pub fn reserve(self) {
         self.keyspace.publish(self.index(), &self);
         CLASS.ranked(self.index).release();
@@ -426,8 +429,8 @@ impl Deref for ShardGuard<'_> {
     type Target = Shard;
     #[inline(always)]
     fn deref(&self) -> &Shard {
-        // SAFETY: one at a time. The guard stands for the lock, and its owner can change the shard
-        // only through `deref_mut`, which this borrow of the guard keeps out.
+        // SAFETY: one at a time. The guard represents the lock. Its owner can change the shard only
+        // through `deref_mut`, which this borrow of the guard excludes.
         unsafe { &*self.keyspace.shards[self.index()].shard.get() }
     }
 }
@@ -435,8 +438,8 @@ impl Deref for ShardGuard<'_> {
 impl DerefMut for ShardGuard<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Shard {
-        // SAFETY: one at a time. The guard stands for the lock, and is borrowed exclusively for as
-        // long as the result is used.
+        // SAFETY: one at a time. The guard represents the lock, and it is borrowed exclusively
+        // while the result is used.
         unsafe { &mut *self.keyspace.shards[self.index()].shard.get() }
     }
 }

@@ -1,7 +1,7 @@
 //! The keyspace of Bobbin: shards, their locks, tables, entries and values.
 //!
-//! It knows no sockets, no commands and no clock: the caller passes the time and the seeds in. A
-//! key belongs to one [`Shard`](shard::Shard), chosen by its hash; the thread that holds the
+//! The crate has no sockets, no commands and no clock: the caller passes the time and the seeds in.
+//! A key belongs to one [`Shard`](shard::Shard), which its hash chooses. The thread that holds the
 //! shard's lock may do anything with the shard's keys, in every database.
 
 pub mod cut;

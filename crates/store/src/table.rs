@@ -6,21 +6,22 @@
 //! 63     51 50      48 47                    0
 //! [  tag  ][ distance ][  pointer to the entry ]
 //! ```
-//! A key's home is `position * buckets / 2^32`. When its home is full it lies in the next bucket
-//! that is not, and `distance` says how far (7: seven or more). So a lookup walks from the home
-//! until it finds the key or a bucket that is not full, and it compares tag and distance before it
-//! touches an entry. Removing pulls displaced entries back, so there are no tombstones.
+//! A key's home is `position * buckets / 2^32`. If its home is full, the key lies in the next
+//! bucket that is not, and `distance` says how far away that is (7: seven or more). So a lookup
+//! walks from the home until it finds the key or a bucket that is not full. It compares tag and
+//! distance before it reads an entry. Removing pulls displaced entries back, so there are no
+//! tombstones.
 //!
-//! Homes keep the order of positions whatever the number of buckets is. Growing and shrinking are
-//! therefore a walk in memory order, sizes need not be powers of two, and SCAN's cursor is a
-//! position: it survives every resize and never returns a key twice.
+//! Homes keep the order of positions for any number of buckets. So growing and shrinking walk
+//! through memory in order, and sizes need not be powers of two. SCAN's cursor is a position: it
+//! survives every resize and never returns a key twice.
 //!
-//! What the unsafe code here rests on, by name:
-//! - *Owned*: a slot that is not empty has a pointer that `OwnedEntry::into_pointer` gave, and no
-//!   other slot has it. So the table owns the entry: it lives until the slot is emptied, and is
+//! The unsafe code here relies on these rules:
+//! - *Owned*: a slot that is not empty has a pointer from `OwnedEntry::into_pointer`, and no other
+//!   slot has the same. So the table owns the entry: it lives until the slot is emptied, and is
 //!   borrowed with the table.
-//! - *Counted*: `buckets` is the beginning of an allocation of `bucket_count` buckets that belongs
-//!   to the table alone, or dangles while that is zero. All of them are initialised.
+//! - *Counted*: `buckets` is the start of an allocation of `bucket_count` buckets that only the
+//!   table uses, or dangles if the count is zero. All buckets are initialised.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -32,14 +33,14 @@ use crate::value::{DefragCursor, Defragmenter};
 
 /// Slots of a bucket: a cache line of 64 bytes.
 pub const SLOTS: usize = 8;
-/// A table grows when more slots than this of each bucket are used on average.
+/// A table grows when on average more slots than this are used in each bucket.
 const SLOTS_FULL: usize = 7;
-/// A table shrinks when fewer than this are.
+/// A table shrinks when on average fewer slots than this are used.
 const SLOTS_SPARSE: usize = 2;
 /// How many slots ahead of the walk a resize prefetches entries.
 const RESIZE_AHEAD: usize = 8;
 
-/// Slots that `pick` looks at before it counts entries instead.
+/// How many slots `pick` tries before it counts entries instead.
 const PICK_TRIES_MAX: usize = 64;
 
 /// A small entry ends within this many bytes.
@@ -61,8 +62,8 @@ struct Slot(u64);
 
 const _: () = assert!(size_of::<Bucket>() == SLOTS * size_of::<Slot>());
 
-/// Where an entry lies; good until the next change of the table. Afterwards another entry may be
-/// there; a place where none is ends the process.
+/// Where an entry lies. Valid until the next change of the table. After that another entry may lie
+/// there. If there is none, using the place ends the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(usize);
 
@@ -74,7 +75,7 @@ pub struct Table {
 }
 
 // SAFETY: *owned* and *counted*: nothing else has a pointer to the buckets or the entries, so they
-// go with the table; an `OwnedEntry` is `Send`.
+// move with the table. An `OwnedEntry` is `Send`.
 unsafe impl Send for Table {}
 
 impl Place {
@@ -97,19 +98,19 @@ impl Place {
 impl Slot {
     const EMPTY: Self = Self(0);
 
-    /// Writes a tag and a distance above the pointer, which stays.
+    /// Sets the tag and the distance. The pointer stays.
     #[inline(always)]
     const fn labelled(self, tag: u16, distance: usize) -> Self {
         Self(self.0 & POINTER_MASK | Self::label(tag, distance) << POINTER_BITS)
     }
 
-    /// Writes another distance. Pointer and tag stay.
+    /// Sets the distance. Pointer and tag stay.
     #[inline(always)]
     const fn with_distance(self, distance: usize) -> Self {
         self.labelled(self.tag(), distance)
     }
 
-    /// What a slot of this tag and distance has above its pointer.
+    /// The bits above the pointer, for this tag and distance.
     #[inline(always)]
     const fn label(tag: u16, distance: usize) -> u64 {
         let distance = if distance < DISTANCE_FAR { distance } else { DISTANCE_FAR };
@@ -126,19 +127,19 @@ impl Slot {
         (self.0 >> (POINTER_BITS + DISTANCE_BITS)) as u16
     }
 
-    /// Where the entry lies, for a prefetch.
+    /// The entry's address, for a prefetch.
     #[inline(always)]
     const fn address(self) -> *const u8 {
         std::ptr::without_provenance((self.0 & POINTER_MASK) as usize)
     }
 
-    /// The pointer to the entry; `None`: the slot is empty.
+    /// The pointer to the entry. `None`: the slot is empty.
     #[inline(always)]
     fn pointer(self) -> Option<NonNull<u8>> {
         NonNull::new(std::ptr::with_exposed_provenance_mut((self.0 & POINTER_MASK) as usize))
     }
 
-    /// Points to another entry. Tag and distance stay.
+    /// Points the slot to another entry. Tag and distance stay.
     #[inline(always)]
     fn with_entry(self, entry: OwnedEntry) -> Self {
         let address = entry.into_pointer().as_ptr().expose_provenance() as u64;
@@ -146,41 +147,40 @@ impl Slot {
         Self(self.0 & !POINTER_MASK | address)
     }
 
-    /// The entry, for a look; `None`: the slot is empty.
+    /// The entry, for reading. `None`: the slot is empty.
     ///
-    /// # Safety
-    /// The slot's table is borrowed for 'a.
+    /// # Safety The slot's table is borrowed for 'a.
     #[inline(always)]
     unsafe fn entry<'a>(self) -> Option<EntryRef<'a>> {
-        // SAFETY: *owned*: the pointer is that of an entry, which lives and stays as it is while
-        // the table is borrowed.
+        // SAFETY: *owned*: the pointer is an entry's, which lives and does not change while the
+        // table is borrowed.
         self.pointer().map(|pointer| unsafe { EntryRef::new(pointer) })
     }
 
-    /// The entry, for changing it; `None`: the slot is empty.
+    /// The entry, for changing it. `None`: the slot is empty.
     ///
-    /// # Safety
-    /// The slot's table is borrowed exclusively for 'a, and nothing else uses the entry meanwhile.
+    /// # Safety The slot's table is borrowed exclusively for 'a, and nothing else uses the entry
+    /// meanwhile.
     #[inline(always)]
     unsafe fn entry_mut<'a>(self) -> Option<EntryMut<'a>> {
-        // SAFETY: *owned*: the pointer is that of an entry, which lives while the table is
-        // borrowed. By the caller nothing else uses it.
+        // SAFETY: *owned*: the pointer is an entry's, which lives while the table is borrowed. The
+        // caller says that nothing else uses it.
         self.pointer().map(|pointer| unsafe { EntryMut::new(pointer) })
     }
 
     /// The entry itself.
     ///
-    /// # Safety
-    /// The slot is in no table any more, or its table goes away without another look at it.
+    /// # Safety The slot has been removed from its table, or the table is being dropped and does
+    /// not use it again.
     #[inline(always)]
     unsafe fn into_entry(self) -> OwnedEntry {
         let pointer = self.pointer().expect("a slot with an entry");
-        // SAFETY: *owned*: this slot had the only pointer to the entry, and by the caller nothing
-        // finds it in the slot again.
+        // SAFETY: *owned*: this slot had the only pointer to the entry, and the caller says that
+        // nothing finds it in the slot again.
         unsafe { OwnedEntry::from_pointer(pointer) }
     }
 
-    /// How far the slot's bucket is from the entry's home, if that is less than `DISTANCE_FAR`.
+    /// The distance between the slot's bucket and the entry's home, if it is below `DISTANCE_FAR`.
     #[inline(always)]
     const fn distance_near(self) -> Option<usize> {
         let distance = (self.0 >> POINTER_BITS) as usize & DISTANCE_FAR;
@@ -194,7 +194,7 @@ impl Bucket {
         !self.0[SLOTS - 1].is_empty()
     }
 
-    /// Bit i: slot i has this label.
+    /// A mask: bit i is set if slot i has this label.
     #[inline(always)]
     fn matches(&self, label: u64) -> u32 {
         let mut mask = 0;
@@ -216,7 +216,7 @@ impl Bucket {
         self.0.iter().position(|slot| slot.is_empty()).unwrap_or(SLOTS)
     }
 
-    /// Takes a slot out and closes the gap.
+    /// Removes a slot and closes the gap.
     fn take(&mut self, slot: usize) -> Slot {
         let last = self.used() - 1;
         let taken = self.0[slot];
@@ -250,27 +250,27 @@ impl Table {
         self.bucket_count as usize
     }
 
-    /// Bytes of heap memory, the entries' not included.
+    /// Bytes of heap memory, without the entries.
     pub const fn memory(&self) -> usize {
         self.bucket_count() * size_of::<Bucket>()
     }
 
-    /// The buckets' address and number: what a prefetch needs.
+    /// The address and the number of the buckets, for prefetching.
     pub(crate) const fn hint(&self) -> (*mut Bucket, u32) {
         (self.buckets.as_ptr(), self.bucket_count)
     }
 
     #[inline(always)]
     fn buckets(&self) -> &[Bucket] {
-        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. They are
-        // borrowed as the table is.
+        // SAFETY: *counted*: this many buckets lie there, or the count is zero. They are borrowed
+        // with the table.
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.bucket_count()) }
     }
 
     #[inline(always)]
     fn buckets_mut(&mut self) -> &mut [Bucket] {
-        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. They are the
-        // table's alone, and it is borrowed exclusively.
+        // SAFETY: *counted*: this many buckets lie there, or the count is zero. Only the table uses
+        // them, and it is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.buckets.as_ptr(), self.bucket_count()) }
     }
 
@@ -278,14 +278,14 @@ impl Table {
     #[inline(always)]
     fn slot_at(&self, place: Place) -> Slot {
         let count = self.bucket_count() * SLOTS;
-        // SAFETY: *counted*: that number of buckets lies there, or the count is zero. A bucket is
-        // its slots and nothing else. They are borrowed as the table is.
+        // SAFETY: *counted*: this many buckets lie there, or the count is zero. A bucket consists
+        // of its slots only. They are borrowed with the table.
         let slots =
             unsafe { std::slice::from_raw_parts(self.buckets.as_ptr().cast::<Slot>(), count) };
         slots[place.0]
     }
 
-    /// A slot of ours as an entry; `None`: it is empty.
+    /// The entry of one of the table's slots. `None`: the slot is empty.
     #[inline(always)]
     fn entry_of(&self, slot: Slot) -> Option<EntryRef<'_>> {
         // SAFETY: callers have copied the slot from this table within this borrow of it.
@@ -302,12 +302,12 @@ impl Table {
     #[inline(always)]
     pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
         let slot = self.slot_at(place);
-        // SAFETY: the slot is of this table, which is borrowed exclusively; the result is the only
-        // reference made from that.
+        // SAFETY: the slot is from this table, which is borrowed exclusively. The result is the
+        // only reference made from that borrow.
         unsafe { slot.entry_mut() }.expect("a place of an entry")
     }
 
-    /// How far a slot's bucket is from the entry's home.
+    /// The distance between a slot's bucket and the entry's home.
     #[inline]
     fn distance(&self, slot: Slot, bucket: usize, hasher: &Hasher) -> usize {
         slot.distance_near().unwrap_or_else(|| {
@@ -326,8 +326,8 @@ impl Table {
         }
         let mut at = home(hash.position(), buckets.len());
         for distance in 0..buckets.len() {
-            // SAFETY: `home` and `next` give an index below the number of buckets that they are
-            // asked with, which is that of the slice.
+            // SAFETY: `home` and `next` give an index below the number of buckets they get, which
+            // is the length of the slice.
             let bucket = unsafe { buckets.get_unchecked(at) };
             let mut matches = bucket.matches(Slot::label(hash.tag(), distance));
             while matches != 0 {
@@ -346,8 +346,8 @@ impl Table {
         None
     }
 
-    /// Prefetches the entry that a lookup of this hash would look at first; to write it, so that no
-    /// other core keeps its lines, or to read it.
+    /// Prefetches the entry that a lookup of this hash would read first. With `writes` it is
+    /// fetched for writing, so that no other core keeps its cache lines.
     #[inline]
     pub fn prefetch_entry(&self, hash: Hash, writes: bool) {
         let buckets = self.buckets();
@@ -358,7 +358,7 @@ impl Table {
         let matches = bucket.matches(Slot::label(hash.tag(), 0));
         if matches != 0 {
             let slot = bucket.0[matches.trailing_zeros() as usize];
-            // A small entry lies across two lines more often than not.
+            // More often than not a small entry lies on two cache lines.
             let (first, last) = (slot.address(), slot.address().wrapping_add(SMALL_ENTRY));
             if writes {
                 prefetch_to_write(first);
@@ -370,7 +370,7 @@ impl Table {
         }
     }
 
-    /// Puts a key in that is not there.
+    /// Inserts a key that is not in the table.
     #[inline]
     pub fn insert(&mut self, hash: Hash, entry: OwnedEntry, hasher: &Hasher) -> Place {
         if self.len() >= self.bucket_count() * SLOTS_FULL {
@@ -380,7 +380,7 @@ impl Table {
         self.place(hash, Slot::EMPTY.with_entry(entry))
     }
 
-    /// Puts another entry in a key's place, and returns the old one.
+    /// Replaces a key's entry, and returns the old one.
     #[inline]
     pub fn replace(&mut self, place: Place, entry: OwnedEntry) -> OwnedEntry {
         let slot = &mut self.buckets_mut()[place.bucket()].0[place.slot()];
@@ -390,7 +390,7 @@ impl Table {
         unsafe { old.into_entry() }
     }
 
-    /// Makes another entry of the one at a place.
+    /// Replaces the entry at a place by one that `make` makes from it.
     #[inline]
     pub(crate) fn remake(&mut self, place: Place, make: impl FnOnce(OwnedEntry) -> OwnedEntry) {
         let slot = &mut self.buckets_mut()[place.bucket()].0[place.slot()];
@@ -399,8 +399,8 @@ impl Table {
         *slot = old.with_entry(make(unsafe { old.into_entry() }));
     }
 
-    /// Moves blocks of entries that lie where much is free, from a cursor on; `false` at the end. A
-    /// table that grows or shrinks meanwhile has entries that are passed over.
+    /// Moves blocks of entries out of sparsely used memory, from a cursor on. `false` at the end.
+    /// If the table grows or shrinks meanwhile, some entries are left out.
     pub(crate) fn defragment(
         &mut self,
         cursor: &mut DefragCursor,
@@ -428,13 +428,13 @@ impl Table {
         false
     }
 
-    /// Takes an entry out. May shrink the table.
+    /// Removes an entry. May shrink the table.
     pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
         let mut hole = place.bucket();
         let count = self.bucket_count();
         let mut was_full = self.buckets()[hole].is_full();
         let taken = self.buckets_mut()[hole].take(place.slot());
-        // A bucket that is full no longer must get back what lies behind it and would have fit.
+        // A bucket that was full gets back entries behind it that would have fit.
         let mut ahead = 1;
         while was_full && ahead < count {
             let from = (hole + ahead) % count;
@@ -469,8 +469,8 @@ impl Table {
         unsafe { taken.into_entry() }
     }
 
-    /// Calls `f` for each entry whose home is the bucket of `position`, unless it lies before
-    /// `position`, and returns the position where the next bucket begins; `None` after the last.
+    /// Calls `f` for each entry whose home is the bucket of `position`, except those before
+    /// `position`. Returns the position where the next bucket begins; `None` after the last one.
     pub fn scan<'a>(
         &'a self,
         position: u32,
@@ -480,7 +480,7 @@ impl Table {
         self.scan_slots(position, hasher, |_, entry| f(entry))
     }
 
-    /// As `scan`, for changing the entries but not their keys.
+    /// Does what `scan` does, and lets `f` change the entries, but not their keys.
     pub(crate) fn scan_mut(
         &mut self,
         position: u32,
@@ -488,8 +488,8 @@ impl Table {
         mut f: impl FnMut(EntryMut<'_>),
     ) -> Option<u32> {
         self.scan_slots(position, hasher, |slot, _| {
-            // SAFETY: the slot is of this table, which is borrowed exclusively. `scan_slots` makes
-            // no use of the look at the entry after this call, and `f` cannot keep what it gets.
+            // SAFETY: the slot is from this table, which is borrowed exclusively. `scan_slots` does
+            // not use its reference to the entry after this call, and `f` cannot keep what it gets.
             unsafe { slot.entry_mut() }.into_iter().for_each(&mut f);
         })
     }
@@ -525,7 +525,7 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
-    /// Prefetches for the scans from `position` on, before the first of them.
+    /// Prefetches for scans from `position` on. Called before the first of them.
     #[inline]
     pub fn prefetch_first_scan(&self, position: u32) {
         let buckets = self.buckets();
@@ -533,9 +533,9 @@ impl Table {
         buckets[at..].iter().take(2).for_each(Bucket::prefetch_entries);
     }
 
-    /// Prefetches for the scans that come after the one from `position` on: the entries of the
-    /// next bucket but one, and with `values` those of the entries in the next one, which were
-    /// prefetched before.
+    /// Prefetches for the scans behind the one at `position`: the entries of the bucket after the
+    /// next one. With `values` also the values of the next bucket's entries, which were prefetched
+    /// before.
     #[inline]
     pub fn prefetch_scan(&self, position: u32, values: bool) {
         let buckets = self.buckets();
@@ -548,7 +548,8 @@ impl Table {
         }
     }
 
-    /// The places of the entries whose position is this one but for the low `bits_ignored` bits.
+    /// The places of the entries whose position differs from this one in the low `bits_ignored`
+    /// bits at most.
     pub fn places_near(
         &self,
         position: u32,
@@ -585,13 +586,13 @@ impl Table {
 
     /// All entries, in memory order, for changing them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = EntryMut<'_>> {
-        // SAFETY: the slots are of this table, which is borrowed exclusively as long as the
-        // iterator is. Each comes once, and *owned* says that no two are the same entry.
+        // SAFETY: the slots are from this table, which is borrowed exclusively as long as the
+        // iterator lives. Each slot comes once, and by *owned* no two have the same entry.
         self.slots().filter_map(|slot| unsafe { slot.entry_mut() })
     }
 
-    /// Some entries near a random place: those of the first bucket that has any, from the bucket of
-    /// `random` on.
+    /// Some entries near a random place: those of the first bucket that has any, starting at the
+    /// bucket of `random`.
     pub fn sample(&self, random: u32) -> impl Iterator<Item = EntryRef<'_>> {
         let buckets = self.buckets();
         let start = if buckets.is_empty() { 0 } else { home(random, buckets.len()) };
@@ -600,8 +601,8 @@ impl Table {
         used.into_iter().flat_map(|bucket| bucket.0.iter().map_while(|&slot| self.entry_of(slot)))
     }
 
-    /// An entry picked at random, each as likely as any other; `None` when there is none.
-    /// `random(n)` is uniform below n.
+    /// A random entry, each with the same probability. `None`: there is none. `random(n)` is
+    /// uniform below n.
     pub fn pick(&self, mut random: impl FnMut(u32) -> u32) -> Option<EntryRef<'_>> {
         if self.is_empty() {
             return None;
@@ -621,7 +622,7 @@ impl Table {
         self.buckets().iter().flat_map(|bucket| bucket.0).filter(|slot| !slot.is_empty())
     }
 
-    /// Puts an entry into the first bucket from its home that has room; there is one.
+    /// Puts an entry into the first bucket from its home on that has room. There is one.
     #[inline]
     fn place(&mut self, hash: Hash, entry: Slot) -> Place {
         let count = self.bucket_count();
@@ -638,7 +639,7 @@ impl Table {
         Place::new(at, slot)
     }
 
-    /// Moves all entries to a table of `count` buckets. Touches each entry's key once, prefetched.
+    /// Moves all entries to a table of `count` buckets. Reads each entry's key once, prefetched.
     #[inline(never)]
     fn resize(&mut self, count: usize, hasher: &Hasher) {
         let old = std::mem::replace(self, Self::with_buckets(count));
@@ -669,12 +670,12 @@ impl Table {
         }
     }
 
-    /// Frees the buckets and not what they point to.
+    /// Frees the buckets without the entries.
     fn free_buckets(self) {
         let table = ManuallyDrop::new(self);
         let buckets = NonNull::slice_from_raw_parts(table.buckets, table.bucket_count());
-        // SAFETY: *counted*: the buckets are a leaked box of this length, or none at a dangling
-        // pointer, which is a box too. The table is not dropped.
+        // SAFETY: *counted*: the buckets are a leaked box of this length. Without buckets the
+        // pointer dangles, which is a valid empty box. The table is not dropped.
         drop(unsafe { Box::from_raw(buckets.as_ptr()) });
     }
 }
@@ -682,15 +683,15 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         for slot in self.slots() {
-            // SAFETY: the table goes away, and each slot comes once.
+            // SAFETY: the table is being dropped, and each slot comes once.
             drop(unsafe { slot.into_entry() });
         }
         std::mem::take(self).free_buckets();
     }
 }
 
-/// Whether two keys are equal. Most are 8 to 32 bytes long, which takes four comparisons of words
-/// and no call.
+/// Whether two keys are equal. Most keys have 8 to 32 bytes; for them this takes four comparisons
+/// of words and no call.
 #[inline(always)]
 fn same(a: &[u8], b: &[u8]) -> bool {
     let len = a.len();
@@ -702,7 +703,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     }
     let word =
         |of: &[u8], at: usize| u64::from_le_bytes(of[at..at + 8].try_into().expect("eight bytes"));
-    // From both ends inwards; for short keys the words overlap.
+    // From both ends inwards. In short keys the words overlap.
     let half = (len / 2).saturating_sub(4).min(8);
     (word(a, 0) ^ word(b, 0))
         | (word(a, len - 8) ^ word(b, len - 8))
@@ -847,7 +848,7 @@ mod tests {
         }
     }
 
-    /// Keys that all have the same home, so that distances pass what a slot can hold.
+    /// Keys that all have the same home, so that distances exceed what a slot can hold.
     #[test]
     fn crowds_of_one_home_stay_reachable() {
         let hasher = Hasher::new(1);
@@ -881,7 +882,7 @@ mod tests {
         for key in &keys {
             table.insert(hasher.hash(key), entry(key, b""), &hasher);
         }
-        // Up to where the ranges are wider than a bucket.
+        // Up to a range that is wider than a bucket.
         for bits_ignored in [0, 6, 20, 24, 28] {
             for key in &keys[..looks] {
                 let position = hasher.hash(key).position();
@@ -924,7 +925,7 @@ mod tests {
             (((state >> 33) * u64::from(bound)) >> 31) as u32
         };
         let mut counts = HashMap::new();
-        // Miri only looks whether each is an entry.
+        // Miri only checks that each pick is an entry.
         for _ in 0..if cfg!(miri) { 300 } else { 50_000 } {
             let key = table.pick(&mut random).unwrap().key().to_vec();
             *counts.entry(key).or_insert(0) += 1;
@@ -947,7 +948,7 @@ mod tests {
         let mut turn = 0u32;
         while let Some(from) = position {
             position = table.scan(from, &hasher, |entry| seen.push(entry.key().to_vec()));
-            // Grow and shrink by keys that come and go.
+            // Grow and shrink the table by adding and removing other keys.
             let range = 10_000 + turn * MANY..10_000 + (turn + 1) * MANY;
             if turn < 5 {
                 for i in range {

@@ -1,4 +1,4 @@
-//! ACL: users, their rights, and what they were refused.
+//! ACL: users, their rights, and what was refused to them.
 
 use bobbin_io::error_text;
 use bobbin_resp::Reply;
@@ -35,7 +35,7 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A client that deleted its own user is told how it went, and ends then.
+/// If a client deleted its own user, closes its connection after the reply.
 fn end_if_deleted(call: &mut Call<'_>) {
     let own = call.client.info.user();
     if own.is_some_and(|own| call.server.acl.renewed(&own).is_none()) {
@@ -67,7 +67,7 @@ fn getuser(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Four fields.
+/// Describes a selector in four fields.
 fn describe(reply: &mut Reply<'_>, selector: &Selector) {
     reply.bulk(b"commands");
     reply.bulk(&selector.describe_commands());
@@ -121,7 +121,8 @@ fn cat(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// `ACL DRYRUN user command [argument ...]`, as if the user had selected the client's database.
+/// `ACL DRYRUN user command [argument ...]`. Assumes that the user has selected the client's
+/// database.
 fn dryrun(call: &mut Call<'_>) -> Outcome {
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
     let (name, args) = (call.args[2], &call.args[3..]);
@@ -259,12 +260,12 @@ fn acl_help(call: &mut Call<'_>) -> Outcome {
 const GENPASS_DEFAULT_BITS: i64 = 256;
 const GENPASS_MAX_BITS: i64 = 4096;
 const LOG_DEFAULT_COUNT: usize = 10;
-/// Bytes of a word that an error shows.
+/// How many bytes of a word an error shows.
 const SHOWN_MAX: usize = 128;
 
 const OPEN: Flags = Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE);
 const ADMIN: Flags = OPEN.with(Flags::ADMIN);
-/// The thread that holds the gate may change what all workers go by.
+/// A change needs the gate, because the rules are used by all workers.
 const CHANGE: Flags = ADMIN.with(Flags::GATE);
 const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 const PER_USER: &str = "O(N), N: users";

@@ -1,15 +1,15 @@
-//! Commands about the log on disk: BGREWRITEAOF.
+//! The command about the log on disk: BGREWRITEAOF.
 
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::aof::{Aof, rewrite};
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     let rewrites = &Aof::of(call.server).rewrites;
-    // One that is given up will be gone in a moment.
+    // A rewrite that was given up ends in a moment, so it does not count.
     if rewrites.is_running() && !rewrites.is_given_up() {
         return Err("ERR Background append only file rewriting already in progress".into());
     }
-    // What EXEC has not finished is in no base.
+    // A base must not hold half of a transaction.
     if call.in_transaction || rewrite::cut_is_busy(call.server) {
         rewrites.schedule();
         call.reply.simple("Background append only file rewriting scheduled");

@@ -1,4 +1,4 @@
-//! What clients of a cluster ask first. There is no cluster here yet, and they are told so.
+//! Cluster commands that clients send first. Bobbin has no cluster mode, and says so.
 
 use bobbin_resp::key_slot;
 
@@ -9,21 +9,21 @@ fn disabled(_: &mut Call<'_>) -> Outcome {
     Err(Failure::new("ERR This instance has cluster support disabled"))
 }
 
-/// READONLY: a client that would be redirected to the primary reads from the replica all the same.
+/// READONLY: lets the client read from a replica instead of being redirected to the primary.
 fn readonly(call: &mut Call<'_>) -> Outcome {
     call.client.info.flag(ClientFlag::READONLY, true);
     call.reply.ok();
     Ok(())
 }
 
-/// READWRITE ends what READONLY began.
+/// READWRITE: undoes READONLY.
 fn readwrite(call: &mut Call<'_>) -> Outcome {
     call.client.info.flag(ClientFlag::READONLY, false);
     call.reply.ok();
     Ok(())
 }
 
-/// Where a key would be, which is so without a cluster, too.
+/// CLUSTER KEYSLOT: the slot of a key, which exists without a cluster too.
 fn keyslot(call: &mut Call<'_>) -> Outcome {
     call.reply.integer(key_slot(call.args[2]).into());
     Ok(())
@@ -53,7 +53,7 @@ const fn admin(
         .flags(Flags::ADMIN.with(Flags::STALE).with(Flags::NO_ASYNC_LOADING))
 }
 
-/// A subcommand that tells administrators of a node.
+/// A subcommand that shows the state of a node.
 const fn watching(name: &'static str, since: &'static str) -> Command {
     sub(name, 3, since, "node-id").flags(Flags::ADMIN.with(Flags::STALE)).tips(CHANGING)
 }

@@ -1,4 +1,4 @@
-//! CONFIG, and what the process does when an option changes.
+//! The commands CONFIG, and the effects of changed options.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ use crate::worker::{listen, pool, watchdog};
 fn get(call: &mut Call<'_>) -> Outcome {
     let patterns = &call.args[2..];
     if patterns.len() > MANY {
-        // Each is compared with all names.
+        // Each pattern is compared with all names.
         let patterns: Vec<Box<[u8]>> = patterns.iter().map(|&pattern| pattern.into()).collect();
         let (mut patterns, mut selection) = (patterns.into_iter(), Selection::default());
         let server = call.server;
@@ -100,13 +100,13 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();
     Defrag::of(server).reset_statistics();
-    // Whether a command changes something is seen by this one.
+    // Keep `dirty`, which says whether this command changed data.
     call.data.counters = Counters { dirty: call.data.counters.dirty, ..Counters::default() };
     call.reply.ok();
     Ok(())
 }
 
-/// Does what follows from an option's new value. The gate is held.
+/// Applies the effect of an option's new value. The caller holds the gate.
 fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
     match effect {
         Effect::CommandLog => server.services.follow(config, &server.clock),
@@ -159,13 +159,13 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
             server.choose_log_numbers();
             pool::set_worker_count(server, config.worker_count())?;
         }
-        // The caller turns the log on and off, as that needs the keys.
+        // The caller turns the log on and off, because that needs the keys.
         Effect::Log | Effect::None => {}
     }
     Ok(())
 }
 
-/// Listens on a port that has changed.
+/// Listens on a port that was changed.
 fn listen_on(server: &'static Server, port: i64, is_tls: bool) -> Result<(), String> {
     listen::listen_again(server, is_tls).map_err(|reason| {
         log::warn!("Unable to listen on port {port}: {reason}");
@@ -173,7 +173,7 @@ fn listen_on(server: &'static Server, port: i64, is_tls: bool) -> Result<(), Str
     })
 }
 
-/// Has connections from now on begin as the options for TLS say.
+/// Lets new connections use the changed options of TLS.
 fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
     let followed = if config.tls_replication() { tls::outgoing(config).map(drop) } else { Ok(()) };
     let followed = followed.and_then(|()| match config.tls_port() {

@@ -1,4 +1,4 @@
-//! Commands about whole databases: emptying, exchanging, counting.
+//! Commands about whole databases: FLUSHALL, FLUSHDB, SWAPDB, DBSIZE.
 
 use bobbin_resp::Reply;
 use bobbin_store::SHARDS;
@@ -14,15 +14,15 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     call.data.propagate(call.args);
     let flushed = call.data.flush_all();
     let server = call.server;
-    // A snapshot of what is no more is worth nothing; one of nothing takes its place.
+    // The snapshot in progress has deleted data. An empty one replaces it.
     save::abort_save(server);
     if server.has_save_points() {
         if call.in_transaction {
-            // What is not finished is in no file. Until there is one, the old one has all that was
-            // deleted.
+            // No file may hold half a transaction. Until the save that is scheduled here, the
+            // existing snapshot still has the deleted keys.
             points::schedule_save(server);
         } else {
-            // The log says it when that fails.
+            // A failure is logged.
             drop(save::save_held(server, call.data));
         }
     }
@@ -30,7 +30,7 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Deletes all keys of all databases; the gate is held.
+/// Deletes all keys of all databases. The caller holds the gate.
 pub(super) fn flush_everything(call: &mut Call<'_>) {
     drop(call.data.flush_all());
 }
@@ -54,8 +54,8 @@ fn frees_in_background(call: &Call<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// Frees what was taken out, and answers. What must be freed before the answer is freed in slices,
-/// so that only this client waits.
+/// Frees removed databases, and replies. Without `in_background` they are freed in slices before
+/// the reply, so that only this client waits.
 fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool) {
     flushed.retain(|database| !database.is_empty());
     if in_background {
@@ -67,7 +67,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     call.reply.ok();
 }
 
-/// Databases that must be freed.
+/// Frees databases in slices.
 struct FreeDatabases(Vec<Database>);
 
 impl Job for FreeDatabases {

@@ -1,5 +1,5 @@
-//! HOTKEYS, as Redis 8.6 has it: which keys take most time and network; and, what is our own, most
-//! memory.
+//! HOTKEYS, as in Redis 8.6: the keys that take most time and network traffic; and, as an
+//! extension, most memory.
 
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
@@ -36,7 +36,7 @@ fn parse(call: &Call<'_>) -> Result<HotkeysRequest, Failure> {
     };
     let named = call.args.len().min(4 + metrics);
     for at in 4..named {
-        // Others may come with later versions.
+        // Unknown metrics are ignored: later versions may have more.
         let metrics =
             [("CPU", &mut wanted.cpu), ("NET", &mut wanted.net), ("SIZE", &mut wanted.size)];
         for (word, metric) in metrics {
@@ -83,8 +83,8 @@ fn number(call: &Call<'_>, at: usize, least: i64, most: i64, text: &str) -> Resu
     number.ok_or_else(|| Failure::format(format!("ERR {text}")))
 }
 
-/// As for the start the gate is held: what says that there is a session is in several places, and
-/// no other command may meet only half of them changed.
+/// Ends a session. As for the start, the gate is held: several places say whether there is a
+/// session, and no command may see only half of them changed.
 fn stop(call: &mut Call<'_>) -> Outcome {
     let stopped = call.server.services.hot_keys.stop();
     call.server.switches.set(Switch::SIZED, false);
@@ -106,7 +106,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Pairs of a name and a value, in an array of one.
+/// Replies with an array that contains one array of names and values.
 fn get(call: &mut Call<'_>) -> Outcome {
     let Some((wanted, started_ms, report)) = call.server.services.hot_keys.report() else {
         call.reply.null();

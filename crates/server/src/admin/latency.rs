@@ -113,7 +113,7 @@ fn report(threshold_ms: i64, all: &[(&str, Series)]) -> String {
 
 fn latency_histogram(call: &mut Call<'_>) -> Outcome {
     let registry = &call.server.registry;
-    // A map has each name once, however often that is asked for.
+    // A map has each name only once, even if the command names it several times.
     let (mut wanted, mut known) = (Vec::new(), vec![false; registry.all().len()]);
     let mut add = |command: &'static Registered| {
         if !std::mem::replace(&mut known[command.id], true) {

@@ -1,8 +1,8 @@
-//! What LOLWUT draws: cloth, as a loom makes it.
+//! LOLWUT's drawing: a piece of woven cloth.
 //!
-//! A loom's cloth follows from three small tables. The threading says which shaft lifts each warp
-//! thread, the treadling which treadle each row presses, and the tie-up which shafts a treadle
-//! lifts. Where the lifted warp crosses a row it shows; elsewhere the weft does.
+//! Three small tables determine a loom's cloth. The threading says which shaft lifts each warp
+//! thread, the treadling says which treadle each row presses, and the tie-up says which shafts a
+//! treadle lifts. A lifted warp thread is visible where it crosses a row. Elsewhere the weft is.
 
 use crate::base::random::Random;
 
@@ -23,7 +23,7 @@ pub fn weave(columns: usize, rows: usize, random: &mut Random) -> String {
     cloth
 }
 
-/// A walk over the shafts: straight ahead, or turning back at points that repeat.
+/// A path over the shafts: in one direction, or turning at regular points.
 fn path(len: usize, shafts: usize, random: &mut Random) -> Vec<usize> {
     let turns = match random.below(3) {
         0 => usize::MAX,
@@ -43,11 +43,11 @@ fn path(len: usize, shafts: usize, random: &mut Random) -> Vec<usize> {
         .collect()
 }
 
-/// Which shafts each treadle lifts: one pattern, moved on by one from treadle to treadle, as in a
+/// Which shafts each treadle lifts: one pattern, shifted by one from treadle to treadle, as in a
 /// twill.
 fn tie_up(shafts: usize, random: &mut Random) -> Vec<Vec<bool>> {
     let mut pattern: Vec<bool> = (0..shafts).map(|_| random.below(2) == 0).collect();
-    // A thread that is never lifted, or always, holds nothing together.
+    // A thread that is always or never lifted would hold nothing together.
     pattern[0] = true;
     pattern[shafts - 1] = false;
     (0..shafts)
@@ -55,7 +55,7 @@ fn tie_up(shafts: usize, random: &mut Random) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// What shows where the warp is above, and where the weft is.
+/// The characters for the warp and for the weft.
 const YARNS: [(char, char); 5] = [('█', '░'), ('▓', ' '), ('╱', '╲'), ('▞', '·'), ('#', '-')];
 
 pub const COLUMNS: usize = 64;

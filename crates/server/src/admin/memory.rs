@@ -7,8 +7,8 @@ use crate::engine::row::keys::{KeySpec, KeyUse};
 
 use crate::engine::command::help::{container, help_of as help};
 
-/// MEMORY USAGE key [SAMPLES count]: what the key's entry takes, and its share of table and expiry
-/// index. There is nothing to sample: every value knows its own size.
+/// MEMORY USAGE key [SAMPLES count]: the memory of the key's entry, and its share of the table and
+/// of the expiry index. No samples are necessary, because every value knows its own size.
 fn usage(call: &mut Call<'_>) -> Outcome {
     let mut at = 3;
     while at < call.args.len() {
@@ -32,11 +32,11 @@ fn usage(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A figure of MEMORY STATS.
+/// The value of a field of MEMORY STATS.
 enum MemoryFigure {
     Bytes(i64),
     Ratio(f64),
-    /// A database: bytes of tables and of expiry indexes.
+    /// A database: the bytes of its tables and of its expiry indexes.
     Database(usize, usize),
 }
 
@@ -113,7 +113,7 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, MemoryFigure)> {
         add(&format!("{name}.bytes"), MemoryFigure::Bytes(difference));
     }
     let (ratio, difference) = memory.total_overhead();
-    // Upstream's names: without `.ratio`.
+    // These are upstream's names, without `.ratio`.
     add("fragmentation", MemoryFigure::Ratio(ratio));
     add("fragmentation.bytes", MemoryFigure::Bytes(difference));
     figures
@@ -128,7 +128,7 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What there is to say about memory. `client_bytes` is the mean of a client's.
+/// The report of MEMORY DOCTOR. `client_bytes` is the average memory of a client.
 fn report(memory: &MemoryFigures, client_bytes: usize) -> String {
     if memory.used < JUDGED_MIN_BYTES {
         return format!(
@@ -209,7 +209,7 @@ fn memory_help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-/// A key's share of a table: a slot, and its part of those that are empty.
+/// A key's share of a table: a slot, and its part of the empty slots.
 const SLOT_BYTES: usize = 16;
 /// A key's share of an expiry index.
 const EXPIRY_BYTES: usize = 8;

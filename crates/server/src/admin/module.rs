@@ -1,5 +1,5 @@
-//! MODULE: none can be loaded, since modules are made for another server's insides. Lua is listed
-//! as one, as in Valkey.
+//! MODULE: no modules can be loaded, because modules depend on another server's internals. Lua is
+//! listed as one, as in Valkey.
 
 use crate::commands::list_modules;
 use crate::engine::command::help::{container, help_of as help};

@@ -8,7 +8,7 @@ use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::aof::rewrite;
 use crate::persistence::{NotBegun, Persistence, points, save};
 
-/// The client waits; the others go on, and what they do from here on is not in the file.
+/// SAVE: only its client waits. Changes that other clients make meanwhile are not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {
     if Persistence::of(call.server).is_saving() {
         return Err(BUSY);
@@ -23,7 +23,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
         Ok(()) => {}
         Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
         Err(NotBegun::NoThread) => {
-            // It takes none where no other client is served meanwhile.
+            // SAVE needs no thread if no other client is served meanwhile.
             let saved = save::save_held(server, call.data);
             waiter.answer(server, |reply| {
                 saved.map_err(|_| Failure::new("ERR"))?;
@@ -54,7 +54,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         }
     }
     if call.in_transaction {
-        // What EXEC has not finished is in no file.
+        // A snapshot must not hold half of a transaction.
         points::schedule_save(server);
         call.reply.simple("Background saving scheduled");
         return Ok(());
@@ -68,7 +68,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     if Persistence::of(server).is_saving() && !Persistence::of(server).current_is_wanted() {
-        // It is given up, and will be gone in a moment.
+        // The current save was aborted, and will be gone in a moment.
         points::schedule_save(server);
     } else {
         save::start_save(server, call.data, None).map_err(|reason| match reason {

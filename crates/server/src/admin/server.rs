@@ -1,4 +1,4 @@
-//! Commands about the process: TIME, SHUTDOWN and the like.
+//! Commands about the process: TIME, SHUTDOWN and others.
 
 use super::shutdown::Shutdown;
 use crate::admin::lolwut;
@@ -8,7 +8,7 @@ use crate::engine::command::{Call, Command, Flags, Outcome};
 use crate::engine::server::{EndRequest, Switch, VERSION};
 
 fn time(call: &mut Call<'_>) -> Outcome {
-    // For a transaction, and for a script, the time stands still.
+    // Within a transaction or a script the time does not change.
     let now_us = match call.client.time_us {
         frozen_us if call.in_transaction && frozen_us != 0 => frozen_us,
         _ => system_us(),
@@ -20,8 +20,8 @@ fn time(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// LOLWUT [VERSION version] [columns [rows]]: the version, which chooses among drawings elsewhere,
-/// has one drawing here.
+/// LOLWUT [VERSION version] [columns [rows]]. The version chooses a drawing in other servers; here
+/// there is only one.
 fn lolwut(call: &mut Call<'_>) -> Outcome {
     const USAGE: &str = "ERR Syntax error. Use: LOLWUT [VERSION version] [columns [rows]]";
     let mut first = 1;
@@ -53,7 +53,7 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..])?;
     let Shutdown::End { save, force, now } = shutdown else {
         if call.server.switches.load() & Switch::LOADING != 0 {
-            // Loading has ended by it, and does not go on.
+            // Loading was ended by the shutdown, and does not continue.
             return Err("ERR A shutdown can't be aborted while data is loaded.".into());
         }
         if !call.server.end.cancel(call.server) {
@@ -64,10 +64,10 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     if let Some(busy) = call.server.scripts.busy().filter(|_| save != Some(false)) {
-        // What is half done must not be saved.
+        // A script's half of its changes must not be saved.
         return Err(busy.failure(&call.server.config));
     }
-    // No reply: the connection ends with the process, unless that cannot end.
+    // There is no reply: the connection ends with the process, unless the process cannot end.
     log::warn!("User requested shutdown...");
     let waiters = vec![blocking::block(call, ShuttingDown, &[], None)];
     call.server.end.end(EndRequest { save, force, now, waiters, by_signal: false });

@@ -2,22 +2,21 @@
 
 use crate::engine::command::Failure;
 
-/// What SHUTDOWN asks for.
+/// The request of SHUTDOWN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
     End {
-        /// `None`: neither SAVE nor NOSAVE.
+        /// `None`: neither SAVE nor NOSAVE was given.
         save: Option<bool>,
         force: bool,
-        /// Replicas are not waited for.
+        /// Do not wait for replicas.
         now: bool,
     },
     Abort,
 }
 
 impl Shutdown {
-    /// Reads the words behind SHUTDOWN; an error when they make no sense together, or need the
-    /// cluster.
+    /// Parses the words behind SHUTDOWN. Fails if they contradict each other, or need a cluster.
     pub fn parse(words: &[&[u8]]) -> Result<Self, Failure> {
         let (mut save, mut nosave, mut force, mut now) = (false, false, false, false);
         let (mut abort, mut failover) = (false, false);
@@ -26,7 +25,7 @@ impl Shutdown {
                 b"save" => save = true,
                 b"nosave" => nosave = true,
                 b"now" => now = true,
-                // Only a node of a cluster asks whether it is safe.
+                // SAFE concerns only nodes of a cluster.
                 b"safe" => {}
                 b"force" => force = true,
                 b"failover" => failover = true,

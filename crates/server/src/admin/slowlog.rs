@@ -54,7 +54,7 @@ fn class(call: &Call<'_>, index: usize) -> Result<SlowlogClass, Failure> {
     ))
 }
 
-/// A number of entries; -1 is all.
+/// Parses a number of entries; -1 means all.
 fn count(call: &Call<'_>, index: usize) -> Result<usize, Failure> {
     match bobbin_resp::parse_i64(call.args[index]) {
         Some(-1) => Ok(usize::MAX),
@@ -103,7 +103,7 @@ fn commandlog_help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-/// What SLOWLOG GET answers unless told otherwise.
+/// How many entries SLOWLOG GET shows by default.
 const SLOWLOG_COUNT: usize = 10;
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::LOADING).with(Flags::STALE);

@@ -1,4 +1,4 @@
-//! What jemalloc says of itself, and what it can be told.
+//! jemalloc: its figures, and the controls that change what it does.
 
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::ptr::NonNull;
@@ -11,27 +11,27 @@ use tikv_jemalloc_sys::extent_hooks_t;
 use crate::base::cores;
 use crate::base::kept::Kept;
 
-/// Bytes, by how near they are to being given back.
+/// Bytes of memory, by how close they are to being given back.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct AllocatorFigures {
     pub allocated: usize,
-    /// In pages that hold something.
+    /// Bytes in pages that hold at least one block.
     pub active: usize,
-    /// In pages that the kernel has given.
+    /// Bytes in pages that the kernel has provided.
     pub resident: usize,
-    /// In pages that the kernel may take back.
+    /// Bytes in pages that the kernel may take back.
     pub muzzy: usize,
 }
 
-/// The figures, not older than a tenth of a second. To take them costs some microseconds for each
-/// arena, and more beside a thread that frees much.
+/// The figures, at most a tenth of a second old. Reading them costs some microseconds for each
+/// arena, and more while another thread frees much.
 pub fn figures() -> AllocatorFigures {
     static LAST: Kept<AllocatorFigures> = Kept::new();
     LAST.or(figures_now)
 }
 
 fn figures_now() -> AllocatorFigures {
-    // Each fails only if jemalloc was built without statistics; then there is nothing to say.
+    // These calls fail only if jemalloc was built without statistics; then the figures are 0.
     epoch::advance().ok();
     // SAFETY: the control is a `size_t`.
     let muzzy_pages =
@@ -44,17 +44,16 @@ fn figures_now() -> AllocatorFigures {
     }
 }
 
-/// Gives pages without content back to the kernel; `false` if jemalloc refused.
+/// Gives unused pages back to the kernel. Returns `false` if jemalloc refuses.
 pub fn purge() -> bool {
     // 4096 stands for all arenas, as MALLCTL_ARENAS_ALL does.
     act(c"arena.4096.purge")
 }
 
-/// Has jemalloc do what a control stands for that takes no value and returns none; `false` if it
-/// refused.
+/// Triggers a control that takes no value and returns none. Returns `false` if jemalloc refuses.
 fn act(name: &CStr) -> bool {
-    // SAFETY: where there is no value all pointers are null. Callers name controls that free what
-    // nobody uses.
+    // SAFETY: all pointers are null, as there is no value. Callers name controls that free only
+    // unused memory.
     let result = unsafe {
         tikv_jemalloc_sys::mallctl(
             name.as_ptr(),
@@ -67,12 +66,12 @@ fn act(name: &CStr) -> bool {
     result == 0
 }
 
-/// Has all arenas that there are give pages back to the kernel in short steps, with a core to
-/// others in between: as jemalloc does it by itself, many megabytes in one go, a thread that is
-/// woken on that core waits for it. To be called when threads have come that have arenas of their
-/// own.
+/// Makes all existing arenas give pages back to the kernel in short steps, and yield the core after
+/// each step. jemalloc itself gives many megabytes back in one step, and a thread that is woken on
+/// that core waits for it. To be called after threads with arenas of their own have started.
 pub fn give_back_in_steps() {
-    // Which arenas there are is among the figures. If they cannot be renewed, the last ones count.
+    // The number of arenas is one of the figures. If those cannot be refreshed, the old number is
+    // used.
     epoch::advance().ok();
     let count = control_integer(b"arenas.narenas", None).unwrap_or(0);
     for arena in 0..count {
@@ -80,13 +79,13 @@ pub fn give_back_in_steps() {
             continue;
         }
         let name = hooks_of(arena);
-        // SAFETY: the control is a pointer to a table that lives as long as its arena; those of
-        // jemalloc's own and ours live as long as the process.
+        // SAFETY: the control is a pointer to a table that lives as long as its arena. The tables
+        // of jemalloc and of this file live as long as the process.
         let installed = unsafe {
             raw::read::<*mut extent_hooks_t>(name.as_bytes()).and_then(|hooks| {
                 let ours = HOOKS.get_or_init(|| extent_hooks_t {
                     purge_forced: Some(purge_in_steps),
-                    // As without hooks: address space is kept.
+                    // As without hooks, address space is kept.
                     dalloc: None,
                     ..*hooks
                 });
@@ -108,15 +107,15 @@ fn hooks_of(arena: i64) -> String {
     format!("arena.{arena}.extent_hooks\0")
 }
 
-/// jemalloc's own, but for what gives pages back.
+/// jemalloc's own hooks, except for the one that gives pages back.
 static HOOKS: OnceLock<extent_hooks_t> = OnceLock::new();
 
-/// Has the kernel take the content of pages, which are zero when they are touched again; `true` if
-/// it refused. No lock is held here for which a thread waits that allocates or frees.
+/// Lets the kernel take the content of pages, which are zero when they are used again. Returns
+/// `true` if the kernel refuses. No lock is held here that other threads need to allocate or free.
 ///
 /// # Safety
 ///
-/// As jemalloc calls it: the pages are mapped, private, and hold nothing that is needed.
+/// As for jemalloc's calls: the pages are mapped, private, and hold nothing that is needed.
 unsafe extern "C" fn purge_in_steps(
     _hooks: *mut extent_hooks_t,
     address: *mut c_void,
@@ -128,7 +127,7 @@ unsafe extern "C" fn purge_in_steps(
     let mut done = 0;
     while done < length {
         let step = STEP_BYTES.min(length - done);
-        // SAFETY: within the pages that the caller speaks of.
+        // SAFETY: the range lies within the pages that the caller names.
         let taken = unsafe {
             rustix::mm::madvise(address.byte_add(offset + done), step, Advice::LinuxDontNeed)
         };
@@ -141,7 +140,7 @@ unsafe extern "C" fn purge_in_steps(
     false
 }
 
-/// Bytes that are free in runs of small blocks of which others are in use.
+/// Bytes that are free in runs of small blocks whose other blocks are in use.
 pub fn small_waste() -> usize {
     epoch::advance().ok();
     let number = |name: String| control_integer(name.as_bytes(), None).unwrap_or(0);
@@ -155,30 +154,30 @@ pub fn small_waste() -> usize {
     waste.sum::<i64>() as usize
 }
 
-/// Has the calling thread take each block from the arena, and give each back to it: what it frees
-/// is not what it gets next. For a thread that moves blocks.
+/// Makes the calling thread take each block from its arena and give each back to it, so that it
+/// does not get back the blocks that it has just freed. For a thread that moves blocks.
 pub fn bypass_thread_cache() -> Result<(), String> {
     // SAFETY: the control is a `bool`.
     unsafe { raw::write(c"thread.tcache.enabled".to_bytes_with_nul(), false) }.map_err(text)
 }
 
-/// Asks jemalloc how full the runs are in which small blocks lie.
+/// Asks jemalloc how full the runs are that small blocks lie in.
 pub struct Utilization {
-    /// The control's name, as jemalloc has looked it up.
+    /// The control's name in the form that jemalloc looked it up.
     name: [usize; 3],
 }
 
-/// What jemalloc answers of a block.
+/// jemalloc's report about a block.
 #[repr(C)]
 #[derive(Default)]
 struct BlockReport {
-    /// The run from which its bin takes blocks at present.
+    /// The run that new blocks of this size come from.
     current_run: usize,
-    /// Of its run: free blocks, all blocks, bytes.
+    /// Of the block's run: the free blocks, all blocks, and bytes.
     run_free: usize,
     run_blocks: usize,
     run_bytes: usize,
-    /// Of all runs of its bin.
+    /// Of all runs with blocks of this size.
     bin_free: usize,
     bin_blocks: usize,
 }
@@ -191,17 +190,17 @@ impl Utilization {
         Ok(Self { name })
     }
 
-    /// Whether a block should move: its run has free blocks, is hardly fuller than those of its bin
-    /// are on average, and is not the one that is being filled. Runs that are all alike are moved
-    /// as well, as nothing would bring them together otherwise.
+    /// Whether a block should move: its run has free blocks, is hardly fuller than the average run
+    /// with blocks of its size, and is not the run that new blocks come from. Runs that are equally
+    /// full are emptied too, as nothing else would bring their blocks together.
     ///
     /// `block` is the beginning of a block that is in use.
     pub fn is_sparse(&self, block: NonNull<u8>) -> bool {
         let mut address = block.as_ptr();
         let mut report = BlockReport::default();
         let mut size = size_of::<BlockReport>();
-        // SAFETY: the control takes an address and answers with six words, which `BlockReport` is.
-        // The block is in use, as callers say, so jemalloc knows its run.
+        // SAFETY: the control takes an address and answers with six words, which `BlockReport` has.
+        // The caller guarantees that the block is in use, so jemalloc knows its run.
         let result = unsafe {
             tikv_jemalloc_sys::mallctlbymib(
                 self.name.as_ptr(),
@@ -221,7 +220,7 @@ impl Utilization {
     }
 }
 
-/// jemalloc's own report.
+/// jemalloc's own report as text.
 pub fn report() -> String {
     let mut report = Vec::new();
     match stats_print::stats_print(&mut report, stats_print::Options::default()) {
@@ -230,12 +229,12 @@ pub fn report() -> String {
     }
 }
 
-/// Reads a control that is a number, after setting it if a value is given; the error is the
-/// system's text. The size of the number is found by trying.
+/// Reads a control that is a number, after setting it if `value` is given. The error is the text of
+/// the system. The size of the number is found by trying.
 pub fn control_integer(name: &[u8], value: Option<i64>) -> Result<i64, String> {
     let name = control_name(name)?;
     let name = name.as_bytes_with_nul();
-    // SAFETY: jemalloc compares the size with that of the control, and any bits are a number.
+    // SAFETY: jemalloc compares the size with that of the control, and any bits are a valid number.
     unsafe {
         if let Some(value) = value {
             let wrote = raw::write::<i64>(name, value)
@@ -250,10 +249,10 @@ pub fn control_integer(name: &[u8], value: Option<i64>) -> Result<i64, String> {
     }
 }
 
-/// Has the allocator do what a control stands for that takes no value.
+/// Triggers a control that takes no value.
 pub fn control_nothing(name: &[u8]) -> Result<(), String> {
     let name = control_name(name)?;
-    // Others, such as an arena's `reset`, pull memory away that is in use.
+    // Other controls, such as an arena's `reset`, free memory that is in use.
     if !ACTIONS.contains(&&*name) {
         return Err("Invalid argument".into());
     }
@@ -263,7 +262,8 @@ pub fn control_nothing(name: &[u8]) -> Result<(), String> {
 /// Reads a control that is a text.
 pub fn control_text(name: &[u8]) -> Result<Vec<u8>, String> {
     let name = control_name(name)?;
-    // Only these are texts: reading a number as one would follow it as a pointer.
+    // Only these controls are texts. Reading a number as a text would follow the number as a
+    // pointer.
     let is_text = TEXTS.iter().any(|known| known.to_bytes() == name.as_bytes());
     if !is_text {
         return Err("Invalid argument".into());
@@ -274,7 +274,7 @@ pub fn control_text(name: &[u8]) -> Result<Vec<u8>, String> {
     if pointer.is_null() {
         return Ok(Vec::new());
     }
-    // SAFETY: as above, and it is not null.
+    // SAFETY: as above, and the pointer is not null.
     Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes().to_vec())
 }
 
@@ -284,14 +284,14 @@ fn control_name(name: &[u8]) -> Result<CString, String> {
 
 fn text(error: tikv_jemalloc_ctl::Error) -> String {
     let text = error.to_string();
-    // Keep what the system calls it.
+    // Reports the error by the system's name for it.
     if text.contains("unknown") { "No such file or directory" } else { "Invalid argument" }.into()
 }
 
-/// Some twenty microseconds of the kernel's time.
+/// Freeing this many bytes takes some twenty microseconds in the kernel.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Controls that free what nobody uses: what a thread keeps for itself, and pages of all arenas.
+/// Controls that free only unused memory: a thread's cache, and pages of all arenas.
 const ACTIONS: [&CStr; 3] = [c"thread.tcache.flush", c"arena.4096.purge", c"arena.4096.decay"];
 
 /// Controls whose value is a text.
@@ -320,7 +320,7 @@ mod tests {
         assert!(report().contains("jemalloc"));
     }
 
-    /// Most blocks of a size are freed. Those that are left should move until they lie together.
+    /// Most blocks of a size are freed. The others should move until they lie together.
     #[test]
     fn blocks_among_free_ones_should_move() {
         std::thread::spawn(|| {
@@ -329,7 +329,7 @@ mod tests {
             control_integer(b"thread.arena", Some(arena)).unwrap();
             bypass_thread_cache().unwrap();
             let utilization = Utilization::new().unwrap();
-            // A size that nothing else here takes many of.
+            // A size of which nothing else in this test takes many blocks.
             let new = || Box::new([7u8; 3000]);
             let address = |block: &[u8; 3000]| NonNull::from(block).cast::<u8>();
             let mut blocks: Vec<_> = (0..4000).map(|_| new()).collect();
@@ -350,7 +350,7 @@ mod tests {
                 }
             }
             assert!(sparse(&blocks) < 50, "{} of runs that were filled", sparse(&blocks));
-            // What is large lies in pages of its own.
+            // Large blocks lie in pages of their own.
             assert!(!utilization.is_sparse(NonNull::from(&*vec![0u8; 100_000]).cast()));
         })
         .join()
@@ -365,10 +365,10 @@ mod tests {
         // SAFETY: as in `give_back_in_steps`.
         let hooks = unsafe { raw::read::<*mut extent_hooks_t>(hooks_of(own).as_bytes()) };
         assert_eq!(hooks.unwrap().cast_const(), std::ptr::from_ref(HOOKS.get().unwrap()));
-        // Of several steps, and of part of one.
+        // Of several steps, and of a part of one.
         for bytes in [STEP_BYTES * 3 + 4096, 4096] {
             let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
-            // SAFETY: the block is as large as is said; it is freed with its layout.
+            // SAFETY: the block has the size of its layout, and is freed with that layout.
             unsafe {
                 let block = std::alloc::alloc(layout);
                 block.write_bytes(7, bytes);
@@ -385,7 +385,7 @@ mod tests {
                 std::alloc::dealloc(block, layout);
             }
         }
-        // SAFETY: what is no address of this process is refused.
+        // SAFETY: the kernel refuses an address that is not one of this process.
         let refused = unsafe {
             let hooks = std::ptr::null_mut();
             purge_in_steps(hooks, std::ptr::without_provenance_mut(1 << 62), 4096, 0, 4096, 0)

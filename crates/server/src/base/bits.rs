@@ -10,7 +10,7 @@ macro_rules! bits {
         impl $type {
             pub const NONE: Self = Self(0);
             bits!(@bits $type, 0, $($(#[$bit_doc])* $bit)*);
-            /// Every bit with its name, in the order of definition; unnamed ones have "".
+            /// Every bit with its name, in the order of definition. Bits without a name have "".
             pub const NAMES: &'static [(Self, &'static str)] = &[$((Self::$bit, $name),)*];
 
             #[inline(always)]

@@ -1,4 +1,4 @@
-//! Time: one clock in milliseconds for all workers, and a cheap counter for measuring commands.
+//! Time: one clock in milliseconds for all workers, and a cheap counter to measure commands.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bobbin_store::log::NumberClock;
 use bobbin_sync::OwnLine;
 
-/// The time that decides which keys are dead. Workers move it on at the start of a turn, and all
-/// read the same value, so a key that is dead for one of them is dead for all.
+/// The time that decides which keys have expired. Workers advance it at the start of a turn and all
+/// read the same value, so a key that has expired for one of them has expired for all.
 pub struct Clock {
     now_ms: OwnLine<AtomicI64>,
-    /// What tests say that the time is; 0: the system says it.
+    /// The time that a test has set; 0 for the system's time.
     fixed_ms: AtomicI64,
     started: Instant,
     started_ticks: u64,
@@ -25,7 +25,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The first one calibrates the tick counter, which takes some milliseconds.
+    /// The first call calibrates the tick counter, which takes some milliseconds.
     pub fn new() -> Self {
         static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
@@ -52,7 +52,7 @@ impl Clock {
         self.now_ms.0.load(Ordering::Relaxed)
     }
 
-    /// Reads the system's clock. Never goes back.
+    /// Reads the system's clock. The time never goes back.
     #[inline]
     pub fn advance(&self) -> i64 {
         let now_ms = match self.fixed_ms.load(Ordering::Relaxed) {
@@ -65,13 +65,13 @@ impl Clock {
         self.now_ms()
     }
 
-    /// Has the time be this (Unix ms), until it is set again.
+    /// Fixes the time (Unix ms) until it is fixed again.
     pub fn fix(&self, now_ms: i64) {
         self.fixed_ms.store(now_ms, Ordering::Relaxed);
         self.now_ms.0.store(now_ms, Ordering::Relaxed);
     }
 
-    /// For spans of time. It stands still with the time that a test fixes.
+    /// An instant to measure spans of time. It stands still when a test fixes the time.
     pub fn instant(&self) -> Instant {
         match self.fixed_ms.load(Ordering::Relaxed) {
             0 => Instant::now(),
@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// How long ago something of [`Self::instant`] was.
+    /// The time since an instant from [`Self::instant`].
     pub fn since(&self, instant: Instant) -> Duration {
         self.instant().saturating_duration_since(instant)
     }
@@ -88,13 +88,13 @@ impl Clock {
         self.started.elapsed().as_millis() as u64
     }
 
-    /// Microseconds that this many ticks are.
+    /// Converts ticks to microseconds.
     #[inline]
     pub fn us(&self, ticks: u64) -> f64 {
         ticks as f64 / self.ticks_per_us
     }
 
-    /// Ticks that this many microseconds are.
+    /// Converts microseconds to ticks.
     pub fn ticks(&self, us: u64) -> u64 {
         (us as f64 * self.ticks_per_us) as u64
     }
@@ -118,12 +118,12 @@ pub fn system_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
-/// A clock that puts what threads do in order: if one thread reads it after another one did, it
-/// reads more. `None` where no clock is known to do so, or where reading takes long.
+/// A clock that orders the actions of threads: if one thread reads it after another thread did, it
+/// reads a larger number. Returns `None` if no such clock is known, or if reading it takes long.
 ///
-/// The kernel promises that its monotonic clock never goes back, on whatever core it is read, and
-/// also after the machine slept. Where it reads the processor's time stamp, one nanosecond is less
-/// than it takes a thread to see what another one wrote, and so no two are the same by chance.
+/// The kernel promises that its monotonic clock never goes back, on whatever core it is read, even
+/// after the machine has slept. If the kernel reads the processor's time stamp, one nanosecond is
+/// less than a thread needs to see what another one wrote, so no two numbers are equal by chance.
 pub fn number_clock() -> Option<NumberClock> {
     #[cfg(test)]
     if let Some(ticks) = crate::simulation::ticks::shared() {
@@ -137,11 +137,11 @@ pub fn number_clock() -> Option<NumberClock> {
     Some(Box::new(move || start.elapsed().as_nanos() as u64))
 }
 
-/// What the kernel reads its clock from.
+/// Names the source of the kernel's clock.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// A counter that rises at a constant rate: the processor's time stamp where there is one, read in
-/// some 20 cycles.
+/// A counter that rises at a constant rate. Where the processor has a time stamp, it is that, and
+/// takes some 20 cycles to read.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(test)]
@@ -149,7 +149,7 @@ pub fn ticks() -> u64 {
         return ticks;
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction.
+    // SAFETY: every x86-64 processor has this instruction.
     unsafe {
         std::arch::x86_64::_rdtsc()
     }

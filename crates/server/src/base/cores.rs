@@ -1,4 +1,4 @@
-//! How many cores this process may use, and how its threads share them with others.
+//! How many cores the process may use, and how its threads share them with others.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -6,31 +6,30 @@ use std::thread::available_parallelism;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// As the system says at the first call (affinity and control groups included); asking reads
-/// several files.
+/// The number of cores that the process may use, by affinity and control groups, as of the first
+/// call. Asking the system reads several files.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
-/// Work to which the configuration can give cores of its own (`server-cpulist` and similar
-/// options).
+/// Kinds of work that the configuration can assign cores to (`server-cpulist` and similar options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CoreWork {
     Serving,
-    /// Freeing memory, and getting the log to disk.
+    /// Freeing memory, and writing the log to disk.
     Background,
     Rewriting,
     Saving,
 }
 
-/// Cores by their numbers, as `0-3,8-14:2` names them: 0, 1, 2, 3, 8, 10, 12 and 14. Without a
-/// number: all.
+/// Numbers of cores, as `0-3,8-14:2` lists them: 0, 1, 2, 3, 8, 10, 12 and 14. An empty list means
+/// all cores.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct CoreList(Vec<usize>);
 
 impl CoreList {
-    /// The error says what is wrong.
+    /// Parses a list. The error says what is wrong.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut numbers = Vec::new();
         for part in text.split(|byte| *byte == b',').filter(|_| !text.is_empty()) {
@@ -55,13 +54,14 @@ fn range(text: &[u8]) -> Option<(usize, usize, usize)> {
     (first <= last && step > 0).then_some((first, last, step))
 }
 
-/// Keeps what cores each kind of work has. Counts once, and before threads are started.
+/// Sets the cores for each kind of work. Only the first call counts, which must come before threads
+/// are started.
 pub fn assign(lists: [(CoreWork, CoreList); 4]) {
-    // What was assigned first stays.
+    // The first assignment stays.
     drop(LISTS.set(lists));
 }
 
-/// Makes the calling thread, and the threads that it starts, run on the cores for this work.
+/// Moves the calling thread, and the threads that it starts later, to the cores for this work.
 pub fn go_to(work: CoreWork) {
     let lists = LISTS.get().into_iter().flatten();
     let Some((_, list)) = lists.into_iter().find(|(own, _)| *own == work) else { return };
@@ -77,30 +77,30 @@ pub fn go_to(work: CoreWork) {
 
 static LISTS: OnceLock<[(CoreWork, CoreList); 4]> = OnceLock::new();
 
-/// How the kernel shares the cores between a thread of ours and all others.
+/// How the kernel shares the cores between a thread of the server and all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// In turns as short as the kernel has them (100 us): a thread that is woken for something
-    /// small comes first, and one that works long, and calls [`give_way`], has the core again as
-    /// soon as that is done. The share as such is the ordinary one.
+    /// In the shortest turns that the kernel has (100 us). A thread that is woken for something
+    /// small comes first, and a thread that works long and calls [`give_way`] has the core again as
+    /// soon as that is done. The thread's share of the core is the ordinary one.
     ///
-    /// Kernels before Linux 6.12 do not let a thread choose: there it is
+    /// Kernels before Linux 6.12 do not let a thread choose this; there it is the same as
     /// [`Ordinary`](Self::Ordinary).
     ShortTurns,
     /// As any other thread.
     Ordinary,
-    /// A thread that is woken waits until the thread that has the core sleeps.
+    /// When the thread is woken, it waits until the running thread sleeps.
     Batch,
 }
 
-/// Has the calling thread share the cores in this way.
+/// Sets how the calling thread shares the cores.
 pub fn share(share: Share) {
     let (policy, slice_ns) = match share {
         Share::ShortTurns => (libc::SCHED_OTHER, SLICE_MIN_NS),
         Share::Ordinary => (libc::SCHED_OTHER, 0),
         Share::Batch => (libc::SCHED_BATCH, 0),
     };
-    // SAFETY: nothing but numbers.
+    // SAFETY: the call takes only numbers.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -112,7 +112,7 @@ pub fn share(share: Share) {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the calling thread (0), and attributes that live through the call.
+    // SAFETY: the call is for the calling thread (0), and the attributes live through it.
     let refused = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if refused != 0 {
         let error = std::io::Error::last_os_error();
@@ -120,26 +120,26 @@ pub fn share(share: Share) {
     }
 }
 
-/// Lets another thread have the core, if one waits for it. To be called again and again by a thread
-/// that has long work to do and never sleeps: one that is woken meanwhile, a worker with a small
-/// command say, would wait until the time of the calling thread is used up, milliseconds.
+/// Lets another thread have the core, if one waits for it. A thread that works long without
+/// sleeping must call this again and again. Otherwise a woken thread, for example a worker with a
+/// small command, would wait for milliseconds until the calling thread's time is used up.
 pub fn give_way() {
     std::thread::yield_now();
 }
 
-/// Makes the calling thread, and the threads that it starts, leave the cores to the workers as far
-/// as they want them. Freeing memory can wait, clients should not.
+/// Makes the calling thread, and the threads that it starts later, leave the cores to the workers
+/// as far as those want them. Freeing memory can wait, clients should not.
 pub fn step_aside() {
-    // SAFETY: for the calling thread (0), to which Linux applies it alone.
+    // SAFETY: the call is for the calling thread (0); Linux applies it to that thread alone.
     let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
     if refused {
         log::debug!("A thread in the background stays as urgent as others");
     }
 }
 
-/// A tenth of an ordinary thread's share of a core that both want.
+/// A tenth of an ordinary thread's share, if both want the core.
 const NICE: libc::c_int = 10;
-/// What the kernel takes for the shortest turn.
+/// The shortest turn that the kernel accepts.
 const SLICE_MIN_NS: u64 = 100_000;
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
         };
         assert_eq!(there(CoreWork::Serving), all.count());
         assert_eq!(there(CoreWork::Background), 1);
-        // What there is not is no reason not to work.
+        // Cores that do not exist do not stop a thread from working.
         assert_eq!(there(CoreWork::Rewriting), all.count());
     }
 }

@@ -1,8 +1,8 @@
-//! Making files: every file that the server creates, and every one that takes another's place, is
-//! opened here.
+//! Creates files: every file that the server creates, or puts in another file's place, is opened
+//! here.
 //!
-//! A file is created exclusively, and never through a link. What has its name already is unlinked
-//! before, so that a link or a file that somebody has put there is neither followed nor written.
+//! A file is created exclusively, and never through a link. Another file or link of that name is
+//! unlinked first, so that nothing that somebody has put there is followed or written.
 
 #[cfg_attr(test, allow(dead_code, reason = "see `simulation/disk.rs`"))]
 pub mod system;
@@ -20,26 +20,27 @@ pub use disk::File;
 #[cfg(not(test))]
 pub use system as disk;
 
-/// Data, as far as the umask allows: backups may be made by another user.
+/// The mode of data files, before the umask: another user may make backups.
 pub const DATA_MODE: u32 = 0o644;
-/// Only the server's user.
+/// The mode of files that only the server's user may read.
 const PRIVATE_MODE: u32 = 0o600;
-/// The bits of a mode that a replaced file hands on.
+/// The bits of a mode that a replacing file takes over.
 const KEPT_BITS: u32 = 0o777;
 const GROUP_BITS: u32 = 0o070;
 const OTHERS_BITS: u32 = 0o007;
-/// How often a name is made free. More is needed only while somebody keeps taking it.
+/// How often a name is freed. More than one attempt is needed only if somebody keeps taking the
+/// name.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Whether a file holds passwords, or hashes of them.
+/// Whether a file has passwords or hashes of passwords.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Secrecy {
     Open,
     Secret,
 }
 
-/// Creates a file for appending. A regular file or a link of that name is unlinked; anything else
-/// stays, and is an error.
+/// Creates a file for appending. A regular file or a link of that name is unlinked first. Anything
+/// else of that name stays, and is an error.
 pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     let mut attempts = 0;
     loop {
@@ -53,12 +54,11 @@ pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Puts a new file in the place of `path`: a reader sees the old one or the new one, also after a
-/// crash.
+/// Replaces the file at `path`. Readers see the old file or the new one, even after a crash.
 ///
-/// The new file has the owner, the group and the mode of the old one, as far as the process may
-/// give them; a file that there was not is only for the process's user. Others lose their rights to
-/// a secret. A link is replaced by a file; the file that it leads to stays as it is.
+/// The new file gets the owner, group and mode of the old one, as far as the process may set them.
+/// If there was no file, only the process's user may read the new one. Other users lose their
+/// rights to a secret file. A link is replaced by a file; the file that it leads to stays as it is.
 pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let old = match std::fs::metadata(path) {
         Ok(old) if !old.is_file() => return Err(io::Error::other("it is no regular file")),
@@ -75,13 +75,13 @@ pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
         .and_then(|()| old.as_ref().map_or(Ok(()), |old| hand_on(&file, old, secrecy)))
         .and_then(|()| publish(&file, &temporary, path));
     if written.is_err() {
-        // The error that is returned is the one that counts.
+        // The error of the writing is returned, not one of this removal.
         drop(std::fs::remove_file(&temporary));
     }
     written
 }
 
-/// Gives a file that is written its name, for good.
+/// Gives a written file its name, durably.
 pub fn publish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     publish_by(file, path, || disk::rename(temporary, path))
 }
@@ -97,35 +97,36 @@ pub fn publish_by(
     sync_directory_of(path)
 }
 
-/// Makes lasting what happened to names beside this one.
+/// Makes changes of names in the directory of `path` durable.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     disk::sync_directory(directory.unwrap_or_else(|| Path::new(".")))
 }
 
-/// Gives `file` the owner and mode of the old one.
+/// Gives `file` the owner and mode of the old file.
 fn hand_on(file: &File, old: &Metadata, secrecy: Secrecy) -> io::Result<()> {
     let new = file.metadata()?;
     let mut mode = old.mode() & KEPT_BITS;
     if secrecy == Secrecy::Secret {
         mode &= !OTHERS_BITS;
     }
-    // The group first: a process that has given the file away may not change it any more.
+    // The group comes first: a process that has given the file to another owner may not change it
+    // any more.
     if new.gid() != old.gid()
         && rustix::fs::fchown(file, None, Some(Gid::from_raw(old.gid()))).is_err()
     {
-        // What the old group may do, another one may not.
+        // The rights of the old group are not for another group.
         mode &= !GROUP_BITS;
     }
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     if new.uid() != old.uid() {
-        // Only root may; for anybody else the file is the process's from now on.
+        // Only root may do this. Otherwise the file belongs to the process's user from now on.
         rustix::fs::fchown(file, Some(Uid::from_raw(old.uid())), None).ok();
     }
     Ok(())
 }
 
-/// Makes a name free that a regular file or a link has.
+/// Unlinks the regular file or link of a name.
 fn unlink_plain(path: &Path) -> io::Result<()> {
     match disk::is_plain(path)? {
         None => return Ok(()),
@@ -145,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of a test's own.
+    /// A new folder for a test.
     fn folder() -> PathBuf {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +217,7 @@ mod tests {
             assert_eq!(std::fs::read(&other).unwrap(), b"theirs");
             std::fs::remove_file(&path).unwrap();
         }
-        // A link to nothing would have the file made elsewhere.
+        // Following a dangling link would create the file elsewhere.
         symlink(folder.join("elsewhere"), &path).unwrap();
         create_anew(&path, DATA_MODE).unwrap();
         assert!(std::fs::symlink_metadata(&path).unwrap().is_file());

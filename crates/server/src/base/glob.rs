@@ -1,9 +1,10 @@
-//! Patterns: those of CONFIG GET (Redis's), and of `include` (the shell's, over paths).
+//! Patterns: those of Redis, for keys, channels and CONFIG GET, and those of the shell, for the
+//! paths of `include`.
 
 use std::path::{Path, PathBuf};
 
-/// A pattern of `*`, `?`, `[...]` and `\`, without regard to case. It is made once for all the
-/// texts that are compared with it, as a client's pattern may be long.
+/// A pattern of `*`, `?`, `[...]` and `\` that ignores case. It is prepared once for all texts that
+/// are compared with it, as a client's pattern may be long.
 pub(crate) struct CaselessPattern(Vec<u8>);
 
 impl CaselessPattern {
@@ -16,18 +17,19 @@ impl CaselessPattern {
     }
 }
 
-/// Whether `text` matches a pattern of Redis: `*`, `?`, `[...]` and `\\`.
+/// Whether `text` matches a pattern of Redis: `*`, `?`, `[...]` and `\`.
 pub fn matches_text(pattern: &[u8], text: &[u8]) -> bool {
-    // As with Redis, an empty text matches an empty pattern alone.
+    // As in Redis, an empty text matches only an empty pattern.
     if text.is_empty() { pattern.is_empty() } else { matches(pattern, text, b'^') }
 }
 
-/// Whether a path holds wildcards.
+/// Whether a path has wildcards.
 pub(crate) fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| b"*?[".contains(byte))
 }
 
-/// The paths that match a pattern, sorted. Names that begin with a dot must be asked for.
+/// The paths that match a pattern, sorted. Names that begin with a dot match only if the pattern
+/// does so too.
 pub(crate) fn paths(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in pattern {
@@ -55,13 +57,13 @@ fn matching_names(folder: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     wanted.map(|name| folder.join(name)).collect()
 }
 
-/// `negation` is what may stand first in a set to mean all but these.
+/// Whether `text` matches. `negation` is the byte at the start of a set that means all other bytes.
 ///
-/// A `*` stands for as little as it can: the elements up to the next one are looked for once, as
-/// what comes behind has no better chance further on. So nothing is ever tried again but one run of
-/// elements between two stars, and not even that where they are plain bytes.
+/// Each `*` matches as few bytes as possible: the elements up to the next `*` are searched once, as
+/// the rest of the pattern has no better chance further on. So nothing is tried again except for
+/// one run of elements between two stars, and plain bytes not even then.
 fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
-    // Most patterns begin with plain bytes, and most texts do not begin with those.
+    // Most patterns begin with plain bytes, and most texts differ in those.
     let bytes = pattern.iter().zip(text);
     let same = bytes.take_while(|(wanted, byte)| wanted == byte && !is_special(**wanted)).count();
     let (pattern, text) = (&pattern[same..], &text[same..]);
@@ -85,7 +87,7 @@ fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
         }
         let (run, rest) = PatternRun::split(&pattern[first..], negation);
         if rest.is_empty() {
-            // The last run lies at the end.
+            // The last run must match the end of the text.
             let start = text.len().checked_sub(run.elements);
             return start.is_some_and(|start| run.is_at(&text[start..], &mut work));
         }
@@ -95,17 +97,17 @@ fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
     text.is_empty() || !pattern.is_empty()
 }
 
-/// Elements of a pattern up to a `*`, or to its end. Each stands for one byte.
+/// The elements of a pattern up to a `*` or to its end. Each matches one byte.
 struct PatternRun<'a> {
     pattern: &'a [u8],
     elements: usize,
-    /// Each element is a byte that stands for itself.
+    /// Whether each element is a byte that matches only itself.
     is_plain: bool,
     negation: u8,
 }
 
 impl<'a> PatternRun<'a> {
-    /// The first run of a pattern, and what follows it.
+    /// Splits off the first run of a pattern. Returns the run and the rest.
     fn split(pattern: &'a [u8], negation: u8) -> (Self, &'a [u8]) {
         let (mut at, mut elements, mut is_plain) = (0, 0, true);
         while at < pattern.len() && pattern[at] != b'*' {
@@ -117,7 +119,7 @@ impl<'a> PatternRun<'a> {
         (Self { pattern, elements, is_plain, negation }, rest)
     }
 
-    /// Whether a text begins with it.
+    /// Whether a text begins with a match of the run.
     fn is_at(&self, text: &[u8], work: &mut usize) -> bool {
         if self.is_plain || text.len() < self.elements {
             return text.starts_with(self.pattern);
@@ -134,7 +136,7 @@ impl<'a> PatternRun<'a> {
         true
     }
 
-    /// Where it is first in a text; nowhere if looking for it takes too much work.
+    /// The first place where the run matches; `None` also if the search takes too much work.
     fn find(&self, text: &[u8], work: &mut usize) -> Option<usize> {
         if self.is_plain {
             return memchr::memmem::find(text, self.pattern);
@@ -144,20 +146,20 @@ impl<'a> PatternRun<'a> {
     }
 }
 
-/// A pattern matches nothing that needs more stars than this, as with Redis.
+/// A pattern that needs more stars than this matches nothing, as in Redis.
 const STARS_MAX: usize = 1000;
-/// Bytes of a pattern that are looked at again and again before it is said not to match: some
-/// milliseconds' worth.
+/// Bytes of a pattern that may be compared again and again before the pattern counts as not
+/// matching. They take some milliseconds.
 const WORK_FREE: usize = 1 << 22;
-/// As many more for each byte of the pattern and of the text.
+/// Further bytes for each byte of the pattern and of the text.
 const WORK_PER_BYTE: usize = 16;
 
-/// Whether a byte of a pattern stands for other bytes than itself.
+/// Whether a byte of a pattern has a special meaning.
 const fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// The length of the pattern's first element, and whether it matches `byte`.
+/// The length of the pattern's first element, and whether the element matches `byte`.
 fn element(pattern: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     match pattern {
         [] => (0, false),
@@ -183,7 +185,7 @@ fn in_set(set: &[u8], byte: u8, negation: u8) -> (usize, bool) {
                 found |= *escaped == byte;
                 at += 2;
             }
-            // To Redis the bracket behind a dash is the end of a range, and not of the set.
+            // For Redis, a bracket behind a dash is the end of a range, not of the set.
             [first, b'-', last, ..] if *last != b']' || negation == b'^' => {
                 found |= (*first.min(last)..=*first.max(last)).contains(&byte);
                 at += 3;
@@ -198,8 +200,8 @@ fn in_set(set: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     ((at + 1).min(set.len()), found != negated)
 }
 
-/// What a pattern means, worked out in another way: which beginnings of the text each beginning of
-/// the pattern matches. For tests and fuzzing.
+/// Whether `text` matches, computed in another way: it keeps which beginnings of the text each
+/// beginning of the pattern matches. For tests and fuzzing.
 pub fn means(pattern: &[u8], text: &[u8], negation: u8) -> bool {
     let mut matched = vec![false; text.len() + 1];
     matched[0] = true;
@@ -253,7 +255,7 @@ mod tests {
         for (pattern, text) in [("", "a"), ("a", ""), ("a*b", "abc"), ("[^a]", "a"), ("?", "")] {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }
-        // What valkey-server 9.1.2 answered to KEYS.
+        // These were answered by valkey-server 9.1.2 to KEYS.
         for (pattern, text) in [("[a-]x]", "^"), ("[?a-]", "^"), ("a*", "a"), ("", "")] {
             assert!(matches_text(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Patterns and texts of a megabyte, which took minutes.
+    /// Patterns and texts of a megabyte, which once took minutes.
     #[test]
     fn long_patterns_and_texts_take_little_work() {
         const LEN: usize = 1 << 20;
@@ -300,7 +302,7 @@ mod tests {
         assert!(!matches_text(format!("*[^b{}]b*", many("c", LEN / 2)).as_bytes(), &text));
         assert!(matches_text(many("a?", LEN / 2).as_bytes(), &text));
         assert!(matches_text(format!("*{}", many("a?", LEN / 2)).as_bytes(), &text));
-        // What needs work and is worth it.
+        // A search that needs work and finds a match.
         let text = [&text[..1 << 14], b"b"].concat();
         assert!(matches_text(format!("*{}b*", many("a?", 50)).as_bytes(), &text));
     }

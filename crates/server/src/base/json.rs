@@ -1,6 +1,6 @@
-//! Text within JSON.
+//! Escapes text for JSON.
 
-/// A text as it stands between the quotes of a JSON string.
+/// A text as it is written between the quotes of a JSON string.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

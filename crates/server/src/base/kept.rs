@@ -1,11 +1,11 @@
-//! Figures that cost some microseconds to take, most of them in the kernel. They are kept for a
-//! tenth of a second: Redis takes such figures as often.
+//! Figures that take some microseconds to read, most of them from the kernel. They are kept for a
+//! tenth of a second; Redis reads such figures as often.
 
 use std::time::{Duration, Instant};
 
 use bobbin_sync::Mutex;
 
-/// A figure, as it was when it was last taken.
+/// A figure, as it was last read.
 pub struct Kept<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T> Default for Kept<T> {
@@ -21,7 +21,8 @@ impl<T> Kept<T> {
 }
 
 impl<T: Copy> Kept<T> {
-    /// The figure, not older than `KEPT`. It is taken without the lock: two threads may do so.
+    /// The figure, at most `KEPT` old. It is read without the lock, so two threads may read it at
+    /// the same time.
     pub fn or(&self, take: impl FnOnce() -> T) -> T {
         let last = *self.0.lock();
         if let Some((_, figure)) = last.filter(|(taken, _)| taken.elapsed() < KEPT) {

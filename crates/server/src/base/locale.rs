@@ -1,4 +1,4 @@
-//! The order of texts in a language, as the system's C library knows it.
+//! The order of texts in a language, from the system's C library.
 
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 /// An order of texts.
 pub struct Collation(libc::locale_t);
 
-// SAFETY: a locale that has been made is only read, and freed by its one owner.
+// SAFETY: a locale is only read once it has been made, and is freed by its one owner.
 unsafe impl Send for Collation {}
 // SAFETY: as above.
 unsafe impl Sync for Collation {}
 
-/// Bytes of a text that decide its place; the rest is compared as bytes.
+/// The most bytes of a text that decide its place by the locale. The rest is compared as bytes.
 const TEXT_MAX: usize = 64 * 1024;
 
 unsafe extern "C" {
@@ -24,7 +24,7 @@ unsafe extern "C" {
 }
 
 impl Collation {
-    /// The order of a locale, by its name; `None`: the system has none of that name.
+    /// The order of a locale, by its name. Returns `None` if the system has no such locale.
     pub fn of_locale(name: &[u8]) -> Option<Arc<Self>> {
         let name = CString::new(name).ok()?;
         // SAFETY: the name is a C string, and there is no locale to begin with.
@@ -33,23 +33,23 @@ impl Collation {
         (!locale.is_null()).then(|| Arc::new(Self(locale)))
     }
 
-    /// Replaces `key` by bytes that are ordered as the text is among texts. Where the locale makes
-    /// no difference the bytes of the texts do.
+    /// Replaces `key` with bytes whose order is that of the text among texts. Texts that the locale
+    /// considers equal are ordered by their bytes.
     pub fn key(&self, text: &[u8], key: &mut Vec<u8>) {
         key.clear();
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len()).min(TEXT_MAX);
         let mut from = text[..end].to_vec();
         from.push(0);
-        // What most texts come to; the result says if it is more.
+        // Most keys fit into this. The result says if more room is needed.
         let mut room = 4 * from.len();
         loop {
             key.reserve(room);
-            // SAFETY: the text ends with a zero, the key has as much room as is said, and the
-            // locale lives as long as this.
+            // SAFETY: the text ends with a zero byte, the key has the stated room, and the locale
+            // lives as long as `self`.
             let len =
                 unsafe { strxfrm_l(key.as_mut_ptr().cast(), from.as_ptr().cast(), room, self.0) };
             if len < room {
-                // SAFETY: that is how many bytes were written, with a zero behind them.
+                // SAFETY: this many bytes were written, with a zero byte behind them.
                 unsafe { key.set_len(len) };
                 break;
             }
@@ -62,7 +62,7 @@ impl Collation {
 
 impl Drop for Collation {
     fn drop(&mut self) {
-        // SAFETY: `of_locale` made it, and nothing else has it.
+        // SAFETY: `of_locale` made the locale, and nothing else owns it.
         unsafe { libc::freelocale(self.0) };
     }
 }

@@ -1,13 +1,13 @@
-//! The process's allocator: jemalloc, with a count of what is in use.
+//! The process's allocator: jemalloc, with a count of the bytes in use.
 //!
-//! Every thread counts in a cell of its own, on a cache line of its own; `used` sums them up. One
-//! thread's count may be negative, as blocks are freed by other threads than made them. A thread
-//! that ends leaves its cell, and the count in it, to the next one: there are as many cells as
+//! Every thread counts in a cell of its own, on a cache line of its own; `used` adds up the cells.
+//! A cell may be negative, as threads free blocks that other threads have allocated. A thread that
+//! ends leaves its cell and the count in it to the next thread, so there are only as many cells as
 //! there were threads at the same time.
 //!
-//! Whether memory is over a limit is asked before each write, which must not read the cells of all
-//! threads. So there is a sum as well, which threads bring up to date now and then: each when its
-//! own count has changed by `UNSETTLED_MAX` bytes, and one of them, each millisecond, for all.
+//! Each write asks whether memory is over the limit, and must not read the cells of all threads for
+//! that. So there is also a sum, which the threads update now and then: each when its own count has
+//! changed by `UNSETTLED_MAX` bytes, and one thread for all of them, each millisecond.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -19,54 +19,54 @@ use tikv_jemallocator::Jemalloc;
 
 use crate::base::cores;
 
-/// Counts what it takes from jemalloc.
+/// An allocator that counts the bytes it takes from jemalloc.
 pub struct CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Threads beyond this many share the last cell, with those that free in the background.
+/// Threads beyond this number share the last cell with the threads that free in the background.
 const CELLS: usize = 256;
 
 static COUNTS: Counts = Counts::new();
-/// Which cells belong to a thread, by bits.
+/// Which cells belong to a thread, one bit each.
 static TAKEN: [AtomicU64; CELLS / CELLS_PER_WORD] =
     [const { AtomicU64::new(0) }; CELLS / CELLS_PER_WORD];
 const CELLS_PER_WORD: usize = u64::BITS as usize;
-/// How many cells, from the first on, ever belonged to a thread.
+/// The number of cells, from the first on, that ever belonged to a thread.
 static CELLS_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The thread's cell; `CELLS` while it has none.
+    /// The index of the thread's cell; `CELLS` while it has none.
     static CELL: Cell<usize> = const { Cell::new(CELLS) };
-    /// Gives the cell to the next thread when this one ends.
+    /// Passes the cell on to the next thread when this one ends.
     static LEAVE: Leave = const { Leave };
-    /// Blocks that the thread may still free before it gives way; none if it does not.
+    /// How many blocks the thread may still free before it gives way; `None` if it never does.
     static TURN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// What threads have allocated and freed.
+/// The counts of all threads.
 struct Counts {
     cells: [Count; CELLS],
     sum: OwnLine<Sum>,
 }
 
-/// What one thread has allocated, less what it has freed.
+/// The bytes that one thread has allocated, minus those that it has freed.
 #[repr(align(128))]
 struct Count {
     bytes: AtomicI64,
-    /// As much of that is in the sum.
+    /// The part of `bytes` that is in the sum.
     settled: AtomicI64,
 }
 
 struct Sum {
     bytes: AtomicI64,
-    /// When all cells were settled last.
+    /// When all cells were last settled.
     settled_ms: AtomicI64,
 }
 
-/// How far a cell may be from what the sum has of it before its thread settles it.
+/// How far a cell may be from its part of the sum before its thread settles it.
 const UNSETTLED_MAX: u64 = 64 << 10;
 
 impl Counts {
@@ -78,8 +78,8 @@ impl Counts {
         }
     }
 
-    /// Adds to the sum what it has not yet of a cell. Any thread may do so for any cell, also
-    /// several at once: each adds the difference between two values of `settled`.
+    /// Adds the unsettled part of a cell to the sum. Any thread may do so for any cell, even
+    /// several at once: each adds the difference of two values of `settled`.
     fn settle(&self, cell: usize) {
         let Count { bytes, settled } = &self.cells[cell];
         let now = bytes.load(Ordering::Relaxed);
@@ -97,7 +97,8 @@ impl Counts {
         }
     }
 
-    /// The sum, and what it has not yet of one cell. In a new millisecond, `cells` are settled.
+    /// The sum, plus the unsettled part of one cell. The first call in a new millisecond settles
+    /// `cells` cells.
     #[inline]
     fn about(&self, cell: usize, cells: &AtomicUsize, now_ms: i64) -> i64 {
         let settled_ms = &self.sum.0.settled_ms;
@@ -120,7 +121,7 @@ struct Leave;
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        // What is allocated and freed from here on is counted in the last cell.
+        // From here on, the thread's blocks are counted in the last cell.
         let cell = CELL.replace(CELLS - 1);
         if cell < CELLS - 1 {
             let (word, bit) = place(cell);
@@ -129,12 +130,12 @@ impl Drop for Leave {
     }
 }
 
-/// Where a cell's bit is.
+/// The place of a cell's bit.
 const fn place(cell: usize) -> (usize, u64) {
     (cell / CELLS_PER_WORD, 1 << (cell % CELLS_PER_WORD))
 }
 
-/// A cell for the calling thread, the lowest that no thread has.
+/// Takes the lowest free cell for the calling thread.
 fn take_cell() -> usize {
     for (at, word) in TAKEN.iter().enumerate() {
         let mut taken = word.load(Ordering::Relaxed);
@@ -144,7 +145,7 @@ fn take_cell() -> usize {
                 break;
             }
             let with_it = taken | place(cell).1;
-            // Acquire: the count that the thread before left is seen.
+            // Acquire, to see the count that the previous thread left.
             match word.compare_exchange_weak(taken, with_it, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     CELLS_USED.fetch_max(cell + 1, Ordering::Relaxed);
@@ -167,31 +168,31 @@ pub fn used() -> usize {
     used
 }
 
-/// Bytes in use, approximately. What the thread itself allocated and freed is included. What others
-/// did is, but for at most [`UNSETTLED_MAX`] bytes of each that asks as well, and for what the rest
-/// did since `now_ms` began.
+/// Bytes in use, approximately. Included is what the calling thread has allocated and freed.
+/// Missing are at most [`UNSETTLED_MAX`] bytes of each other thread that calls this, and what the
+/// remaining threads did since `now_ms` began.
 #[inline]
 pub fn used_about(now_ms: i64) -> usize {
     COUNTS.about(CELL.get().min(CELLS - 1), &CELLS_USED, now_ms).max(0) as usize
 }
 
-/// Shows others what the calling thread has freed so far.
+/// Adds the calling thread's count to the sum, for others to see.
 pub fn settle() {
     COUNTS.settle(CELL.get().min(CELLS - 1));
 }
 
-/// The most that `used` ever saw.
+/// The highest result of `used` so far.
 pub fn peak() -> usize {
     used();
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Whether the system would give this many bytes at once. It asks the system directly, because an
-/// allocation that fails would be counted.
+/// Whether the system would provide this many bytes at once. It asks the system directly, because
+/// an allocation that fails would be counted.
 pub fn is_available(bytes: usize) -> bool {
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nothing
-    // knows what goes again.
+    // SAFETY: without an address, the new mapping replaces no other one; and nothing refers to it
+    // when it is unmapped.
     unsafe {
         mmap_anonymous(std::ptr::null_mut(), bytes, access, kind)
             .and_then(|start| munmap(start, bytes))
@@ -199,16 +200,16 @@ pub fn is_available(bytes: usize) -> bool {
     }
 }
 
-/// Forgets the peak: CONFIG RESETSTAT.
+/// Resets the peak, for CONFIG RESETSTAT.
 pub fn reset_peak() {
     PEAK.store(0, Ordering::Relaxed);
     used();
 }
 
-/// Has threads of jemalloc's own give freed memory back to the system, so that no worker does. To
-/// be called once the process has become a daemon: the threads would not survive that.
+/// Starts jemalloc's own threads, which give freed memory back to the system so that no worker has
+/// to. To be called after the process has become a daemon, as the threads would not survive that.
 pub fn start_background_threads() {
-    // They inherit from the thread that starts them how urgent they are.
+    // The threads inherit the priority of the thread that starts them.
     let start = || {
         cores::step_aside();
         tikv_jemalloc_ctl::background_thread::write(true)
@@ -219,11 +220,11 @@ pub fn start_background_threads() {
     }
 }
 
-/// Has the calling thread give way to others again and again while it frees memory. For threads
-/// that free values of millions of blocks: no destructor has to know of it.
+/// Makes the calling thread give way again and again while it frees memory. For threads that free
+/// values of millions of blocks; the destructors need not know of it.
 pub fn give_way_while_freeing() {
     TURN.set(Some(TURN_BLOCKS));
-    // The last cell's threads count by the slow way, which looks at the turn.
+    // The threads of the last cell count by the slow way, which checks the turn.
     drop(Leave);
 }
 
@@ -231,7 +232,7 @@ pub fn give_way_while_freeing() {
 fn count(bytes: i64) {
     let cell = CELL.try_with(Cell::get).unwrap_or(CELLS - 1);
     if cell < CELLS - 1 {
-        // One writer: a load and a store do.
+        // The cell has one writer, so a load and a store are enough.
         let count = &COUNTS.cells[cell].bytes;
         count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     } else {
@@ -243,7 +244,7 @@ fn count(bytes: i64) {
 fn count_shared(bytes: i64) {
     let cell = CELL.try_with(|cell| {
         if cell.get() == CELLS {
-            // In case that it takes memory to have `LEAVE` dropped.
+            // Registering the destructor of `LEAVE` may itself allocate memory.
             cell.set(CELLS - 1);
             if LEAVE.try_with(|_| ()).is_ok() {
                 cell.set(take_cell());
@@ -253,7 +254,7 @@ fn count_shared(bytes: i64) {
     });
     COUNTS.cells[cell.unwrap_or(CELLS - 1)].bytes.fetch_add(bytes, Ordering::Relaxed);
     if bytes < 0 {
-        // A thread that is at its end has no turn any more.
+        // A thread that is ending has no turn.
         TURN.try_with(give_way_in_turn).ok();
     }
 }
@@ -270,11 +271,11 @@ fn give_way_in_turn(turn: &Cell<Option<u32>>) {
     }
 }
 
-/// Takes some thirty microseconds, where nothing of the blocks is in a cache.
+/// This takes some thirty microseconds if none of the blocks is in a cache.
 const TURN_BLOCKS: u32 = 200;
 
-/// The block that jemalloc gives for this many bytes, when its quantum is 8: multiples of 8 up to
-/// 64, then four classes for each power of two.
+/// The size of the block that jemalloc gives for this many bytes, with a quantum of 8: multiples of
+/// 8 up to 64, then four classes for each power of two.
 #[inline(always)]
 const fn usable(size: usize) -> i64 {
     let size = if size < 8 { 8 } else { size };
@@ -287,16 +288,16 @@ const fn usable(size: usize) -> i64 {
     size.next_multiple_of(step) as i64
 }
 
-/// The layout to ask jemalloc for. With a quantum of 8 its blocks are aligned to no more, though
-/// its Rust binding takes them to be aligned to 16; those of a multiple of 16 bytes are. Alignments
-/// beyond that it is told of.
+/// The layout to request from jemalloc. With a quantum of 8 its blocks are aligned to 8, though its
+/// Rust binding assumes 16. Blocks of a multiple of 16 bytes are aligned to 16. The binding passes
+/// larger alignments on.
 #[inline(always)]
 const fn aligned(layout: Layout) -> Layout {
     if layout.align() > 8 { layout.pad_to_align() } else { layout }
 }
 
-// SAFETY: all is passed to jemalloc, if need be larger than it came, and for one block always the
-// same; counting allocates nothing.
+// SAFETY: all calls are passed on to jemalloc, possibly with a larger size, but always the same
+// size for one block; counting allocates nothing.
 unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -327,8 +328,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let size = if layout.align() > 8 { size.next_multiple_of(layout.align()) } else { size };
         let layout = aligned(layout);
         count(usable(size) - usable(layout.size()));
-        // SAFETY: as above. A size near the end of the address space, which cannot be rounded up,
-        // is none that a layout may have.
+        // SAFETY: as above. A size so near the end of the address space that it cannot be rounded
+        // up is not valid for any layout.
         unsafe { Jemalloc.realloc(pointer, layout, size) }
     }
 }
@@ -390,7 +391,7 @@ mod tests {
             give_way_while_freeing();
             assert_eq!((TURN.get(), CELL.get()), (Some(TURN_BLOCKS), CELLS - 1));
             drop(many);
-            // Of 1,000 blocks and the list of them.
+            // 1,000 blocks and the list of them.
             assert_eq!(TURN.get(), Some(TURN_BLOCKS - 1001 % (TURN_BLOCKS + 1)));
         };
         std::thread::spawn(free).join().expect("it ends");
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn threads_that_end_leave_their_cells_to_others() {
-        // Other tests have threads as well, but fewer at a time.
+        // Other tests have threads too, but fewer at a time.
         for round in 0..CELLS * 4 {
             let block = std::thread::spawn(|| vec![1_u8; 10_000]).join().expect("it ends");
             drop(block);
@@ -408,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Held by tests that would take each other's memory for their own.
+    /// Held by tests that would mistake each other's memory for their own.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -486,7 +487,7 @@ mod tests {
 
     #[test]
     fn what_is_allocated_is_counted() {
-        // Never touched, and far more than the other tests have meanwhile.
+        // The block is never touched, and is far larger than what other tests use meanwhile.
         let _alone = ALONE.lock();
         let (before, len) = (used(), 2_000_000_000);
         let block = Vec::<u8>::with_capacity(len);

@@ -1,4 +1,5 @@
-//! What the machine gives, apart from any configuration: cores, clocks, files, memory, chance.
+//! What the machine provides, independent of any configuration: cores, clocks, files, memory,
+//! random numbers.
 
 pub mod allocator;
 pub(crate) mod bits;

@@ -1,6 +1,6 @@
-//! A small generator of random numbers, one for each worker. Not for secrets.
+//! A small generator of random numbers. Each worker has one. Not for secrets.
 
-/// xorshift64*: good enough to sample with, and a few instructions long.
+/// xorshift64*: good enough for sampling, and only a few instructions.
 pub struct Random(u64);
 
 impl Random {
@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// Bytes from the kernel's generator. Without it nothing that hangs on them is a secret, so the
-/// process ends. That is at start, which needs some.
+/// Bytes from the kernel's generator. If it fails, the process ends, as nothing derived from the
+/// bytes would be secret. That happens at start, which needs some bytes.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;

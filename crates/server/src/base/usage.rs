@@ -1,4 +1,4 @@
-//! Processor time that the process and the thread took.
+//! Processor time of the process and of the calling thread.
 
 /// Processor time in seconds.
 #[derive(Clone, Copy, Default, Debug)]
@@ -10,7 +10,7 @@ pub struct ProcessorUsage {
 }
 
 impl ProcessorUsage {
-    /// Until now.
+    /// The times until now.
     pub fn now() -> Self {
         let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
@@ -24,9 +24,9 @@ impl ProcessorUsage {
 }
 
 fn usage(who: i32) -> libc::rusage {
-    // SAFETY: all zeros are a valid `rusage`: it holds numbers only.
+    // SAFETY: all zeros are a valid `rusage`, as it has only numbers.
     let mut usage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a `rusage` of ours. It fails only for an unknown `who`.
+    // SAFETY: the pointer is to a local `rusage`. The call fails only for an unknown `who`.
     unsafe { libc::getrusage(who, &mut usage) };
     usage
 }

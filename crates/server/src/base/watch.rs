@@ -1,22 +1,22 @@
-//! What others see of a thread at work: when its turn began, which client it serves, and how much
-//! processor time it took.
+//! What other threads see of a thread at work: when its turn began, which client it serves, and how
+//! much processor time it has used.
 //!
-//! A turn costs two plain stores here, and a connection's commands one.
+//! This costs two plain stores for each turn, and one for each connection with commands.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// What a worker shows. It alone writes.
+/// The state that a worker shows. Only the worker writes it.
 #[derive(Default)]
 pub struct Watch {
-    /// The kernel's number of its thread.
+    /// The kernel's id of the worker's thread.
     thread: AtomicI32,
     /// The tick at which the turn began; 0 between turns.
     pub turn: AtomicU64,
-    /// The client whose commands are at work, or were last.
+    /// The client whose commands are being executed, or were last.
     client: AtomicU64,
 }
 
-/// Seconds.
+/// Processor time in seconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct CpuTime {
     pub user_s: f64,
@@ -24,24 +24,24 @@ pub struct CpuTime {
 }
 
 impl Watch {
-    /// The calling thread is the worker's.
+    /// Notes the calling thread as the worker's.
     pub fn begin(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// A turn begins.
+    /// Notes that a turn begins.
     #[inline(always)]
     pub fn enter(&self, now: u64) {
         self.turn.store(now, Ordering::Relaxed);
     }
 
-    /// The turn is over.
+    /// Notes that the turn is over.
     #[inline(always)]
     pub fn leave(&self) {
         self.turn.store(0, Ordering::Relaxed);
     }
 
-    /// The commands that follow are this client's.
+    /// Notes that the following commands are this client's.
     #[inline(always)]
     pub fn serve(&self, client: u64) {
         self.client.store(client, Ordering::Relaxed);
@@ -57,11 +57,12 @@ impl Watch {
 }
 
 impl CpuTime {
-    /// Of a thread of this process; zero when there is none.
+    /// The processor time of a thread of this process; zero if there is no such thread.
     pub fn of_thread(thread: i32) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
         let stat = stat.unwrap_or_default();
-        // The name, in brackets, may hold anything. Behind it: proc(5), fields 3 and up.
+        // The name, in brackets, may contain anything. Behind it are the fields from number 3 on,
+        // as in proc(5).
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
         let hertz = rustix::param::clock_ticks_per_second() as f64;
         let seconds = |at: usize| {

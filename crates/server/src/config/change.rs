@@ -12,27 +12,27 @@ use super::table::{Flags, OptionRow, Support};
 use super::{Config, find, row};
 use crate::base::glob;
 
-/// What a change may not be about.
+/// Options that a change must not contain.
 #[derive(Clone, Copy, Default)]
 pub struct Barred<'a> {
-    /// Options that `enable-protected-configs` keeps from this client.
+    /// Whether `enable-protected-configs` forbids protected options to this client.
     pub protected: bool,
-    /// Options that wait until all is loaded, with what is answered of them.
+    /// While a file is loaded: the error for options that must wait until the end of the loading.
     pub loading: Option<&'a str>,
 }
 
-/// Why a change was refused: the text of the reply, from its code on.
+/// Why a change was refused: the text of the reply, beginning with its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub text: String,
 }
 
-/// What the process does about options that changed, called once for each after all are kept. An
-/// error takes every change of the command back, and `apply` is called again for what it had
-/// already seen.
+/// Makes the process follow changed options. It is called once for each changed option, after all
+/// values are stored. An error takes back all changes of the command; then it is called again for
+/// the options that it has already followed.
 ///
-/// It runs while other changes wait, so it must not wait for another thread that may want to change
-/// something.
+/// It runs while other changes wait. So it must not wait for a thread that may want to change an
+/// option.
 pub trait Apply {
     fn apply(&mut self, option: OptionId, config: &Config) -> Result<(), String>;
 }
@@ -48,7 +48,8 @@ impl<F: FnMut(OptionId, &Config) -> Result<(), String>> Apply for F {
 pub struct Selection(BTreeMap<Vec<u8>, (Vec<u8>, &'static OptionRow)>);
 
 impl Selection {
-    /// Adds the options that match a pattern. A name without wildcards is shown as it was given.
+    /// Adds the options that match a pattern. A name without wildcards is shown as the client wrote
+    /// it.
     pub fn add(&mut self, pattern: &[u8]) {
         if !glob::is_pattern(pattern) {
             if let Some((row, name)) = find(pattern) {
@@ -66,14 +67,14 @@ impl Selection {
         }
     }
 
-    /// Each option once, by name, with its value.
+    /// The options found, each once, ordered by name, with their values.
     pub fn shown(self, config: &Config) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.0.into_values().map(|(name, row)| (name, config.shown(row))).collect()
     }
 }
 
 impl Config {
-    /// CONFIG SET: all of the pairs or none. Returns the options whose values changed.
+    /// CONFIG SET: sets all of the pairs, or none. Returns the options whose values changed.
     pub fn set(
         &self,
         pairs: &[(&[u8], &[u8])],
@@ -117,14 +118,14 @@ impl Config {
     }
 
     /// Sets an option from inside the process, for example to lower `maxclients` to what the system
-    /// can do. The text must be valid; an invalid one is an error and changes nothing.
+    /// allows. An invalid text is an error and changes nothing.
     pub fn set_internally(&self, id: OptionId, text: &str) -> Result<(), String> {
         let row = row(id);
         let value = parse_for_set(row, text.as_bytes(), &self.value(row))?;
         self.enter(row, &value)
     }
 
-    /// Keeps a value; a directory is entered.
+    /// Stores a value. For a directory, changes the working directory.
     pub(super) fn enter(&self, row: &OptionRow, value: &OptionValue) -> Result<(), String> {
         if let (OptionKind::Directory, OptionValue::Text(path)) = (row.kind, value) {
             let path = std::ffi::OsStr::from_bytes(path);
@@ -143,7 +144,7 @@ impl Config {
     }
 }
 
-/// Makes a value from words and checks that this version can follow it.
+/// Makes a value from words, and checks that this version of Bobbin supports it.
 pub(super) fn parse(
     row: &OptionRow,
     words: &[&[u8]],
@@ -154,7 +155,7 @@ pub(super) fn parse(
     Ok(value)
 }
 
-/// Makes a value from words, whether this version can follow it or not.
+/// Makes a value from words, whether or not this version of Bobbin supports it.
 pub(super) fn read_value(
     row: &OptionRow,
     words: &[&[u8]],
@@ -171,7 +172,7 @@ pub(super) fn read_value(
     Ok(value)
 }
 
-/// Checks that this version can follow a value.
+/// Checks that this version of Bobbin supports a value.
 pub(super) fn check_support(row: &OptionRow, value: &OptionValue) -> Result<(), String> {
     let refused = match row.support {
         Support::NotYet(_) => *value != row.kind.default(),
@@ -185,7 +186,7 @@ pub(super) fn check_support(row: &OptionRow, value: &OptionValue) -> Result<(), 
     Ok(())
 }
 
-/// The error for something Bobbin knows and does not have.
+/// The error for something that Bobbin knows but does not have.
 pub(super) fn unsupported(what: &str) -> String {
     format!("'{what}' is not supported by this version of Bobbin")
 }
@@ -205,7 +206,7 @@ fn parse_for_set(
     parse(row, &words, current)
 }
 
-/// The options that the pairs name, if each may be set.
+/// The options that the pairs name, if all of them may be set.
 fn settable(
     pairs: &[(&[u8], &[u8])],
     barred: Barred<'_>,
@@ -246,19 +247,19 @@ fn failed(name: &str, reason: &str) -> ConfigError {
 
 impl ConfigError {
     pub(super) fn new(text: &str) -> Self {
-        // A reply of one line must stay one.
+        // The reply must stay on one line.
         Self { text: format!("ERR {}", text.replace(['\r', '\n'], " ")) }
     }
 }
 
-/// Shares a text; for tests and callers that hold a `String`.
+/// Makes a value from a text, for tests and for callers that have a `str`.
 impl From<&str> for OptionValue {
     fn from(text: &str) -> Self {
         Self::Text(Arc::from(text.as_bytes()))
     }
 }
 
-/// Valkey brings these into bounds rather than refuse them.
+/// Valkey moves values to these bounds instead of refusing them.
 const HZ_MIN: i64 = 1;
 const HZ_MAX: i64 = 500;
 const BACKLOG_MIN_BYTES: i64 = 16 << 10;
@@ -471,7 +472,7 @@ mod tests {
     #[test]
     fn every_option_takes_its_own_value() {
         let config = Config::new();
-        // `replicaof` is not settable, and nothing says "none" the way it is shown.
+        // `replicaof` cannot be set at run time, and its shown value is not "no one".
         for row in OPTIONS.iter().filter(|row| row.id != OptionId::replicaof) {
             let shown = config.shown(row);
             let value = parse_for_set(row, &shown, &row.kind.default());

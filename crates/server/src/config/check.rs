@@ -9,8 +9,8 @@ pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A title of known variables that does not come out empty; `{{` is a brace. The variables are
-/// filled in as Valkey does while it checks, some with nothing.
+/// A title whose variables are all known and which is not empty; `{{` is a brace. While it checks,
+/// Valkey fills in the variables, some of them with nothing.
 pub(super) fn title_template(text: &[u8]) -> Result<(), String> {
     const FILLED: [&str; 4] = ["listen-addr", "port", "tls-port", "config-file"];
     const EMPTY: [&str; 3] = ["title", "server-mode", "unixsocket"];
@@ -48,7 +48,7 @@ pub(super) fn locale(name: &[u8]) -> Result<(), String> {
     if is_known { Ok(()) } else { Err("Invalid locale name".into()) }
 }
 
-/// Three numbers that a script's REDIS_VERSION_NUM has room for.
+/// Three numbers that fit into REDIS_VERSION_NUM, which scripts read.
 pub(super) fn redis_version(text: &[u8]) -> Result<(), String> {
     let numbers = std::str::from_utf8(text).unwrap_or_default().split('.');
     let valid = numbers.clone().count() == 3
@@ -58,7 +58,7 @@ pub(super) fn redis_version(text: &[u8]) -> Result<(), String> {
     if valid { Ok(()) } else { Err("argument must be a version such as 7.4.0".into()) }
 }
 
-/// Whether a shutdown so described would have to hand over.
+/// Whether a shutdown with these words would need a failover, which needs a cluster.
 pub(super) fn needs_cluster(shown: &[u8]) -> bool {
     shown.split(|byte| *byte == b' ').any(|word| word == b"failover")
 }
@@ -143,7 +143,8 @@ fn file_name(text: &[u8], option: &str, noun: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Printable, without the characters that separate fields in the cluster's file.
+/// Whether a text is printable and has none of the characters that separate fields in the cluster's
+/// file.
 fn is_plain(text: &[u8]) -> bool {
     const REFUSED: &[u8] = b"!\"#$%&'()*+,;<=>?@[\\]^{|}~";
     text.iter().all(|byte| byte.is_ascii_graphic() && !REFUSED.contains(byte))

@@ -1,7 +1,8 @@
-//! The values of options that are one of a few words.
+//! Options whose value is one of a few words.
 
-/// Declares an enum, the words that name its variants in a configuration, and the way between them
-/// and the number kept in [`super::Config`]. A variant may have several words; the first is shown.
+/// Declares an enum with the words that name its variants in a configuration, and the conversion to
+/// and from the number stored in [`super::Config`]. A variant may have several words; the first one
+/// is shown.
 macro_rules! choices {
     ($($(#[$doc:meta])* $type:ident { $($variant:ident = $word:literal $(| $other:literal)*,)* })*) => {$(
         $(#[$doc])*
@@ -10,7 +11,7 @@ macro_rules! choices {
         pub enum $type { $($variant,)* }
 
         impl $type {
-            /// Each word with the number of its variant, in the order error texts list them.
+            /// Each word with the number of its variant, in the order of error texts.
             pub const WORDS: &'static [(&'static str, i64)] =
                 &[$(($word, Self::$variant as i64), $(($other, Self::$variant as i64),)*)*];
 
@@ -21,8 +22,8 @@ macro_rules! choices {
 
             pub(super) const fn from_number(number: i64) -> Self {
                 const ALL: &[$type] = &[$($type::$variant,)*];
-                // Numbers come from `WORDS` alone; the bound makes a slip show the last variant,
-                // not a panic.
+                // All numbers come from `WORDS`. The bound makes a mistake show the last variant
+                // instead of a panic.
                 let last = ALL.len() - 1;
                 let index = number as usize;
                 if index > last { ALL[last] } else { ALL[index] }
@@ -32,7 +33,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// `maxmemory-policy`: which keys go when memory is full.
+    /// `maxmemory-policy`: which keys are evicted when memory is full.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru",
         VolatileLfu = "volatile-lfu",
@@ -69,15 +70,15 @@ choices! {
     }
     /// `supervised`: how the process reports that it is ready.
     Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no", }
-    /// `enable-debug-command` and its kin: from where a dangerous action is allowed.
+    /// `enable-debug-command` and similar options: which clients may do something dangerous.
     ProtectedAction { No = "no", Yes = "yes", Local = "local", }
     /// `oom-score-adj`.
     OomScoreAdj { No = "no", Relative = "yes" | "relative", Absolute = "absolute", }
-    /// `io-driver`: what the workers wait with.
+    /// `io-driver`: how workers wait for events.
     IoDriver { Auto = "auto", Epoll = "epoll", IoUring = "io_uring", }
-    /// `unsupported-directives`: what becomes of them at start.
+    /// `unsupported-directives`: what the start does with them.
     UnsupportedDirectives { Error = "error", Warn = "warn", }
-    /// `hello-server`: which server HELLO says that this is.
+    /// `hello-server`: the server that HELLO names.
     HelloServer { Redis = "redis", Valkey = "valkey", }
     /// `appendfsync`.
     AppendFsync { Everysec = "everysec", Always = "always", No = "no", }
@@ -109,7 +110,7 @@ choices! {
 pub struct ShutdownFlags(i64);
 
 impl ShutdownFlags {
-    /// Each word with its bit, in the order error texts list them.
+    /// Each word with its bit, in the order of error texts.
     pub const WORDS: &'static [(&'static str, i64)] = &[
         ("default", 0),
         ("save", 1),
@@ -142,18 +143,18 @@ impl ShutdownFlags {
 }
 
 impl MaxmemoryPolicy {
-    /// Whether entries keep how often they are used, rather than when.
+    /// Whether entries record how often they are used, instead of when.
     #[inline]
     pub const fn is_lfu(self) -> bool {
         matches!(self, Self::VolatileLfu | Self::AllkeysLfu)
     }
 
-    /// Whether it looks at when keys were used.
+    /// Whether the policy depends on when keys were used.
     pub const fn is_lru(self) -> bool {
         matches!(self, Self::VolatileLru | Self::AllkeysLru)
     }
 
-    /// Whether keys say how they are used.
+    /// Whether the policy depends on the use of keys.
     pub const fn looks_at_use(self) -> bool {
         self.is_lfu() || self.is_lru()
     }

@@ -5,9 +5,9 @@ use crate::base::bits::bits;
 bits! {
     /// Classes of events, each with its letter of `notify-keyspace-events`.
     Classes: u32 {
-        /// Channels by key: `__keyspace@<db>__:<key>`.
+        /// Events go to channels named by key: `__keyspace@<db>__:<key>`.
         KEYSPACE = "K",
-        /// Channels by event: `__keyevent@<db>__:<event>`.
+        /// Events go to channels named by event: `__keyevent@<db>__:<event>`.
         KEYEVENT = "E",
         GENERIC = "g",
         STRING = "$",
@@ -25,7 +25,7 @@ bits! {
 }
 
 impl Classes {
-    /// Those that `A` stands for.
+    /// The classes that the letter `A` stands for.
     pub const ALL: Self = Self::GENERIC
         .with(Self::STRING)
         .with(Self::LIST)
@@ -37,7 +37,7 @@ impl Classes {
         .with(Self::STREAM)
         .with(Self::MODULE);
 
-    /// The value of `notify-keyspace-events`: a letter for each class.
+    /// Parses the value of `notify-keyspace-events`: one letter for each class.
     pub fn parse(text: &[u8]) -> Option<Self> {
         text.iter().try_fold(Self::NONE, |classes, letter| {
             let class = match letter {
@@ -51,7 +51,7 @@ impl Classes {
         })
     }
 
-    /// The letters, as Valkey writes them: `n` is no part of `A`, but not shown with it.
+    /// The letters, as Valkey shows them: `n` is not a part of `A`, but is not shown beside it.
     pub fn text(self) -> String {
         let letters = Self::SHOWN.iter().filter(|(class, _)| self.has(*class));
         if Self::ALL.bits() & !self.bits() != 0 {
@@ -62,7 +62,7 @@ impl Classes {
         "A".chars().chain(rest.map(|(_, letter)| *letter)).collect()
     }
 
-    /// In the order in which they are shown.
+    /// The letters in the order in which they are shown.
     const SHOWN: [(Self, char); 14] = [
         (Self::GENERIC, 'g'),
         (Self::STRING, '$'),

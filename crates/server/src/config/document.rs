@@ -1,5 +1,5 @@
-//! What the table says, for people: `bobbin.conf`, the options' part of COMPAT.md, and the page of
-//! options in `docs/reference`.
+//! Documents that are generated from the table: `bobbin.conf`, the options in COMPAT.md, and the
+//! page of options in `docs/reference`.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use super::kind::OptionKind;
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
 
-/// The commented configuration file: every option with its default.
+/// The commented configuration file, which has every option with its default.
 pub fn sample() -> String {
     let mut text = String::from(HEADING);
     let mut section = "";
     for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
         if row.section != section {
             section = row.section;
-            // Writing to a String does not fail, here and below.
+            // Writing to a `String` does not fail, here and below.
             write!(text, "\n\n##### {} #####\n", section.to_uppercase()).ok();
         }
         text.push('\n');
@@ -32,8 +32,8 @@ pub fn sample() -> String {
     text
 }
 
-/// The options' part of COMPAT.md: those that Bobbin does not follow fully, with the reason, and
-/// the names of the rest.
+/// The options in COMPAT.md: a table of those that Bobbin does not follow fully, with the reasons,
+/// and the names of the others.
 pub fn compat_section() -> String {
     let mut text = String::from("| option | support | remark |\n|---|---|---|\n");
     let mut full = Vec::new();
@@ -55,7 +55,7 @@ pub fn compat_section() -> String {
     text
 }
 
-/// The page of options: what each takes, its default, and what it does.
+/// The page of options: the values, the default and the documentation of each.
 pub fn reference() -> String {
     let mut text = String::from(REFERENCE_HEADING);
     let mut section = "";
@@ -82,7 +82,7 @@ pub fn reference() -> String {
     text
 }
 
-/// What an option takes.
+/// The values that an option takes, in words.
 fn values(kind: &OptionKind) -> String {
     let words = |words: &[(&str, i64)]| {
         let words: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
@@ -109,7 +109,7 @@ fn values(kind: &OptionKind) -> String {
     }
 }
 
-/// A row's words as Markdown: what stands in backticks is shown as it is.
+/// The documentation of a row as Markdown. Text in backticks stays as it is.
 pub fn markdown(words: &str) -> String {
     let escaped = |words: &str| words.replace('<', "&lt;").replace('*', "\\*");
     let parts = words.split('`').enumerate();
@@ -182,7 +182,7 @@ mod tests {
     use super::super::{CommandLine, Config};
     use super::*;
 
-    /// With BOBBIN_WRITE=1 in the environment the file is written instead.
+    /// With BOBBIN_WRITE=1 in the environment, the test writes the file instead.
     #[test]
     fn the_sample_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bobbin.conf");
@@ -196,7 +196,7 @@ mod tests {
         );
     }
 
-    /// With BOBBIN_WRITE=1 in the environment the section is written instead.
+    /// With BOBBIN_WRITE=1 in the environment, the test writes the section instead.
     #[test]
     fn the_compatibility_table_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../COMPAT.md");

@@ -1,7 +1,7 @@
-//! Directives that files of other servers may have, and that are no options here.
+//! Directives in files of other servers that are not options of Bobbin.
 
-/// Directives of other servers without which no data is lost and nobody gets access, and why they
-/// mean nothing here.
+/// Directives of other servers that can be skipped without losing data or giving access to anybody,
+/// each with the reason why Bobbin does not need it.
 pub(super) const FOREIGN: &[(&str, &str)] = &[
     ("cluster-compatibility-sample-ratio", "Redis 8 counts by it what a cluster would refuse"),
     ("key-memory-histograms", "Redis 8 counts sizes by it"),
@@ -13,7 +13,7 @@ pub(super) const FOREIGN: &[(&str, &str)] = &[
     ("server-threads", "it is KeyDB's; io-threads says it here"),
 ];
 
-/// Directives that Valkey reads and forgets; each takes one value.
+/// Directives that Valkey reads and ignores. Each takes one value.
 pub(super) const OBSOLETE: &[&str] = &[
     "events-per-io-thread",
     "list-max-ziplist-entries",

@@ -1,6 +1,6 @@
-//! What a value of an option looks like: its text, its bounds, and the value that is kept.
+//! The kinds of options' values: how a value is written, its bounds, and how it is stored.
 //!
-//! Error texts and the shapes of the numbers are those of valkey-server 9.1.2.
+//! The error texts and the forms of numbers are those of valkey-server 9.1.2.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ pub enum OptionKind {
         max: i64,
         default: i64,
     },
-    /// An integer, or `auto`, which is kept as 0 (so `min` is at least 1).
+    /// An integer, or `auto`, which is stored as 0. So `min` is at least 1.
     IntegerOrAuto {
         min: i64,
         max: i64,
     },
-    /// Bytes, with units. Kept as the bits of a `u64`.
+    /// Bytes, with units. Stored as the bits of a `u64`.
     Memory {
         min: u64,
         max: u64,
         default: u64,
     },
-    /// Bytes, with units, where negative numbers have a meaning.
+    /// Bytes, with units. Negative numbers have a meaning.
     SignedMemory {
         min: i64,
         max: i64,
         default: i64,
     },
-    /// Bytes, with units, or a percentage, which is kept as its negative.
+    /// Bytes, with units, or a percentage, which is stored as its negative.
     MemoryOrPercent {
         default: i64,
     },
@@ -46,13 +46,13 @@ pub enum OptionKind {
         words: &'static [(&'static str, i64)],
         default: i64,
     },
-    /// Several words, each a bit.
+    /// Several words, each of which is a bit.
     Flags {
         words: &'static [(&'static str, i64)],
         default: i64,
         check: NumberCheck,
     },
-    /// One word whose letters are bits. By default none is set.
+    /// One word whose letters are bits. By default no bit is set.
     Letters {
         parse: LettersParse,
         format: fn(i64) -> String,
@@ -61,17 +61,16 @@ pub enum OptionKind {
         default: &'static str,
         check: TextCheck,
     },
-    /// Several words. `parse` makes the text that is kept from the words and the text kept until
-    /// now.
+    /// Several words. `parse` makes the stored text from the words and the text stored before.
     Words {
         default: &'static str,
         parse: WordsParse,
     },
-    /// The directory the process works in; kept by the kernel.
+    /// The working directory of the process, which the kernel stores.
     Directory,
 }
 
-/// What is wrong with an option that has more or fewer words than it takes.
+/// The error for a wrong number of words.
 pub(super) const WRONG_ARITY: &str = "wrong number of arguments";
 
 pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
@@ -79,7 +78,7 @@ pub(super) type LettersParse = fn(&[u8]) -> Result<i64, String>;
 pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
 pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
 
-/// A value as it is kept.
+/// A value, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue {
     Number(i64),
@@ -118,13 +117,13 @@ impl OptionKind {
         }
     }
 
-    /// Whether several words may follow the name.
+    /// Whether several words may follow the option's name.
     pub fn is_multi(&self) -> bool {
         matches!(self, Self::Words { .. } | Self::Flags { .. })
     }
 
-    /// Makes a value from the words after the name (exactly one unless [`Self::is_multi`]).
-    /// `current` is the value kept until now, for options that are set in parts.
+    /// Makes a value from the words behind the name (exactly one, unless [`Self::is_multi`]).
+    /// `current` is the value before, for options that are set in parts.
     pub fn parse(&self, words: &[&[u8]], current: &OptionValue) -> Result<OptionValue, String> {
         if let Self::Words { parse, .. } = self {
             let current = match current {
@@ -163,7 +162,7 @@ impl OptionKind {
                 bounded(bytes, min, max)? as i64
             }
             Self::SignedMemory { min, max, .. } => {
-                // Beyond i64 the number wraps around to a negative one, as in Valkey.
+                // Numbers beyond i64 wrap around to negative ones, as in Valkey.
                 let bytes = memory::parse(text).map(|bytes| bytes as i64);
                 let bytes = bytes.or_else(|| parse_integer(text));
                 bounded(bytes.ok_or("argument must be a memory value")?, min, max)?
@@ -213,7 +212,8 @@ impl OptionKind {
         }
     }
 
-    /// The text that CONFIG REWRITE writes after the name: as CONFIG GET's, with units for bytes.
+    /// The text that CONFIG REWRITE writes behind the name: as for CONFIG GET, but with units for
+    /// bytes.
     pub fn format_for_file(&self, value: &OptionValue) -> Vec<u8> {
         let number = value.number();
         match *self {
@@ -238,7 +238,7 @@ fn integer(text: &[u8]) -> Result<i64, String> {
     parse_integer(text).ok_or_else(|| "argument couldn't be parsed into an integer".into())
 }
 
-/// Redis's strict integers: no sign but `-`, no leading zeros, no spaces.
+/// Parses an integer as strictly as Redis: no sign but `-`, no leading zeros, no spaces.
 fn parse_integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let strict = match digits {
@@ -262,7 +262,7 @@ fn bounded<N: PartialOrd + std::fmt::Display>(number: N, min: N, max: N) -> Resu
 fn memory_or_percent(text: &[u8]) -> Result<i64, String> {
     const PERCENT_MAX: i64 = 100;
     let percent = || text.strip_suffix(b"%").and_then(parse_integer).filter(|number| *number >= 0);
-    // Beyond i64 an amount of bytes wraps around to a percentage, as in Valkey.
+    // An amount of bytes beyond i64 wraps around to a percentage, as in Valkey.
     let bytes = memory::parse(text).map(|bytes| bytes as i64);
     let number = bytes.or_else(|| percent().map(|percent| -percent));
     match number.ok_or("argument must be a memory or percent value")? {

@@ -1,4 +1,4 @@
-//! Reading the configuration at start: a file, the standard input, and the command line, in this
+//! Reads the configuration at start: from a file, the standard input and the command line, in this
 //! order.
 
 use std::io::{ErrorKind, Read};
@@ -15,30 +15,29 @@ use super::table::Flags;
 use super::{Config, OPTIONS, UnsupportedDirectives, find, quote, split};
 use crate::base::glob;
 
-/// Files that may include each other in a chain.
+/// The longest chain of files that include each other.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// What the command line asks for.
+/// The file and the options that the command line names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     pub file: Option<PathBuf>,
-    /// `-`: read the standard input too.
+    /// Whether to read the standard input too (`-`).
     pub from_stdin: bool,
-    /// The options, as lines of a configuration file.
+    /// The options, written as lines of a configuration file.
     pub options: Vec<u8>,
 }
 
-/// Directives whose meaning lies outside the options.
+/// Handles directives that are not options.
 pub trait Directives {
-    /// `rename-command`: `to` may be empty, which hides the command. The error is shown as the
-    /// reason.
+    /// `rename-command`. An empty `to` hides the command. The error is shown as the reason.
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String>;
 
-    /// `user`: a name and rules.
+    /// `user`: a name, then rules.
     fn user(&mut self, words: &[&[u8]]) -> Result<(), String>;
 }
 
-/// Takes them all, and forgets them.
+/// Accepts all directives and ignores them.
 #[cfg(test)]
 pub(super) struct NoDirectives;
 
@@ -56,14 +55,14 @@ impl Directives for NoDirectives {
 /// Why the configuration could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// For the standard error: the report about a line.
+    /// An error about a line, for the standard error.
     Fatal(String),
-    /// For the log, as a warning: a file that could not be read.
+    /// A file that could not be read, for the log.
     Unreadable(String),
 }
 
 impl LoadError {
-    /// Says it where Valkey says it. The caller then exits with 1.
+    /// Reports the error where Valkey reports it. The caller then exits with 1.
     pub fn print(&self) {
         match self {
             Self::Fatal(text) => eprint!("{text}"),
@@ -73,11 +72,11 @@ impl LoadError {
 }
 
 impl CommandLine {
-    /// Reads the arguments that follow the program's name: `[file] [--name value ...] [-]`.
+    /// Parses the arguments behind the program's name: `[file] [--name value ...] [-]`.
     ///
-    /// The file comes first and begins with no dash. `-` counts as the first or the last argument.
-    /// What follows a name is its value even with dashes, so that negative numbers work; only
-    /// `--save` may have none.
+    /// The file comes first and does not begin with a dash. `-` counts only as the first or the
+    /// last argument. The argument behind a name is its value, even if it begins with dashes, so
+    /// that negative numbers work. Only `--save` may have no value.
     pub fn parse(arguments: &[Vec<u8>]) -> Self {
         let mut line = Self::default();
         let mut rest = arguments;
@@ -110,7 +109,8 @@ impl CommandLine {
         line
     }
 
-    /// Begins a line. Says whether the name still wants a value. `bare`: none follows.
+    /// Begins a line with an option's name. Returns whether the name still needs a value. `bare`:
+    /// no value follows.
     fn add_name(&mut self, name: &[u8], bare: bool) -> bool {
         if !self.options.is_empty() {
             self.options.push(b'\n');
@@ -125,7 +125,7 @@ impl CommandLine {
 }
 
 impl Config {
-    /// Reads what the command line asks for. `version` is shown in errors.
+    /// Loads the configuration that the command line asks for. `version` is shown in errors.
     pub fn load(
         line: &CommandLine,
         stdin: &mut dyn Read,
@@ -142,8 +142,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads what the command line asks for, and says everything that is wrong with it, a line for
-    /// each fault: where, the directive, the reason. Nothing is made or changed.
+    /// Reads the configuration that the command line asks for, and returns one line for each fault:
+    /// the place, the directive and the reason. Changes nothing and creates no file.
     pub fn check(
         line: &CommandLine,
         stdin: &mut dyn Read,
@@ -169,16 +169,16 @@ struct Loader<'l> {
     config: &'l Config,
     version: &'l str,
     directives: &'l mut dyn Directives,
-    /// The files being read, outermost first.
+    /// The files being read, the outermost first.
     open: Vec<PathBuf>,
     save_seen: bool,
-    /// What is wrong so far, if all of that is wanted; `None`: the first fault is an error.
+    /// The faults so far, if all of them are wanted; `None` if the first fault is an error.
     faults: Option<Vec<String>>,
-    /// What cannot be followed. Whether that is an error is known at the end.
+    /// Directives that are not supported. Whether they are errors is known only at the end.
     unsupported: Vec<Unsupported>,
 }
 
-/// A line that this version cannot follow.
+/// A line that this version of Bobbin does not support.
 struct Unsupported {
     heading: String,
     place: String,
@@ -187,7 +187,7 @@ struct Unsupported {
     is_harmless: bool,
 }
 
-/// Where lines come from.
+/// The source of the lines.
 enum Source<'s> {
     /// The file that the command line names.
     File(&'s Path),
@@ -197,7 +197,7 @@ enum Source<'s> {
 }
 
 impl Source<'_> {
-    /// How an error begins that is about a line, counted from 1.
+    /// The beginning of an error about a line, counted from 1.
     fn heading(&self, number: usize) -> String {
         match self {
             Self::File(_) | Self::Stdin => {
@@ -210,7 +210,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where a line is, counted from 1.
+    /// The place of a line, counted from 1.
     fn place(&self, number: usize) -> String {
         match self {
             Self::File(path) | Self::Included(path) => format!("{}:{number}", path.display()),
@@ -220,7 +220,7 @@ impl Source<'_> {
     }
 }
 
-/// Why a line was refused: the reason, or an error that an included file already reported.
+/// Why a line was refused: a reason, or an error that was already reported for an included file.
 enum LineError {
     Reason(String),
     Reported(LoadError),
@@ -263,7 +263,7 @@ impl<'l> Loader<'l> {
         if line.from_stdin {
             log::info!("Reading config from stdin");
             let mut text = Vec::new();
-            // What was read before an error counts, as with fgets.
+            // As with fgets, what was read before the error counts.
             if let Err(error) = stdin.read_to_end(&mut text) {
                 log::warn!("Can't read all of the config from stdin: {error}");
             }
@@ -273,7 +273,7 @@ impl<'l> Loader<'l> {
         self.judge_unsupported()
     }
 
-    /// Passes over what cannot be followed if that is wanted and harmless; otherwise it is wrong.
+    /// Skips unsupported lines if that is wanted and harmless; otherwise reports them.
     fn judge_unsupported(&mut self) -> Result<(), LoadError> {
         let passes = self.config.unsupported_directives() == UnsupportedDirectives::Warn;
         for Unsupported { heading, place, line, reason, is_harmless } in
@@ -293,7 +293,7 @@ impl<'l> Loader<'l> {
         Ok(())
     }
 
-    /// A line is wrong: that is an error, or is noted.
+    /// Reports a wrong line: as an error, or as one of the faults.
     fn wrong(
         &mut self,
         heading: &str,
@@ -360,7 +360,7 @@ impl<'l> Loader<'l> {
             (b"include", [pattern]) => self.include(pattern),
             (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
             (b"user", [_, ..]) => Ok(self.directives.user(values)?),
-            // What modules have in files could not be loaded.
+            // Without the modules, data that they have stored in files could not be loaded.
             (b"loadmodule", [_, ..]) => Err(lacks("loadmodule", false)),
             (b"sentinel", []) => Err(lacks("sentinel", false)),
             (b"sentinel", _) => Err("sentinel directive while not in sentinel mode".into()),
@@ -382,7 +382,7 @@ impl<'l> Loader<'l> {
         let inner;
         let mut words = values.to_vec();
         if row.kind.is_multi() {
-            // One quoted value holds all the words: `--save "900 1"`.
+            // A single quoted value may have all the words: `--save "900 1"`.
             if let [value] = values
                 && !value.is_empty()
             {
@@ -404,8 +404,8 @@ impl<'l> Loader<'l> {
         Ok(self.config.enter(row, &value)?)
     }
 
-    /// `save` lines add up; the first replaces the default, and an empty one takes back those
-    /// before.
+    /// Adds up `save` lines. The first line replaces the default, and an empty one removes those
+    /// before it.
     fn add_save_points(
         &mut self,
         current: &super::OptionValue,
@@ -448,8 +448,8 @@ impl<'l> Loader<'l> {
     }
 }
 
-/// Why the log cannot be written; later there would be nowhere to say that. `make`: the file is
-/// made if it is not there.
+/// Checks that the log file can be written, as an error could not be reported later. `make`: create
+/// the file if it does not exist.
 fn see_log_file(config: &Config, make: bool) -> Result<(), String> {
     let name = config.logfile();
     if name.is_empty() {
@@ -470,17 +470,17 @@ fn see_log_file(config: &Config, make: bool) -> Result<(), String> {
     }
 }
 
-/// A directive that this version does not have.
+/// The error for a directive that this version of Bobbin does not have.
 fn lacks(name: &str, is_harmless: bool) -> LineError {
     LineError::Unsupported { reason: unsupported(name), is_harmless }
 }
 
-/// The directive of another server, and why it means nothing here.
+/// The directive of another server, with the reason why Bobbin does not need it.
 fn foreign(name: &[u8]) -> Option<&'static (&'static str, &'static str)> {
     FOREIGN.iter().find(|(known, _)| known.as_bytes() == name)
 }
 
-/// Why a line cannot be read that begins with this word.
+/// The error for a line that begins with an unknown word.
 fn unknown(name: &[u8]) -> String {
     let reason = "Bad directive or wrong number of arguments";
     let name = String::from_utf8_lossy(name);
@@ -496,9 +496,9 @@ fn unknown(name: &[u8]) -> String {
     )
 }
 
-/// Directives whose meaning lies outside the options.
+/// Directives that are not options.
 const DIRECTIVES: [&str; 4] = ["include", "rename-command", "user", "loadmodule"];
-/// A word was meant to be another if one letter of four is wrong, or fewer.
+/// A word may stand for another one if at most one letter of four differs.
 const NEAR: usize = 4;
 
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {

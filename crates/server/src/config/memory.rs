@@ -10,10 +10,10 @@ const UNITS: [(&str, u64); 8] = [
     ("g", 1_000_000_000),
     ("gb", 1 << 30),
 ];
-/// Digits that Redis reads at most.
+/// The most digits that Redis reads.
 const DIGITS_MAX: usize = 127;
 
-/// Bytes from `512`, `1gb`, `2k` and so on. Like Redis's, the product wraps around, and no digits
+/// Parses bytes such as `512`, `1gb` or `2k`. As in Redis, the product wraps around, and no digits
 /// mean 0.
 pub(super) fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();

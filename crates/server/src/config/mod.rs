@@ -1,9 +1,9 @@
-//! The configuration: one table of options, and everything that is made from it.
+//! The configuration: one table of options, and everything that is derived from it.
 //!
-//! [`options`] defines each option once. From it come the readers (`config.maxmemory()`, one
-//! relaxed load for numbers, words of choice and yes/no), the grammar of files and of the command
-//! line ([`load`]), CONFIG GET and SET ([`change`]), CONFIG REWRITE ([`rewrite`]), `bobbin.conf`
-//! and COMPAT.md ([`document`]). Nothing here knows of sockets, workers or commands.
+//! [`options`] defines each option once. From the table come the readers (`config.maxmemory()`,
+//! which is one relaxed load for numbers, choices and yes/no), the grammar of files and of the
+//! command line ([`load`]), CONFIG GET and SET ([`change`]), CONFIG REWRITE ([`rewrite`]),
+//! `bobbin.conf` and COMPAT.md ([`document`]). Nothing here knows of sockets, workers or commands.
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -39,20 +39,20 @@ pub use special::OutputLimit;
 pub use table::{Effect, Flags, OptionRow, Support};
 pub use words::{quote, split, word};
 
-/// The version of Valkey whose commands, options and formats there are.
+/// The version of Valkey whose commands, options and formats Bobbin follows.
 pub const VALKEY_VERSION: &str = "9.1.2";
 
-/// The values of all options. Shared by all threads; readers never wait for a number.
+/// The values of all options. All threads share them; readers of numbers never wait.
 pub struct Config {
-    /// By `OptionId`, and inline: reading one is one load, without a bound to check.
+    /// Indexed by `OptionId`, and inline: reading a number is one load, without a check of bounds.
     numbers: [AtomicI64; COUNT],
     texts: [RwLock<Arc<[u8]>>; COUNT],
     output_limits: [HotOutputLimit; 3],
-    /// Where the configuration came from, for CONFIG REWRITE and INFO.
+    /// The configuration file, for CONFIG REWRITE and INFO.
     file: RwLock<Option<Arc<std::path::Path>>>,
-    /// What was passed over when the configuration was loaded, a line for each directive.
+    /// The directives that were skipped when the configuration was loaded, one line each.
     passed_over: RwLock<Vec<String>>,
-    /// Held while options change, so that changes happen one after the other.
+    /// Held while options change, so that only one change is made at a time.
     change: Mutex<()>,
 }
 
@@ -78,7 +78,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every option at its default.
+    /// A configuration with every option at its default.
     pub fn new() -> Self {
         let config = Self {
             numbers: std::array::from_fn(|_| AtomicI64::new(0)),
@@ -94,7 +94,7 @@ impl Config {
         config
     }
 
-    /// Limits of the output of one class of clients. Three relaxed loads.
+    /// The limits of the output of one class of clients. Three relaxed loads.
     #[inline]
     pub fn output_limit(&self, class: ClientClass) -> OutputLimit {
         let hot = &self.output_limits[class as usize];
@@ -105,7 +105,8 @@ impl Config {
         }
     }
 
-    /// As many bytes of the stream may not wait for a replica. What it may ask for again may.
+    /// The most bytes of the stream that may wait for a replica. It is never less than the backlog,
+    /// which a replica may ask for again.
     pub fn replica_bytes_max(&self) -> u64 {
         match self.output_limit(ClientClass::Replica).hard_bytes {
             0 => u64::MAX,
@@ -113,7 +114,7 @@ impl Config {
         }
     }
 
-    /// The number of workers that `io-threads` asks for, `auto` resolved.
+    /// The number of workers that `io-threads` asks for; `auto` becomes a number.
     pub fn worker_count(&self) -> usize {
         match self.io_threads() {
             0 => cores().min(IO_THREADS_MAX as usize),
@@ -121,7 +122,7 @@ impl Config {
         }
     }
 
-    /// The cores that each kind of work has.
+    /// The cores for each kind of work.
     pub fn core_lists(&self) -> [(CoreWork, CoreList); 4] {
         [
             (CoreWork::Serving, self.server_cpulist()),
@@ -150,13 +151,13 @@ impl Config {
         self.file.read().clone()
     }
 
-    /// The directives that were passed over at start (`unsupported-directives`), each with its
-    /// place and the reason.
+    /// The directives that were skipped at start (`unsupported-directives`), each with its place
+    /// and the reason.
     pub fn passed_over(&self) -> Vec<String> {
         self.passed_over.read().clone()
     }
 
-    /// The value of an option as it is kept.
+    /// The value of an option, as it is stored.
     pub fn value(&self, row: &OptionRow) -> OptionValue {
         match row.kind {
             OptionKind::Directory => OptionValue::Text(working_directory()),
@@ -170,18 +171,18 @@ impl Config {
     /// The value of an option as CONFIG GET shows it.
     pub fn shown(&self, row: &OptionRow) -> Vec<u8> {
         match row.id {
-            // Clients and tools read a number.
+            // Clients and tools expect a number, even for `auto`.
             OptionId::io_threads => self.worker_count().to_string().into(),
             _ => row.kind.format(&self.value(row)),
         }
     }
 
-    /// The server that errors and other messages name.
+    /// The name of the server in errors and other messages.
     pub fn name(&self) -> &'static str {
         if self.extended_redis_compatibility() { "Redis" } else { "Bobbin" }
     }
 
-    /// The numbers of `redis-version`.
+    /// The three numbers of `redis-version`.
     pub fn redis_version_numbers(&self) -> [u8; 3] {
         let text = self.redis_version();
         let text = String::from_utf8_lossy(&text);
@@ -189,7 +190,7 @@ impl Config {
         std::array::from_fn(|_| numbers.next().unwrap_or(0))
     }
 
-    /// The server and the version that HELLO names.
+    /// The server's name and version for HELLO.
     pub fn hello(&self) -> (&'static str, Arc<[u8]>) {
         match self.hello_server() {
             HelloServer::Valkey if !self.extended_redis_compatibility() => {
@@ -208,7 +209,7 @@ impl Config {
         self.texts[id as usize].read().clone()
     }
 
-    /// Keeps a value. The directory is not kept here but entered, by the callers.
+    /// Stores a value. A directory is not stored here: callers change the working directory.
     fn keep(&self, row: &OptionRow, value: &OptionValue) {
         match value {
             OptionValue::Number(number) => {
@@ -233,7 +234,8 @@ impl Config {
     }
 }
 
-/// The option of that name or alias, in any case, and the name as the table writes it.
+/// Finds an option by its name or an alias, in upper or lower case. Also returns the name as the
+/// table writes it.
 pub fn find(name: &[u8]) -> Option<(&'static OptionRow, &'static str)> {
     for row in OPTIONS {
         let mut names = std::iter::once(&row.name).chain(row.aliases);

@@ -1,6 +1,7 @@
-//! The table of options: each is defined here and nowhere else.
+//! The table of options. Each option is defined here and nowhere else.
 //!
-//! Names, bounds and defaults are those valkey-server 9.1.2 answers; a default of our own says so.
+//! Names, bounds and defaults are those of valkey-server 9.1.2, unless the option's text says that
+//! the default is Bobbin's own.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::table::{Effect, Flags, OptionRow, Support, dashed, kind, options, rea
 use super::{Config, special};
 use Support::{Dormant, Full, Neutral, NotYet, Partial};
 
-/// Workers at most.
+/// The most workers.
 pub const IO_THREADS_MAX: i64 = 128;
 
 const INT_MIN: i64 = i32::MIN as i64;

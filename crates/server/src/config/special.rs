@@ -1,15 +1,15 @@
-//! Options of several words: how their words become the one text that is kept and shown.
+//! Options of several words: how the words become the one text that is stored and shown.
 
 use super::kind::WRONG_ARITY;
 use super::{Classes, memory};
 
-/// Addresses at most, as Valkey has it.
+/// The most addresses, as in Valkey.
 const BIND_MAX: usize = 16;
-/// Classes of clients in the order they are shown, each with the other names it goes by.
+/// The classes of clients in the order in which they are shown, each with its other name.
 const CLASSES: [(&str, &str); 3] =
     [("normal", "normal"), ("slave", "replica"), ("pubsub", "pubsub")];
 
-/// Limits of one class of clients.
+/// The output limits of one class of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
     /// Bytes at which the client is disconnected at once; 0 for never.
@@ -20,7 +20,7 @@ pub struct OutputLimit {
 }
 
 pub(super) fn bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
-    // A word of a file may be quoted and hold spaces: it is several once it is written again.
+    // A quoted word of a file may have spaces. It becomes several words when it is written again.
     let addresses = words.join(&b' ');
     if addresses.split(|&byte| byte == b' ').count() > BIND_MAX {
         return Err("Too many bind addresses specified.".into());
@@ -32,7 +32,7 @@ pub(super) fn names(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     Ok(words.join(&b' '))
 }
 
-/// Pairs of seconds and changes. Within a file, lines add up; that is the loader's part.
+/// Pairs of seconds and changes. The loader adds up the lines of a file.
 pub(super) fn save_points(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     if let [b""] = words {
         return Ok(Vec::new());
@@ -51,8 +51,8 @@ pub(super) fn save_points(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> 
     Ok(points.join(" ").into())
 }
 
-/// Four words for each class: its name, hard limit, soft limit, seconds. Classes not named keep
-/// theirs.
+/// Four words for each class: its name, hard limit, soft limit, seconds. Classes that are not named
+/// keep their limits.
 pub(super) fn output_buffer_limits(words: &[&[u8]], current: &[u8]) -> Result<Vec<u8>, String> {
     if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
@@ -74,7 +74,7 @@ pub(super) fn output_buffer_limits(words: &[&[u8]], current: &[u8]) -> Result<Ve
     Ok(shown.collect::<Vec<_>>().join(" ").into())
 }
 
-/// The limits behind the text that [`output_buffer_limits`] made.
+/// Parses the text that [`output_buffer_limits`] made.
 pub(super) fn output_limits(text: &[u8]) -> [OutputLimit; CLASSES.len()] {
     let mut limits = [OutputLimit::default(); CLASSES.len()];
     let words: Vec<&[u8]> = text.split(|byte| *byte == b' ').collect();
@@ -103,7 +103,7 @@ pub(super) fn notification_letters(bits: i64) -> String {
     Classes::of_bits(bits as u32).text()
 }
 
-/// The lines that CONFIG REWRITE writes: one for each class, with units.
+/// The lines for CONFIG REWRITE: one for each class, with units.
 pub(super) fn output_limit_lines(text: &[u8]) -> Vec<String> {
     let limits = CLASSES.iter().zip(output_limits(text));
     let line = |((_, name), limit): (&(&str, &str), OutputLimit)| {
@@ -128,7 +128,7 @@ pub(super) fn percentiles(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> 
                         [0.0,100.0]"
                 .into());
         }
-        // Six decimals, and none of their zeros at the end, is how Redis shows a percentile.
+        // Redis shows a percentile with six decimals, without zeros at the end.
         let decimals = format!("{number:.6}");
         shown.push(decimals.trim_end_matches('0').trim_end_matches('.').to_owned());
     }
@@ -166,8 +166,8 @@ pub(super) fn replica_of(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     Ok([host, port].join(&b' '))
 }
 
-/// A number as C's `strtoll` reads it when nothing may follow: spaces before, a sign, zeros before;
-/// no digits are 0.
+/// Parses a number as C's `strtoll` does, with nothing allowed behind it: leading spaces, a sign
+/// and leading zeros are accepted, and an empty text is 0.
 fn leading_integer(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let number = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);

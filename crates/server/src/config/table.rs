@@ -1,22 +1,22 @@
-//! How a row of [`super::options`] becomes an option: its description, its place in
+//! How a row of [`super::options`] becomes an option: its description, its slot in
 //! [`super::Config`], and its typed reader.
 
 use super::kind::OptionKind;
 use super::options::OptionId;
 
-/// One option as the table describes it.
+/// An option, as the table describes it.
 pub struct OptionRow {
     pub id: OptionId,
-    /// As it is written, in lower case with dashes.
+    /// The name in lower case, with dashes.
     pub name: &'static str,
-    /// Older names that mean the same.
+    /// Older names of the option.
     pub aliases: &'static [&'static str],
     pub section: &'static str,
     pub kind: OptionKind,
     pub support: Support,
     pub flags: Flags,
     pub effect: Effect,
-    /// Sentences in our own words, one element for each line of the row's comment.
+    /// The documentation: one element for each line of the row's comment.
     pub doc: &'static [&'static str],
 }
 
@@ -24,85 +24,85 @@ pub struct OptionRow {
 #[derive(Clone, Copy)]
 pub enum Support {
     Full,
-    /// Accepted with every value, and without effect by design. Says why.
+    /// Every value is accepted and has no effect, by design. The text says why.
     Neutral(&'static str),
-    /// Accepted and kept, but it only tunes a feature that is not there yet (and whose own switch
-    /// is refused).
+    /// Every value is accepted and stored, but the option only tunes a feature that Bobbin does not
+    /// have yet, and whose own switch is refused.
     Dormant(&'static str),
-    /// Part of a feature that is not there yet: every value but the default is refused.
+    /// The option belongs to a feature that Bobbin does not have yet. Only the default is accepted.
     NotYet(&'static str),
-    /// Some values (by the text CONFIG GET would show) are refused.
+    /// Some values, given by the text that CONFIG GET would show, are refused.
     Partial {
         refused: fn(&[u8]) -> bool,
         remark: &'static str,
     },
 }
 
-/// What follows at once when CONFIG SET changes an option. `admin/config.rs` does it, as it has to
-/// do with all layers.
+/// What CONFIG SET must do at once after it has changed an option. `admin/config.rs` does it, as it
+/// concerns all layers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Nothing: the option is read where it is used.
     None,
-    /// The size of the slow log and the like.
+    /// The limits and lengths of the command log.
     CommandLog,
-    /// Addresses are listened on, for TLS and without.
+    /// The addresses to listen on, with and without TLS.
     Listen,
-    /// `Listen`, for the port without TLS alone.
+    /// As `Listen`, only for the port without TLS.
     ListenTcp,
-    /// `Listen`, for the port with TLS alone.
+    /// As `Listen`, only for the port with TLS.
     ListenTls,
-    /// The log of changes is turned on or off.
+    /// Whether the AOF is written.
     Log,
-    /// Old files of the log of changes may go.
+    /// Whether old files of the AOF are kept.
     LogHistory,
-    /// Replies wait for the log of changes, or do not.
+    /// Whether replies wait for the AOF.
     LogSync,
     /// The thread that moves blocks of memory together.
     Defrag,
-    /// The server's own log.
+    /// The server's own log of messages.
     Logging,
-    /// Memory in use is compared with the limit.
+    /// The limit that the memory in use is compared with.
     Maxmemory,
-    /// Writes are refused while there are too few replicas, or are not.
+    /// Whether writes are refused because there are too few replicas.
     MinReplicas,
-    /// The system is asked for the necessary file descriptors.
+    /// The number of file descriptors that the system must provide.
     OpenFiles,
     OomScore,
-    /// The default user's password.
+    /// The password of the default user.
     Password,
-    /// Sockets of connections.
+    /// The keepalive of connections' sockets.
     Keepalive,
-    /// What is told by a bit or a number of the server; see `Server::follow_config`.
+    /// Bits and numbers that are derived from options; see `Server::follow_config`.
     Switches,
     Title,
-    /// What new connections begin with.
+    /// The settings that new TLS connections begin with.
     Tls,
     TlsReload,
     Watchdog,
     Workers,
 }
 
-/// What else is special about an option; combined with `|` in the table.
+/// Further properties of an option, combined with `|`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
     pub const NONE: Self = Self(0);
-    /// Not settable at run time.
+    /// The option cannot be set at run time.
     pub const IMMUTABLE: Self = Self(1);
-    /// Its value is a secret: not shown in logs, MONITOR and the slow log.
+    /// The value is a secret: logs, MONITOR and the slow log do not show it.
     pub const SENSITIVE: Self = Self(2);
-    /// Settable at run time only where `enable-protected-configs` allows it.
+    /// The option can be set at run time only if `enable-protected-configs` allows it.
     pub const PROTECTED: Self = Self(4);
-    /// Answers CONFIG GET only to its exact name.
+    /// CONFIG GET shows the option only for its exact name.
     pub const HIDDEN: Self = Self(8);
-    /// Names a file: set to the same name again, what is in it is taken up anew.
+    /// The option names a file. Setting the same name again reads the file again.
     pub const VOLATILE: Self = Self(16);
-    /// Not settable while a file is loaded.
+    /// The option cannot be set while a file is loaded.
     pub const AFTER_LOADING: Self = Self(32);
-    /// Where this version cannot follow it, no data is lost and nobody gets access by that:
-    /// `unsupported-directives warn` passes over it.
+    /// If this version does not support the value, no data is lost and nobody gets access because
+    /// of that. So `unsupported-directives warn` skips the directive.
     pub const IGNORABLE: Self = Self(64);
 
     pub const fn contains(self, other: Self) -> bool {
@@ -124,7 +124,7 @@ impl OptionRow {
     }
 }
 
-/// `name` with dashes for underscores; `N` is its length.
+/// `name` with dashes in place of underscores. `N` is its length.
 pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
     let mut bytes = [0; N];
     let mut index = 0;
@@ -136,12 +136,12 @@ pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
     bytes
 }
 
-/// Declares the options: `OptionId`, `OPTIONS` (in the order of the rows) and a reader for each on
-/// `Config`.
+/// Declares the options: `OptionId`, `OPTIONS` (in the order of the rows), and a reader for each
+/// option on `Config`.
 ///
-/// A row is: its comment (the documentation), `name = kind(..) => Support`, then, if any, `aliases
-/// "..", ".."`, `flags IMMUTABLE, ..` and `then Effect`. The name is written with underscores and
-/// used with dashes.
+/// A row is: its comment (the documentation), `name = kind(..) => Support`, then optionally
+/// `aliases "..", ".."`, `flags IMMUTABLE, ..` and `then Effect`. The name is written with
+/// underscores here, and with dashes everywhere else.
 macro_rules! options {
     ($(
         section $section:literal {$(
@@ -152,16 +152,16 @@ macro_rules! options {
                 $(, then $effect:ident)?;
         )*}
     )*) => {
-        /// Names an option; as a number it is the option's place in `OPTIONS`.
+        /// The id of an option. Its number is the option's index in `OPTIONS`.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(usize)]
         pub enum OptionId { $($($name,)*)* }
 
-        /// How many options there are.
+        /// The number of options.
         pub(super) const COUNT: usize = [$($(stringify!($name)),*),*].len();
 
-        /// Every option, by section.
+        /// All options, by section.
         pub static OPTIONS: &[OptionRow] = &[$($(
             OptionRow {
                 id: OptionId::$name,

@@ -1,14 +1,15 @@
-//! Words of a line: splitting with Redis's quotes and escapes, and writing them back.
+//! The words of a line: splitting with Redis's quotes and escapes, and writing words back.
 
-/// Splits a line into words. Words are separated by white space; `"..."` knows the escapes `\n \r
-/// \t \b \a \xHH \" \\`, `'...'` only `\'`. `None`: a quote is not closed, or something follows a
-/// closing one directly. (The grammar of redis.conf, of inline commands and of redis-cli.)
+/// Splits a line into words, which white space separates. `"..."` has the escapes `\n \r \t \b \a
+/// \xHH \" \\`, and `'...'` only `\'`. Returns `None` if a quote is not closed, or if something
+/// follows a closing quote directly. This is the grammar of redis.conf, of inline commands and of
+/// redis-cli.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line;
     loop {
         rest = rest.trim_ascii_start();
-        // 0x0b is white space to C and not to `trim_ascii_start`.
+        // 0x0b is white space for C, but not for `trim_ascii_start`.
         while let [b'\x0b', after @ ..] = rest {
             rest = after.trim_ascii_start();
         }
@@ -21,7 +22,7 @@ pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// The first word of `line`, which begins with it, and what follows.
+/// The first word of `line`, which begins with it, and the rest.
 fn take_word(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     let mut rest = line;
@@ -42,7 +43,7 @@ fn take_word(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Reads up to the closing `quote` and returns what follows it.
+/// Reads up to the closing `quote`. Returns the rest.
 fn take_quoted<'l>(quote: u8, text: &'l [u8], word: &mut Vec<u8>) -> Option<&'l [u8]> {
     let mut rest = text;
     loop {
@@ -71,25 +72,25 @@ fn take_quoted<'l>(quote: u8, text: &'l [u8], word: &mut Vec<u8>) -> Option<&'l 
     }
 }
 
-/// `text` as a word of a line: as it is if all of it is of the safe alphabet, which is printable
-/// ASCII without spaces, quotes and backslashes; else quoted.
+/// `text` as a word of a line. It stays as it is if it has only printable ASCII without spaces,
+/// quotes and backslashes; otherwise it is quoted.
 pub fn word(text: &[u8]) -> Vec<u8> {
     let is_safe = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     if !text.is_empty() && text.iter().all(is_safe) { text.to_vec() } else { quote(text) }
 }
 
-/// The text of an option of several words, which spaces separate, as they follow its name in a
-/// file.
+/// The text of an option of several words, which spaces separate, as it is written behind the
+/// option's name in a file.
 pub(super) fn words_for_file(text: &[u8]) -> Vec<u8> {
     let words: Vec<Vec<u8>> = text.split(|byte| *byte == b' ').map(word).collect();
     match &words[..] {
-        // A single word is split once more when it is read.
+        // A single word is split again when it is read, so it is quoted again.
         [only] if only.starts_with(b"\"") && !text.is_empty() => quote(only),
         _ => words.join(&b' '),
     }
 }
 
-/// `text` in double quotes, with everything not printable escaped.
+/// `text` in double quotes. Bytes that are not printable are escaped.
 pub fn quote(text: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for byte in text {

@@ -1,5 +1,5 @@
-//! A worker without sockets: bytes in, replies out, at a time that the caller sets. What lies
-//! between is the worker's own code; tests, fuzzing and the count of instructions use it.
+//! A worker without sockets: it takes bytes and returns replies, at times that the caller sets.
+//! Otherwise it runs the worker's own code. Tests, fuzzing and the count of instructions use it.
 
 pub mod records;
 mod replicas;
@@ -32,7 +32,7 @@ use crate::worker::batch::Batch;
 use crate::worker::executor::Executor;
 use crate::worker::limits::ReplyLimit;
 
-/// A process for workers without sockets. It is never freed: make few.
+/// A process for workers without sockets. It is never freed, so make few.
 #[derive(Clone, Copy)]
 pub struct Process(&'static Server);
 
@@ -44,9 +44,9 @@ pub struct Embedded {
     stats: WorkerStats,
     batch: Batch,
     replies: Arena,
-    /// Long commands are left after each slice.
+    /// Long commands are interrupted after each slice.
     in_slices: bool,
-    /// `Scripts::turns` when it last looked at what waits for a script.
+    /// `Scripts::turns` when clients that wait for a script were last served.
     turns: u64,
 }
 
@@ -56,13 +56,13 @@ pub struct Session {
     parser: Parser,
     /// Bytes of an incomplete command.
     input: Vec<u8>,
-    /// What waits for a replica.
+    /// Output for a replica that waits to be taken.
     output: ConnectionOutput,
 }
 
 impl Process {
     pub fn new(config: Config) -> Result<Self, String> {
-        // Nothing must be saved unasked.
+        // Nothing may be saved automatically.
         config.set_internally(OptionId::save, "")?;
         let server = crate::process::create(config, &[])?;
         server.follow_config();
@@ -74,8 +74,7 @@ impl Process {
         Self(server)
     }
 
-    /// A worker beside those that there are. `seed` decides what is random, such as what is
-    /// evicted.
+    /// Another worker of the process. `seed` decides everything random, such as evictions.
     pub fn worker(self, seed: u64) -> Result<Embedded, String> {
         let server = self.0;
         let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
@@ -102,7 +101,7 @@ impl Process {
         Ok(embedded)
     }
 
-    /// Has everything logged from now on, or not. No worker is in the midst of something.
+    /// Turns the log on or off. No worker may be executing anything.
     pub fn log(self, on: bool) {
         let gate = self.0.gate.take();
         self.0.log.switch(on);
@@ -113,14 +112,14 @@ impl Process {
         LogRecords::new(self.0)
     }
 
-    /// What a start of this process would be.
+    /// What a start of this process would load.
     pub fn start(self) -> Result<Start, String> {
         Start::new(self.0)
     }
 }
 
 impl Embedded {
-    /// The only worker of a process.
+    /// The only worker of a new process.
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
         config.set_internally(OptionId::io_threads, "1")?;
         let mut embedded = Process::new(config)?.worker(seed)?;
@@ -128,7 +127,7 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Sets the clock (Unix ms). As for any server, it should not go back.
+    /// Sets the clock (Unix ms). It should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
         self.server.clock.fix(now_ms);
         self.data.turn.now_ms = now_ms;
@@ -137,34 +136,34 @@ impl Embedded {
         self.data.follow_config(self.server);
     }
 
-    /// Has everything logged from now on. Nothing reads that.
+    /// Turns the log on. Nothing reads it.
     pub fn log(&mut self) {
         Process(self.server).log(true);
         self.data.recorder.refresh();
     }
 
-    /// The keys, for tests of what lies below commands.
+    /// The keys, for tests of the layers below commands.
     #[cfg(test)]
     pub(crate) fn data(&mut self) -> &mut Data {
         &mut self.data
     }
 
-    /// Has long commands left after each slice, to be gone on with by `step`.
+    /// Interrupts long commands after each slice. `step` continues them.
     pub const fn work_in_slices(&mut self) {
         self.in_slices = true;
     }
 
-    /// A sum of all keys, values and times of expiry.
+    /// A digest of all keys, values and times of expiry.
     pub fn digest(&mut self) -> [u8; 20] {
         records::digest_of(&mut self.data)
     }
 
-    /// Begins a base; with the number of the last record that it holds.
+    /// Begins a base. Also returns the number of the last record that it holds.
     pub fn begin_base(&mut self) -> (BaseInProgress, u64) {
         BaseInProgress::begin(self.server, &mut self.data)
     }
 
-    /// Goes on with a base for a few keys; whether there are more.
+    /// Adds a few keys to a base. Returns whether there are more.
     pub fn step_base(&mut self, base: &mut BaseInProgress) -> bool {
         base.step(&mut self.data)
     }
@@ -181,7 +180,7 @@ impl Embedded {
         }
     }
 
-    /// Ends a session as when its connection is closed.
+    /// Ends a session as if its connection was closed.
     pub fn disconnect(&mut self, mut session: Session) {
         self.data.enter();
         if let Some(waiter) = session.client.blocked.take() {
@@ -198,8 +197,8 @@ impl Embedded {
         self.data.leave();
     }
 
-    /// Executes what the bytes complete; the replies. Nothing more is executed for a session that
-    /// was told to end (`is_closed`) or that waits for the end of a pause.
+    /// Executes the commands that the bytes complete, and returns the replies. Executes nothing
+    /// more for a session that was told to end (`is_closed`), or that waits for the end of a pause.
     pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
@@ -219,7 +218,7 @@ impl Embedded {
         self.replies.join()
     }
 
-    /// Serves the clients that wait for a script, if something has become free.
+    /// Serves the clients that wait for a script, if it has released something.
     fn serve_behind_reserved(&mut self) {
         let turns = self.server.scripts.turns();
         if std::mem::replace(&mut self.turns, turns) != turns {
@@ -227,8 +226,8 @@ impl Embedded {
         }
     }
 
-    /// Goes on with the long command of a session, and with what the session sent behind it; the
-    /// replies.
+    /// Continues a session's long command, and executes what the session sent behind it. Returns
+    /// the replies.
     pub fn step(&mut self, session: &mut Session) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
@@ -244,7 +243,7 @@ impl Embedded {
         self.replies.join()
     }
 
-    /// Ends the wait of a session whose command waited for others and was served; its reply.
+    /// Ends the wait of a session whose command was served by another one. Returns the reply.
     pub fn end_wait(&mut self, session: &mut Session) -> Option<Vec<u8>> {
         let waiter = session.client.blocked.clone()?;
         let mut reply = Vec::new();
@@ -258,8 +257,8 @@ impl Embedded {
         Some(reply)
     }
 
-    /// What other workers published to those that listen here, as RESP2. What this worker publishes
-    /// itself is lost with each command.
+    /// Messages from other workers to clients that listen here, in RESP2. This worker's own
+    /// messages are dropped after each command.
     pub fn messages(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let Some(subscribers) = &mut self.data.audience.subscribers else { return bytes };
@@ -276,7 +275,7 @@ impl Embedded {
         bytes
     }
 
-    /// Takes out whatever has expired, as workers do by the clock.
+    /// Removes all expired keys, as workers do regularly.
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
@@ -289,7 +288,7 @@ impl Embedded {
         self.data.leave();
     }
 
-    /// A session gets what it publishes to itself; there is no way to the others.
+    /// Drops posts: a session gets its own messages, and there is no way to other workers.
     fn drop_posts(&mut self) {
         let Some(subscribers) = &mut self.data.audience.subscribers else { return };
         subscribers.take_mailbox();
@@ -300,7 +299,7 @@ impl Embedded {
         }
     }
 
-    /// Executes the commands of these bytes; how many bytes they were.
+    /// Executes the commands in these bytes. Returns how many bytes they took.
     fn execute(&mut self, session: &mut Session, input: &[u8]) -> usize {
         let (server, mut consumed) = (self.server, 0);
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
@@ -309,7 +308,8 @@ impl Embedded {
                 && !session.client.waits_for_reserved
                 && server.paused(self.data.turn.now_ms).is_none()
             {
-                // It published more than may wait, but here no client does.
+                // The session published more than may wait, but here no client has to wait for
+                // that.
                 self.drop_posts();
                 session.client.postpone(false);
             }
@@ -324,7 +324,7 @@ impl Embedded {
                 Limits::unauthenticated(bulk_len_max)
             };
             let rest = &input[consumed..];
-            // SAFETY: the batch is cleared before these bytes go.
+            // SAFETY: the batch is cleared before these bytes are dropped.
             let found = unsafe {
                 let parser = &mut session.parser;
                 self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace, &[])
@@ -361,7 +361,7 @@ impl Embedded {
         }
     }
 
-    /// Goes on with a client's long command, for a slice or to its end; whether it is done.
+    /// Works on a client's long command, for a slice or to its end. Returns whether it is done.
     fn work(&mut self, client: &mut Client) -> bool {
         let Some(mut job) = client.job.take() else { return true };
         self.data.release();
@@ -394,27 +394,27 @@ impl Embedded {
 }
 
 impl Session {
-    /// Whether the connection would be closed by now.
+    /// Whether the connection would be closed now.
     pub fn is_closed(&self) -> bool {
         self.client.is_closing()
     }
 
-    /// Whether a long command of it goes on.
+    /// Whether a long command of the session is unfinished.
     pub fn is_working(&self) -> bool {
         self.client.job.is_some()
     }
 
-    /// Whether a script or a transaction of it has paused in its midst.
+    /// Whether a script or a transaction of the session has paused.
     pub fn has_paused(&self) -> bool {
         self.client.job.as_ref().is_some_and(|job| job.goes_on_while_busy())
     }
 
-    /// Whether a command of it waits for what others do.
+    /// Whether a command of the session is blocked.
     pub fn is_waiting(&self) -> bool {
         self.client.blocked.is_some()
     }
 
-    /// Whether it has sent commands that are not executed yet.
+    /// Whether the session has sent commands that are not executed yet.
     pub const fn is_behind(&self) -> bool {
         !self.input.is_empty()
     }
@@ -488,7 +488,7 @@ mod tests {
             replies,
             format!("*{}\r\n{}", 2 * COUNT, "+OK\r\n*0\r\n".repeat(COUNT)).as_bytes()
         );
-        // The key has it, and this test; the transaction has gone.
+        // The key and this test own the value; the transaction has released it.
         let counts: Vec<_> = words.iter().map(Arc::strong_count).collect();
         assert_eq!(counts, [2; COUNT]);
         let last = embedded.feed(&mut session, format!("GET large{}\r\n", COUNT - 1).as_bytes());

@@ -1,5 +1,5 @@
-//! The log without files: its records as they come, bases in memory, and what a start would make of
-//! them. For tests that let a server crash at any record.
+//! The log without files: its records one by one, bases in memory, and the data that a start would
+//! load. For tests in which a server crashes at any record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,13 +14,13 @@ use crate::persistence::aof::{AofFault, AofReader};
 use crate::persistence::snapshot::{Body, Contents, Purpose};
 use crate::persistence::{Existing, Persistence, load};
 
-/// What the log's thread would write, record by record. There is one for a server.
+/// The records that the log's thread would write, one by one. A server has one of these.
 pub struct LogRecords {
     server: &'static Server,
     stream: RecordStream,
 }
 
-/// A base that is being made while others go on.
+/// A base that is being made while other commands run.
 pub struct BaseInProgress {
     server: &'static Server,
     cut: Cut,
@@ -39,26 +39,26 @@ impl LogRecords {
         Self { server, stream: RecordStream::default() }
     }
 
-    /// The number of the next record, whose bytes are appended, if there is one.
+    /// Appends the bytes of the next record, if there is one, and returns its number.
     pub fn next(&mut self, out: &mut Vec<u8>) -> Option<u64> {
         self.stream.collect(&self.server.log);
         let mut output = StreamOutput { file: Some(out), feed: None };
         self.stream.next(u64::MAX, &mut output).then(|| self.stream.done())
     }
 
-    /// What comes now belongs to another file.
+    /// Begins another file.
     pub fn begin_file(&mut self) {
         self.stream.begin_anew();
     }
 
-    /// The number that was given out last.
+    /// The number that was given last.
     pub fn last(&self) -> u64 {
         self.server.log.last()
     }
 }
 
 impl BaseInProgress {
-    /// Everything as it is now. Nothing is held.
+    /// Begins a base of the current data. The caller holds no lock.
     pub(crate) fn begin(server: &'static Server, data: &mut Data) -> (Self, u64) {
         data.enter();
         let contents = Contents::begin(server, data, "base");
@@ -68,7 +68,7 @@ impl BaseInProgress {
         (Self { server, cut: contents.keys, body, bytes: Vec::new() }, number)
     }
 
-    /// Walks on for a few keys; whether there are more.
+    /// Adds a few keys. Returns whether there are more.
     pub(crate) fn step(&mut self, data: &mut Data) -> bool {
         let Self { server, cut, body, bytes } = self;
         let mut pieces = Vec::new();
@@ -95,7 +95,7 @@ impl Start {
         Ok(Self { server, replay: Replay::new(server)? })
     }
 
-    /// Begins with nothing but a base.
+    /// Begins with only a base.
     pub fn begin(&mut self, base: Option<&[u8]>) -> Result<(), String> {
         self.replay.abandon_transaction();
         self.carry_out(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n")?;
@@ -112,8 +112,8 @@ impl Start {
         loaded.map(|_| ())
     }
 
-    /// Goes on with these bytes of a log; whether they end in the midst of something. That is
-    /// forgotten.
+    /// Continues with these bytes of a log. Returns whether they end within a command or a
+    /// transaction, which is then discarded.
     pub fn carry_out(&mut self, log: &[u8]) -> Result<bool, String> {
         let (_, ended) = self.replay.run_all(&mut AofReader::new(log, 0), 0, |_| Ok(()))?;
         self.replay.abandon_transaction();
@@ -124,16 +124,16 @@ impl Start {
         }
     }
 
-    /// A sum of all that is there.
+    /// A digest of all data.
     pub fn digest(&mut self) -> [u8; 20] {
         digest_of(&mut self.replay.data)
     }
 }
 
-/// A sum of all that is there; see `digest::whole`.
+/// A digest of all data; see `digest::whole`.
 pub(crate) fn digest_of(data: &mut Data) -> [u8; 20] {
     data.enter();
-    // No lock for each shard, then.
+    // The gate makes the shards' locks unnecessary.
     data.hold_gate_anyway();
     let digest = digest::whole(data);
     data.leave();

@@ -1,4 +1,4 @@
-//! Replicas without sockets: what they get beside replies, and what is due by the clock.
+//! Replicas without sockets: their copies and stream, and periodic work.
 
 use std::sync::mpsc::channel;
 
@@ -9,14 +9,14 @@ use crate::replication::Replication;
 use crate::replication::replica::ReplicaState;
 
 impl Embedded {
-    /// Does what is due by the clock.
+    /// Does the periodic work of replication.
     pub fn look_at_replicas(&mut self) {
         self.data.enter();
         Replication::tick(self.server, &mut self.data);
         self.data.leave();
     }
 
-    /// Waits until the stream has all that was logged.
+    /// Waits until the stream has everything that was logged.
     pub fn await_stream(&mut self) {
         if self.server.feed.takes_log() {
             let (done, is_there) = channel();
@@ -26,8 +26,8 @@ impl Embedded {
         }
     }
 
-    /// Takes bytes that a session that is a replica gets beside replies, and of those that wait for
-    /// it `bytes_max` at most; `None`: its connection ends.
+    /// Takes at most `bytes_max` of the bytes that a replica's session gets beside replies. `None`:
+    /// its connection ends.
     pub fn take_fed(&mut self, session: &mut Session, bytes_max: usize) -> Option<Vec<u8>> {
         let (mut bytes, output) = (Vec::new(), &mut session.output);
         let feeding = match &mut session.client.feeder {
@@ -39,7 +39,7 @@ impl Embedded {
         (feeding == Feeding::GoesOn).then_some(bytes)
     }
 
-    /// Whether a copy of all keys is on its way to replicas.
+    /// Whether replicas are receiving a copy of all keys.
     pub fn is_copying(&self) -> bool {
         let mut replicas = Replication::of(self.server).replicas().into_iter();
         replicas.any(|replica| {
@@ -47,13 +47,13 @@ impl Embedded {
         })
     }
 
-    /// How many replicas the server knows of, and how many bytes of memory their stream takes.
+    /// How many replicas the server has, and how many bytes of memory their stream takes.
     pub fn replicas(&self) -> (usize, usize) {
         (Replication::of(self.server).replicas().len(), self.server.feed.memory())
     }
 }
 
-/// What a replica is given at once.
+/// How many bytes a replica is given at once.
 const FED_MAX: usize = 256 * 1024;
 
 #[cfg(test)]

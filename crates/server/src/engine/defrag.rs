@@ -1,10 +1,10 @@
 //! Active defragmentation (`activedefrag`): a thread that moves blocks of memory together.
 //!
-//! Once a second it looks how many bytes are free in runs of small blocks that cannot be given back
-//! since others in them are in use. If there are many it goes over all keys, and the sources of
-//! scripts. It holds a shard for some microseconds at a time, and rests in between, so that it
-//! takes no more than a part of one core. What moves is decided by the allocator (`Utilization`),
-//! where blocks are by the store.
+//! Once a second the thread reads how many bytes are free in runs of small blocks that cannot be
+//! given back, because other blocks of the runs are in use. If they are many, it goes over all keys
+//! and the sources of scripts. It holds a shard for some microseconds at a time and rests in
+//! between, so that it takes only a part of one core. The allocator decides what moves
+//! (`Utilization`); the store knows where the blocks are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use crate::engine::command::Data;
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::latency::LatencyEvent;
 
-/// The thread's state, and what it has done since the start or since CONFIG RESETSTAT.
+/// The state of the thread, and its figures since the start or CONFIG RESETSTAT.
 #[derive(Default)]
 pub struct Defrag {
     runs: AtomicBool,
-    /// Percentage of its time that it works; 0 while there is nothing to do.
+    /// The percentage of its time that the thread works; 0 while there is nothing to do.
     effort: AtomicU64,
-    /// Blocks that were moved.
+    /// The number of blocks that were moved.
     pub hits: AtomicU64,
-    /// Blocks that were looked at and stay.
+    /// The number of blocks that were checked and not moved.
     pub misses: AtomicU64,
-    /// Keys of which something was moved.
+    /// The number of keys of which something was moved.
     pub key_hits: AtomicU64,
-    /// Keys that stay as they are.
+    /// The number of keys of which nothing was moved.
     pub key_misses: AtomicU64,
     timing: Mutex<Timing>,
 }
@@ -48,8 +48,8 @@ impl Defrag {
         server.parts.get()
     }
 
-    /// Percentage of its time that the thread works, within its limits as they are now; 0 while
-    /// there is nothing to do.
+    /// The percentage of its time that the thread works, within the current limits; 0 while there
+    /// is nothing to do.
     pub fn effort(&self, config: &Config) -> u64 {
         let (least, most) = limits(config);
         match self.effort.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ impl Defrag {
         }
     }
 
-    /// How long there was much to move, altogether and since that is so again.
+    /// How long there was much to move: in total, and since this last began.
     pub fn times(&self) -> (Duration, Duration) {
         let timing = self.timing.lock();
         let current = timing.since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -96,8 +96,8 @@ impl Defrag {
     }
 }
 
-/// Starts the thread if `activedefrag` says so; it ends by itself when that says no more. At start,
-/// and for CONFIG SET.
+/// Starts the thread if `activedefrag` is on. The thread ends by itself when the option is off.
+/// Called at start and by CONFIG SET.
 pub fn follow_config(server: &'static Server) {
     if !server.config.activedefrag() || Defrag::of(server).runs.swap(true, Ordering::AcqRel) {
         return;
@@ -107,7 +107,7 @@ pub fn follow_config(server: &'static Server) {
         Defrag::of(server).work_at(0);
         Defrag::of(server).runs.store(false, Ordering::Release);
         match outcome {
-            // It may have been wanted again at the last moment.
+            // The option may have been set again at the last moment.
             Ok(()) => follow_config(server),
             Err(reason) => log::warn!("Memory cannot be defragmented: {reason}"),
         }
@@ -142,23 +142,24 @@ fn run(server: &'static Server) -> Result<(), String> {
     Ok(())
 }
 
-/// A pass that moved less than a hundredth of the blocks. It is no use to try again and again.
+/// A pass that moved less than a hundredth of the blocks. Repeating it at once would be useless.
 #[derive(Clone, Copy)]
 struct IdlePass {
     ended: Instant,
-    /// Bytes that were wasted then.
+    /// Bytes that were wasted at its end.
     waste: usize,
 }
 
 impl IdlePass {
-    /// Whether another pass may find more: much more is wasted now, or some time has passed.
+    /// Whether another pass may find more: more memory is wasted now, or some time has passed.
     fn is_past(self, waste: usize) -> bool {
         waste > self.waste + self.waste / 4 || self.ended.elapsed() > IDLE_PASS_PAUSE
     }
 }
 
-/// Percentage of its time that the thread should work now: from `active-defrag-cycle-min` to `-max`
-/// as the waste goes from `active-defrag-threshold-lower` to `-upper`, and 0 below.
+/// The percentage of its time that the thread should work now. It goes from
+/// `active-defrag-cycle-min` to `-max` as the waste goes from `active-defrag-threshold-lower` to
+/// `-upper`; below that it is 0.
 fn effort(config: &Config, waste: usize) -> u64 {
     let percent = waste as i64 * 100 / allocator::figures().allocated.max(1) as i64;
     let lower = config.active_defrag_threshold_lower();
@@ -170,29 +171,29 @@ fn effort(config: &Config, waste: usize) -> u64 {
     least + (most - least) * (percent - lower).min(span) as u64 / span as u64
 }
 
-/// The least and the most percent of its time that the thread works while there is work.
+/// The least and the highest percentage of its time that the thread works while there is work.
 fn limits(config: &Config) -> (u64, u64) {
     let least = config.active_defrag_cycle_min() as u64;
     (least, least.max(config.active_defrag_cycle_max() as u64))
 }
 
-/// Goes over all keys and scripts once, as long as that is wanted. Whether much was moved.
+/// Goes over all keys and scripts once, as long as that is wanted. Returns whether much was moved.
 fn pass(server: &Server, data: &mut Data, utilization: &Utilization) -> bool {
     let mut pass = Pass::new(server, utilization);
     let is_complete = pass.over_keys(data) && pass.over_scripts();
     !is_complete || pass.moved * 100 > pass.looked
 }
 
-/// One walk over what can be moved.
+/// One walk over everything that can be moved.
 struct Pass<'a> {
     server: &'a Server,
     utilization: &'a Utilization,
-    /// Blocks that it looked at, and those of them that were moved.
+    /// The number of blocks that were checked, and of those that were moved.
     looked: usize,
     moved: usize,
-    /// How long it has worked since it rested.
+    /// How long the pass has worked since its last rest.
     worked: Duration,
-    /// When it looked last how much is wasted.
+    /// When the pass last read how much is wasted.
     looked_at: Instant,
 }
 
@@ -202,7 +203,7 @@ impl<'a> Pass<'a> {
         Self { server, utilization, looked: 0, moved: 0, worked, looked_at }
     }
 
-    /// Whether it came to the end.
+    /// Goes over all keys. Returns whether it came to the end.
     fn over_keys(&mut self, data: &mut Data) -> bool {
         let server = self.server;
         for shard in 0..SHARDS {
@@ -210,7 +211,7 @@ impl<'a> Pass<'a> {
             let mut has_more = true;
             while has_more {
                 while server.keyspace.is_being_cut() && server.config.activedefrag() {
-                    // What a snapshot shares would be copied for it.
+                    // Values that are shared with a snapshot would be copied for it.
                     std::thread::sleep(CUT_PAUSE);
                 }
                 if !self.is_wanted() {
@@ -237,7 +238,7 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Whether it came to the end.
+    /// Goes over the sources of scripts. Returns whether it came to the end.
     fn over_scripts(&mut self) -> bool {
         let scripts = &self.server.scripts;
         for some in scripts.names().chunks(STEP_LOOKS) {
@@ -249,7 +250,7 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Whether there is still much to move. That is found out once a second.
+    /// Whether there is still much to move. Checks that once a second.
     fn is_wanted(&mut self) -> bool {
         let config = &self.server.config;
         if self.looked_at.elapsed() > LOOK_PAUSE {
@@ -262,7 +263,7 @@ impl<'a> Pass<'a> {
         config.activedefrag()
     }
 
-    /// Does a little, and rests in proportion.
+    /// Works for a moment, and rests in proportion.
     fn step<T>(&mut self, work: impl FnOnce(&mut Defragmenter<'_>) -> T) -> T {
         let defrag = Defrag::of(self.server);
         let mut is_sparse = |block| self.utilization.is_sparse(block);
@@ -292,13 +293,13 @@ fn note_slow(server: &Server, took: Duration) {
     }
 }
 
-/// How often it looks how much is wasted.
+/// How often the thread checks how much is wasted.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How long it rests after an idle pass.
+/// How long the thread rests after an idle pass.
 const IDLE_PASS_PAUSE: Duration = Duration::from_secs(30);
-/// How often it looks whether a snapshot is complete.
+/// How often the thread checks whether a snapshot is complete.
 const CUT_PAUSE: Duration = Duration::from_millis(100);
-/// Blocks that are looked at while a shard is held; some microseconds for ten.
+/// The most blocks that are checked while a shard is held. Ten take some microseconds.
 const STEP_LOOKS: usize = 64;
 const SLOW: Duration = Duration::from_millis(1);
 

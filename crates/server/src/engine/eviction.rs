@@ -1,9 +1,9 @@
-//! Eviction: taking keys out when memory is over `maxmemory`.
+//! Eviction: deletes keys when memory is over `maxmemory`.
 //!
 //! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps
-//! the best candidates of all its samples in a small pool, and evicts the best of those. A bucket
-//! of a table holds keys that have nothing in common but a few bits of their hash, so the keys of
-//! one random bucket are a random sample, at the price of one cache miss more than their entries.
+//! the best candidates of all its samples in a small pool, and evicts the best one. The keys of a
+//! bucket have nothing in common but a few bits of their hash. So the keys of a random bucket are a
+//! random sample, which costs only one cache miss beside those for the entries.
 
 use bobbin_store::{AccessClock, EntryRef, SHARDS};
 
@@ -16,31 +16,31 @@ use crate::engine::lazyfree;
 use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 
-/// How long one command, or one slice of the timer, evicts.
+/// How long one command, or one slice of the timer, may evict.
 const EVICT_US: u64 = 500;
 /// How long a worker relies on a walk that found nothing to evict.
 const WALK_US: u64 = 2000;
-/// Of a score under LFU: the low bits, which tell apart those that are used equally often.
+/// The low bits of a score under LFU, which compare keys that are used equally often.
 const LFU_TIME_BITS: u32 = 32;
-/// Random shards that are looked at for one sample before all are walked in order.
+/// The number of random shards that are looked at for one sample before shards are walked in order.
 const TRIES_MAX: usize = 32;
 
-/// Forgets that there was nothing to evict: the command that follows may change that.
+/// Forgets that there was nothing to evict, as the next command may change that.
 pub fn expect_change(data: &mut Data) {
     data.evictor.failure = None;
 }
 
-/// Whether what counts of `used` bytes is within `limit`. What does not count is looked at only if
-/// it matters: other threads change it.
+/// Whether the counted part of `used` bytes is within `limit`. The part that does not count is read
+/// only if that matters, as other threads write it.
 fn fits(used: usize, limit: usize, server: &Server) -> bool {
     used <= limit || used.saturating_sub(not_counted(server)) <= limit
 }
 
-/// Bytes in use that do not count towards `maxmemory`. Memory that is about to be freed does not
-/// count, nor does what slow replicas keep of the stream beyond the backlog, or what waits for a
-/// slow disk: evicting adds to that. Nor does what a cut keeps. That is freed when the cut is
-/// walked. If it counted, evicting keys that the cut has not reached would free nothing, and all
-/// keys would be evicted.
+/// Bytes in use that do not count towards `maxmemory`: memory that is about to be freed, what slow
+/// replicas keep of the stream beyond the backlog, and what waits for a slow disk. Evicting keys
+/// would add to the last two. Copies kept for a cut do not count either. They are freed when the
+/// cut is walked. If they counted, evicting keys that the cut has not reached would free nothing,
+/// and all keys would be evicted.
 pub fn not_counted(server: &Server) -> usize {
     lazyfree::pending_bytes()
         + server.keyspace.kept_bytes()
@@ -48,15 +48,15 @@ pub fn not_counted(server: &Server) -> usize {
         + server.log_bytes()
 }
 
-/// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller
-/// that it still needs: what `data` holds is released.
+/// Evicts keys until memory is below `maxmemory`, for a bounded time. Everything that `data` holds
+/// is unlocked.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let (limit, now_ms) = (server.config.maxmemory() as usize, data.turn.now_ms);
     let is_enough = || fits(memory::used_about(now_ms), limit, server);
     if limit == 0 || is_enough() {
         return Room::Enough;
     }
-    // Nothing is refused on an estimate.
+    // A command is refused only by the exact figure.
     let is_surely_enough = || fits(memory::used(), limit, server);
     let policy = server.config.maxmemory_policy();
     if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(now_ms) {
@@ -97,7 +97,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     room
 }
 
-/// Shows the latency monitor a round of evictions, if it took long.
+/// Tells the latency monitor of a round of evictions that took long.
 fn show_cycle(server: &Server, spent: u64) {
     let us = server.clock.us(spent) as u64;
     if us >= CYCLE_SLOW_US {
@@ -122,7 +122,7 @@ fn evict(
         match evictor.pool.pop() {
             Some(candidate) => match take_out(&candidate, data, policy) {
                 Fate::Evicted => return Evicted::Key,
-                // That was a free look.
+                // The attempt that found a vanished key cost little, so it does not count.
                 Fate::Gone => {}
                 Fate::Used(score) if recalls < POOL => {
                     recalls += 1;
@@ -139,13 +139,14 @@ fn evict(
     }
 }
 
-/// Offers some `wanted` random keys; whether it found any that may be evicted.
+/// Offers about `wanted` random keys to the pool; returns whether any of them may be evicted.
 fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
     let mut seen = 0;
     for _ in 0..TRIES_MAX {
         let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
         let found = look(evictor, data, policy, shard as usize, |table| {
-            // From anywhere on: the last slots of a bucket must not be a hiding place.
+            // It begins at a random slot: otherwise keys in the last slots of a bucket would be
+            // spared.
             let mut found: Vec<_> = table.sample(bucket).collect();
             let first = bucket as usize % found.len().max(1);
             found.rotate_left(first);
@@ -160,7 +161,7 @@ fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wante
     seen > 0
 }
 
-/// Walks shards in order until one has keys that may be evicted, and offers those.
+/// Walks shards in order until one has keys that may be evicted, and offers those to the pool.
 fn walk(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> EvictionCandidates {
     let mut result = EvictionCandidates::Nothing;
     for _ in 0..SHARDS {
@@ -176,8 +177,8 @@ fn walk(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> Evic
     result
 }
 
-/// Offers the keys that `choose` picks of each database of a shard, unless a script has the
-/// shard reserved.
+/// Offers the keys that `choose` picks from each database of a shard. If a script has the shard
+/// reserved, they are only counted.
 fn look(
     evictor: &mut Evictor,
     data: &mut Data,
@@ -211,42 +212,42 @@ fn look(
     })
 }
 
-/// What came of trying to evict a key.
+/// The result of an attempt to evict a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Evicted {
     Key,
-    /// Paused scripts have all keys that may be evicted.
+    /// All keys that may be evicted are reserved by paused scripts.
     NothingFree,
     Nothing,
 }
 
-/// Which keys that may be evicted a walk found.
+/// Which keys that may be evicted a walk has found.
 enum EvictionCandidates {
     Free,
-    /// Some, all in shards that scripts have reserved.
+    /// Some keys, but all in shards that scripts have reserved.
     Reserved,
     Nothing,
 }
 
-/// What a look into a shard found.
+/// The result of a look into a shard.
 struct Looked {
     /// How many of the chosen keys may be evicted.
     keys: usize,
     is_reserved: bool,
 }
 
-/// What became of a candidate whose turn it was.
+/// What happened to the best candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Evicted,
-    /// It is not there any more, or may not go any more.
+    /// It no longer exists, or may no longer be evicted.
     Gone,
     /// It was used since it was sampled, and has this score now.
     Used(u64),
 }
 
-/// Deletes the key if it is still there, may still go and deserves it as much as when it was
-/// sampled.
+/// Deletes the key if it still exists, may still be evicted, and its score has not fallen since it
+/// was sampled.
 fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
     if !data.hold_one(candidate.hash.shard()) {
         return Fate::Gone;
@@ -281,8 +282,8 @@ const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
     matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
 }
 
-/// How much an entry deserves to go. Of an entry that no command uses it does not fall with time,
-/// so that the scores of candidates that were sampled at different times compare.
+/// How much an entry deserves to be evicted. The score of an unused entry does not fall with time,
+/// so the scores of candidates that were sampled at different times can be compared.
 fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
     use MaxmemoryPolicy::{
         AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,
@@ -291,7 +292,8 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
     match policy {
         AllkeysLru | VolatileLru => u64::MAX - clock.last_used(entry.access()),
         AllkeysLfu | VolatileLfu => {
-            // Among those that are used equally often the one goes that was used least lately.
+            // Of keys that are used equally often, the one that was not used for longest is
+            // evicted.
             let rarely = 255 - u64::from(clock.frequency(entry.access()));
             ((rarely + 1) << LFU_TIME_BITS) - 1 - clock.last_used(entry.access())
         }

@@ -1,4 +1,4 @@
-//! Freeing large values on a thread of its own.
+//! Frees large values in a thread of its own.
 //!
 //! Giving a large block back may cost the kernel milliseconds. A thread that unlinks such a value
 //! sends it here and goes on.
@@ -20,9 +20,9 @@ pub enum Garbage {
     /// A thread waits until the token is dropped.
     Awaited(OwnedEntry, Arc<()>),
     Databases(Vec<Database>),
-    /// The allocator must give back what it keeps for later allocations.
+    /// The allocator's free pages, which it would keep for later allocations.
     Pages,
-    /// What pinned values, and may be the last to hold one of them.
+    /// A holder of pinned values, which may hold the last reference to them.
     Pins(Box<dyn Send>),
 }
 
@@ -31,7 +31,7 @@ static PENDING_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static PENDING_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
-/// Frees an entry: at once when that is quick, else in the background.
+/// Frees an entry: at once if that is quick, otherwise in the background.
 pub fn free(entry: OwnedEntry) {
     let value = entry.as_ref();
     if value.is_light() || value.kind() == Kind::String && value.memory() < LARGE_BYTES {
@@ -48,13 +48,13 @@ pub fn free_awaited(entry: OwnedEntry, token: Arc<()>) {
     send(Garbage::Awaited(entry, token), 1, bytes);
 }
 
-/// Has the allocator give back what it keeps: many megabytes were freed that no thread needs so
-/// soon again.
+/// Makes the allocator give back free pages soon: many megabytes were freed that are not needed
+/// again soon.
 pub fn give_back_soon() {
     send(Garbage::Pages, 0, 0);
 }
 
-/// Frees whole databases in the background. `bytes` is a guess of their memory.
+/// Frees whole databases in the background.
 pub fn free_databases(databases: Vec<Database>) {
     let objects = databases.iter().map(Database::len).sum();
     if objects > 0 {
@@ -62,7 +62,7 @@ pub fn free_databases(databases: Vec<Database>) {
     }
 }
 
-/// Frees what is done with values that it pinned, a job say, and with it those values.
+/// Frees the holder of pinned values in the background, for example a job, together with its pins.
 pub fn free_pins(holder: Box<dyn Send>) {
     send(Garbage::Pins(holder), 0, 0);
 }
@@ -100,7 +100,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
                     }
                 };
                 drop(garbage);
-                // What is no longer pending must not be taken for what is in use.
+                // The memory in use must be up to date before the value stops counting as pending.
                 memory::settle();
                 PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
                 PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
@@ -113,21 +113,21 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
         }
         sender
     });
-    // Without the thread the value comes back in the error, and is freed here.
+    // If the thread could not be started, the error returns the value, which is then freed here.
     drop(queue.send((garbage, objects)));
 }
 
-/// Objects that wait to be freed.
+/// The number of objects that wait to be freed.
 pub fn pending_objects() -> usize {
     PENDING_OBJECTS.load(Ordering::Relaxed)
 }
 
-/// Bytes that wait to be freed, as far as they are known.
+/// Bytes of the values that wait to be freed, as far as they are known.
 pub fn pending_bytes() -> usize {
     PENDING_BYTES.load(Ordering::Relaxed)
 }
 
-/// Objects freed in the background since the start, or since CONFIG RESETSTAT.
+/// The number of objects freed in the background since the start or CONFIG RESETSTAT.
 pub fn freed_objects() -> u64 {
     FREED_OBJECTS.load(Ordering::Relaxed)
 }
@@ -136,7 +136,7 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
-/// How long it is waited for more that is freed before pages are given back.
+/// How long to wait for more garbage before pages are given back.
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
-/// Strings of this many bytes are freed in the background; of other values those of many blocks.
+/// Strings of this many bytes are freed in the background, and other values of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

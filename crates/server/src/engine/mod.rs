@@ -1,4 +1,5 @@
-//! What executes commands: the server's state, clients, units of keys, and what they tell others.
+//! The part of the server that executes commands: the shared state, clients, keys and units, and
+//! the messages that changes cause.
 
 pub mod acl;
 pub mod blocking;

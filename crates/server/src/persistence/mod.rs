@@ -1,8 +1,8 @@
-//! Snapshots: RDB files written beside the clients, and read at the start.
+//! Snapshots: RDB files that are written while clients are served, and read at the start.
 //!
-//! `save` has a file made in a thread of its own; `walk` walks a cut of the keyspace there, and
-//! `snapshot` turns what it meets into the bytes of the file. `points` says when that is due, and
-//! `load` reads a file. Here is what they and INFO share.
+//! `save` writes a file in a thread of its own. There `walk` visits a cut of the keyspace, and
+//! `snapshot` turns the entries into the bytes of the file. `points` decides when a save is due,
+//! and `load` reads a file. This file has the state that they share and that INFO shows.
 
 pub mod aof;
 
@@ -31,74 +31,74 @@ pub use save::{NotBegun, remove_unfinished, unfinished_path};
 /// The state of saving and loading snapshots.
 pub struct Persistence {
     running: Mutex<Option<RunningSave>>,
-    /// The cut of the save that is going on, until its file has its name or somebody wants none of
-    /// it. It is locked while the file gets its name, so who gives up a save either does so in
+    /// The cut of the current save. It is taken out when the file gets its name, or when the save
+    /// is aborted on request. This is locked while the file is renamed, so an abort is either in
     /// time or finds the file in its place.
     unnamed: Mutex<Option<CutHandle>>,
-    /// Rings when a save has ended.
+    /// Notified when a save has ended.
     ended: Condvar,
-    /// BGSAVE SCHEDULE: to be done as soon as it can.
+    /// BGSAVE SCHEDULE: a save is to begin as soon as possible.
     scheduled: AtomicBool,
-    /// Clients of SAVE that wait for the next one to begin: the log is being rewritten.
+    /// Clients of SAVE that wait for the next save, because the log is being rewritten.
     waiting: Mutex<Vec<Arc<Waiter>>>,
-    /// Changes of keys that the last snapshot has, of those that the workers have counted.
+    /// How many of the changes that the workers have counted are in the last snapshot.
     saved_changes: AtomicU64,
     pub last_save_s: AtomicI64,
     last_try_ms: AtomicI64,
     pub last_failed: AtomicBool,
-    /// -1: there was none.
+    /// -1: there was no save.
     pub last_duration_s: AtomicI64,
     pub saves: AtomicU64,
     /// How many copies for replicas are being written.
     pub copies: AtomicU32,
-    /// Of the save or the rewrite of the log that is going on.
+    /// Keys that the current save, or rewrite of the log, has written.
     pub written_keys: AtomicU64,
-    /// When to look at the save points again.
+    /// When to check the save points again (Unix ms).
     due_ms: AtomicI64,
     pub loading: FileLoading,
 }
 
-/// A save that is going on.
+/// A save in progress.
 struct RunningSave {
     cut: CutHandle,
     started_ms: i64,
     keys: u64,
-    /// Changes of keys that its snapshot has, of those that the workers have counted.
+    /// How many of the changes that the workers have counted are in its snapshot.
     changes: u64,
 }
 
-/// How far the loading of a file is.
+/// The progress of loading a file.
 pub struct FileLoading {
     pub is_on: AtomicBool,
-    /// Clients work with what is there meanwhile.
+    /// Clients are served with the existing data meanwhile.
     pub is_aside: AtomicBool,
-    /// Keys whose time has come are not passed over: the file is the beginning of a log.
+    /// Expired keys are loaded too: the file is the base of a log, or the server is a replica.
     pub keeps_expired: AtomicBool,
     pub started_s: AtomicI64,
     pub total_bytes: AtomicU64,
     pub loaded_bytes: AtomicU64,
-    /// The database that the stream behind the file is about.
+    /// The database that the replication stream has selected behind the file.
     pub stream_database: AtomicU32,
-    /// What the file says of the stream is meant for us: the server starts.
+    /// The server is starting, so it uses the stream's position that the file gives.
     pub resumes: AtomicBool,
-    /// The history and the offset that the file says.
+    /// The history and the offset that the file gives.
     pub history: Mutex<Option<HistoryId>>,
     pub offset: Mutex<Option<u64>>,
-    /// What the file says that its server used.
+    /// How much memory the server that wrote the file used, in bytes.
     pub used_memory: AtomicU64,
     pub last_keys_loaded: AtomicU64,
     pub last_keys_expired: AtomicU64,
 }
 
 impl FileLoading {
-    /// Notes where the stream was.
+    /// Sets the stream's position.
     pub fn set_position(&self, position: StreamPosition) {
         *self.history.lock() = Some(position.id);
         *self.offset.lock() = Some(position.offset);
         self.stream_database.store(position.database, Ordering::Relaxed);
     }
 
-    /// Where the stream was, if the file said all of that.
+    /// The stream's position, if the file gave all of it.
     pub fn position(&self) -> Option<StreamPosition> {
         let database = self.stream_database.load(Ordering::Relaxed);
         let (id, offset) = ((*self.history.lock())?, (*self.offset.lock())?);
@@ -145,37 +145,37 @@ impl Persistence {
         }
     }
 
-    /// Whether a save in the background is going on; SAVE's own is none.
+    /// Whether a save in the background is in progress. SAVE without a thread does not count.
     pub fn is_saving(&self) -> bool {
         self.running.lock().is_some()
     }
 
-    /// Whether a snapshot is written in the background, be it for replicas.
+    /// Whether a snapshot is being written in the background, by a save or for replicas.
     pub fn is_writing(&self) -> bool {
         self.is_saving() || self.copies.load(Ordering::Relaxed) > 0
     }
 
-    /// Keys that the save that is going on has to write, and when it began (Unix ms).
+    /// How many keys the current save has to write, and when it began (Unix ms).
     pub fn current(&self) -> Option<(u64, i64)> {
         self.running.lock().as_ref().map(|running| (running.keys, running.started_ms))
     }
 
-    /// Of `changes` that the workers have counted, those that no snapshot has.
+    /// How many of the `changes` that the workers have counted are in no snapshot.
     pub fn unsaved(&self, changes: u64) -> u64 {
         changes.wrapping_sub(self.saved())
     }
 
-    /// How many changes the last snapshot has.
+    /// How many changes are in the last snapshot.
     pub fn saved(&self) -> u64 {
         self.saved_changes.load(Ordering::Relaxed)
     }
 
-    /// Notes how many changes are saved or need no saving.
+    /// Sets how many changes are saved or need no saving.
     pub fn set_saved(&self, changes: u64) {
         self.saved_changes.store(changes, Ordering::Relaxed);
     }
 
-    /// The workers' counts start over.
+    /// Adjusts to the workers' counters restarting from 0; `changes` is what they had counted.
     pub fn forget_counts(&self, changes: u64) {
         let mut running = self.running.lock();
         if let Some(running) = &mut *running {
@@ -184,7 +184,7 @@ impl Persistence {
         self.set_saved(self.saved().wrapping_sub(changes));
     }
 
-    /// The save that is going on has what it was to have.
+    /// Notes that the current save has written what it was to write.
     fn set_saved_by_running(&self) {
         if let Some(running) = &*self.running.lock() {
             self.set_saved(running.changes);

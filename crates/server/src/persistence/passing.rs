@@ -1,11 +1,11 @@
-//! A file without a name: written, read and gone when it is closed.
+//! A temporary file without a name, which disappears when it is closed.
 
 use std::io::{self, Read, Write};
 
 use super::save;
 use crate::base::files::{self, DATA_MODE, File, disk};
 
-/// Written from the beginning to the end, then read likewise.
+/// Is written from the beginning to the end, and then read in the same order.
 pub struct PassingFile {
     writer: File,
     reader: File,
@@ -13,17 +13,17 @@ pub struct PassingFile {
 }
 
 impl PassingFile {
-    /// Makes one in the working directory, where snapshots are.
+    /// Makes a file in the working directory, where snapshots are written.
     pub fn create() -> io::Result<Self> {
         let path = save::unfinished_path();
         let writer = files::create_anew(&path, DATA_MODE)?;
         let reader = disk::open(&path);
-        // Whatever becomes of the process, nothing of it stays on disk.
+        // Without a name, nothing of the file stays on disk if the process dies.
         disk::remove_file(&path)?;
         Ok(Self { writer, reader: reader?, len: 0 })
     }
 
-    /// Bytes that were written.
+    /// How many bytes were written.
     pub fn written(&self) -> u64 {
         self.len
     }

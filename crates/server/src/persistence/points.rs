@@ -1,4 +1,4 @@
-//! Saving by itself: the `save` points, and what BGSAVE SCHEDULE left for later.
+//! Automatic saves: the `save` points, and saves that BGSAVE SCHEDULE or SAVE left for later.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ struct SavePoint {
 }
 
 impl Persistence {
-    /// Saves if it is time. Called by every worker, now and then, with nothing held.
+    /// Begins a save if one is due. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
         let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Persistence {
             log::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
         }
         if reached.is_some() || scheduled {
-            // Another worker may have begun one meanwhile.
+            // Another worker may have begun a save meanwhile.
             save::start_save(server, data, None).ok();
             data.release();
         }
@@ -77,7 +77,7 @@ fn is_waited_for(persistence: &Persistence) -> bool {
     !waiting.is_empty()
 }
 
-/// SAVE, once the log is not being rewritten any more.
+/// Begins the save that clients of SAVE wait for, once no rewrite of the log is in progress.
 fn save_for_those_who_wait(server: &'static Server, data: &mut Data) {
     if save::start_save(server, data, None) == Err(NotBegun::NoThread) {
         let waiting = std::mem::take(&mut *Persistence::of(server).waiting.lock());
@@ -98,21 +98,21 @@ fn save_points(server: &Server) -> Vec<SavePoint> {
     words.chunks(2).filter_map(point).collect()
 }
 
-/// BGSAVE SCHEDULE, where nothing can be saved at this moment.
+/// Schedules a save for BGSAVE SCHEDULE, because none can begin now.
 pub fn schedule_save(server: &Server) {
     Persistence::of(server).scheduled.store(true, Ordering::Relaxed);
 }
 
-/// SAVE, while the log is rewritten: answered once all that there is now is in a file.
+/// Answers a client of SAVE after the next save. Used while the log is being rewritten.
 pub fn save_later(server: &Server, waiter: Arc<Waiter>) {
     Persistence::of(server).waiting.lock().push(waiter);
 }
 
-/// Takes that back; whether there was something.
+/// Cancels the scheduled save. Returns whether there was one.
 pub fn unschedule_save(server: &Server) -> bool {
     Persistence::of(server).scheduled.swap(false, Ordering::Relaxed)
 }
 
 const INTERVAL_MS: i64 = 100;
-/// How long after a failure it is tried again.
+/// How long after a failure the next attempt waits.
 const RETRY_MS: i64 = 5000;

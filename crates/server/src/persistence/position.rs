@@ -1,8 +1,8 @@
-//! Where the stream of replication was when a snapshot was taken, so that a server that loads it
-//! can go on with the stream from there.
+//! The position of the replication stream at which a snapshot was taken. A server that loads the
+//! snapshot continues the stream from there.
 //!
-//! A snapshot says it only if that is exactly known: all that is in the stream up to the offset,
-//! and nothing else, is in the snapshot.
+//! A snapshot has a position only if it is exact: the snapshot holds every change in the stream up
+//! to the offset, and no other.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -11,25 +11,25 @@ use super::aof;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 
-/// A place in a history.
+/// A position in a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamPosition {
     pub id: HistoryId,
     /// The offset behind the last byte.
     pub offset: u64,
-    /// The database that the stream is about there.
+    /// The database that the stream has selected there.
     pub database: u32,
 }
 
-/// The place at a cut.
+/// The position at a cut.
 pub enum CutPosition {
     Known(Option<StreamPosition>),
-    /// The log's thread tells the offset once the stream has all up to the cut.
+    /// The log's thread sends the offset once the stream has everything up to the cut.
     Awaited(HistoryId, Receiver<u64>),
 }
 
 impl CutPosition {
-    /// Of this moment. The gate is held.
+    /// The position at this moment. The caller holds the gate.
     pub fn of(server: &'static Server) -> Self {
         let feed = &server.feed;
         if !feed.is_on() {
@@ -37,13 +37,13 @@ impl CutPosition {
         }
         let id = feed.id();
         if !feed.takes_log() {
-            // All that is carried out is in the stream, and nothing else.
+            // The stream is a primary's: it holds exactly what was executed.
             let (offset, database) = (feed.end_offset(), feed.relayed_database());
             return Self::Known(Some(StreamPosition { id, offset, database }));
         }
         let (tell, offset) = channel();
-        // What follows in the stream says which database it is about. It is no matter if the
-        // receiver is gone.
+        // The log's next record selects its database again, so 0 is right as the database. Sending
+        // fails only if nobody waits for the offset any more.
         let told = aof::splice_feed(server, move |offset| {
             tell.send(offset).ok();
         });
@@ -56,7 +56,7 @@ impl CutPosition {
         }
     }
 
-    /// The place, once it is known; `None`: there is none, or the log's thread waits for a disk.
+    /// Waits for the position. `None`: there is none, or the log's thread waits for a disk.
     pub fn wait(self) -> Option<StreamPosition> {
         match self {
             Self::Known(position) => position,
@@ -68,5 +68,5 @@ impl CutPosition {
     }
 }
 
-/// How long the log's thread is waited for.
+/// How long to wait for the log's thread.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
-//! Making a snapshot's file: beside the clients, or with everything standing still.
+//! Writes a snapshot's file: in a thread beside the clients, or while they wait.
 //!
-//! A file is written under another name, forced to disk and then renamed, so that there is a whole
-//! one under the configured name at any time.
+//! The file is written under a temporary name, forced to disk and then renamed. So the configured
+//! name always has a complete file.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -29,14 +29,14 @@ use crate::persistence::aof::rewrite;
 /// Why no save was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotBegun {
-    /// There is one already, or a rewrite of the log.
+    /// A save or a rewrite of the log is in progress.
     Busy,
-    /// The system gives no thread. That counts as a save that failed.
+    /// The system gives no thread. That counts as a failed save.
     NoThread,
 }
 
-/// Begins to save what there is now, in a thread of its own. `data` holds everything
-/// afterwards. The waiter, if there is one, is answered when all is done.
+/// Begins to save the current data in a thread of its own. The waiter, if there is one, is answered
+/// when the save has ended. Afterwards `data` holds the gate.
 pub fn start_save(
     server: &'static Server,
     data: &mut Data,
@@ -74,7 +74,7 @@ pub fn start_save(
     Ok(())
 }
 
-/// Saves with everything standing still. `data` holds the gate.
+/// Saves while all clients wait. `data` holds the gate.
 pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server, Destination::of(server))?;
@@ -108,15 +108,15 @@ fn set_save_failed(server: &Server, failed: bool) {
     server.switches.set(Switch::SAVE_FAILED, failed);
 }
 
-/// Ends the save that is going on without a result; whether there was one. Its file does not come
-/// any more, or is there already.
+/// Aborts the current save. Returns whether there was one whose file did not have its name yet.
 pub fn abort_save(server: &Server) -> bool {
     let mut unnamed = Persistence::of(server).unnamed.lock();
     unnamed.take().inspect(|cut| cut.abort()).is_some()
 }
 
 impl Persistence {
-    /// Waits until no save is going on. Nothing is held, and the thread has not entered.
+    /// Waits until no save is in progress. The caller holds no lock, and is not a member of the
+    /// gate.
     pub fn wait_until_idle(&self) {
         let mut running = self.running.lock();
         while running.is_some() {
@@ -124,20 +124,20 @@ impl Persistence {
         }
     }
 
-    /// Whether a file is getting its name at this moment.
+    /// Whether a file is being renamed at this moment.
     #[cfg(test)]
     pub(crate) fn is_naming(&self) -> bool {
         self.unnamed.try_lock().is_none()
     }
 
-    /// Whether the save that is going on was not aborted.
+    /// Whether the current save has not been aborted.
     pub fn current_is_wanted(&self) -> bool {
         let running = self.running.lock();
         running.as_ref().is_none_or(|running| !running.cut.is_aborted())
     }
 }
 
-/// A save beside the clients.
+/// A save in a thread of its own.
 struct SaveTask {
     server: &'static Server,
     contents: Contents,
@@ -180,11 +180,12 @@ impl SaveTask {
             outcome
         });
         if waiters.is_empty() {
-            // SAVE is not counted as a save in the background.
+            // SAVE does not count as a save in the background.
             let seconds = started.elapsed().as_secs() as i64;
             persistence.last_duration_s.store(seconds, Ordering::Relaxed);
         }
-        // Whoever wanted none of it took the cut. One that the server aborted itself has failed.
+        // An abort on request has taken the cut out. A save that the server itself aborted has
+        // failed.
         let is_wanted = persistence.unnamed.lock().take().is_some();
         match &outcome {
             Ok(()) => {
@@ -216,22 +217,22 @@ impl SaveTask {
     }
 }
 
-/// Where files were begun that have no name yet.
+/// The directories in which files with temporary names were begun.
 static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Takes away what saves have begun, as the process ends before they do.
+/// Removes the unfinished files of saves, because the process ends first.
 pub fn remove_unfinished() {
     let prefix = unfinished_prefix();
     let directories = std::mem::take(&mut *DIRECTORIES.lock());
     for entry in directories.iter().filter_map(|path| path.read_dir().ok()).flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-            // The process ends: what cannot be removed stays.
+            // The process ends, so nothing else can be done about a file that cannot be removed.
             drop(std::fs::remove_file(entry.path()));
         }
     }
 }
 
-/// The path of a file that has no name yet, in the directory that is the working one now.
+/// A new temporary path in the current working directory.
 pub fn unfinished_path() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -240,33 +241,33 @@ pub fn unfinished_path() -> PathBuf {
     path
 }
 
-/// With what the names of this process's files begin that have none yet.
+/// The prefix of all temporary names of this process.
 fn unfinished_prefix() -> String {
     format!("temp-{}-", std::process::id())
 }
 
-/// Where a snapshot is written, and where it is when it is whole. The server may be in another
-/// directory by then.
+/// Where a snapshot is written, and its final path. Both are absolute, because the server may
+/// change its working directory meanwhile.
 struct Destination {
     unfinished: PathBuf,
     path: PathBuf,
 }
 
 impl Destination {
-    /// Of a snapshot that begins now.
+    /// The destination of a snapshot that begins now.
     fn of(server: &Server) -> Self {
         let name = server.config.dbfilename();
         let path = disk::here(Path::new(OsStr::from_bytes(&name)));
         Self { unfinished: unfinished_path(), path }
     }
 
-    /// Gives the file, which is whole, the snapshot's name.
+    /// Gives the file, which is complete, its final name.
     fn take_name(&self) -> io::Result<()> {
         disk::rename(&self.unfinished, &self.path)
     }
 }
 
-/// Gives the file of the save beside the clients its name, if that save was not given up by now.
+/// Gives the file of the current save its final name, unless the save was aborted.
 fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::Result<()> {
     let mut unnamed = persistence.unnamed.lock();
     if unnamed.is_none() {
@@ -277,18 +278,19 @@ fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::R
     Ok(())
 }
 
-/// A snapshot's file before it has its name.
+/// A snapshot's file that still has its temporary name.
 struct SnapshotFile {
     destination: Destination,
     file: File,
-    /// Bytes since the last time they were forced to disk; `None`: that is left to the end.
+    /// Bytes written since the last sync. `None`: the file is synced only at the end.
     unsynced: Option<usize>,
 }
 
 impl SnapshotFile {
     fn create(server: &Server, destination: Destination) -> io::Result<Self> {
         let path = &destination.unfinished;
-        // There may be one of a process that was killed and had the same number, as in a container.
+        // A killed process with the same pid may have left a file of this name, as happens in
+        // containers.
         let file = files::create_anew(path, DATA_MODE).inspect_err(|error| {
             let directory = path.parent().unwrap_or(path);
             let name = path.file_name().unwrap_or_default();
@@ -302,7 +304,7 @@ impl SnapshotFile {
         Ok(Self { destination, file, unsynced })
     }
 
-    /// Makes it the snapshot, for good, by what gives it the name.
+    /// Syncs the file and has `name` give it its final name.
     fn publish(&self, name: impl FnOnce(&Destination) -> io::Result<()>) -> io::Result<()> {
         let Destination { unfinished, path } = &self.destination;
         files::publish_by(&self.file, path, || name(&self.destination)).inspect_err(|error| {
@@ -343,5 +345,5 @@ impl Write for SnapshotFile {
     }
 }
 
-/// With `rdb-save-incremental-fsync`, data is forced to disk each time this many bytes are written.
+/// With `rdb-save-incremental-fsync`, the file is synced each time this many bytes are written.
 const SYNC_BYTES: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that
-//! stands still.
+//! The bytes of a snapshot, made from a cut while clients are served, or from a keyspace that does
+//! not change.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use crate::engine::command::Data;
 use crate::engine::script::Library;
 use crate::engine::server::{Server, VERSION};
 
-/// What a snapshot is for.
+/// What a snapshot is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A file of its own, and where the stream of replication was.
+    /// A snapshot file, with the position of the replication stream if it is known.
     File(Option<StreamPosition>),
-    /// The beginning of a log, likewise.
+    /// The base of a log, with the same position.
     LogBase(Option<StreamPosition>),
-    /// What a replica begins with. What it reads then is about this database, unless the stream
-    /// says at once which one it is about.
+    /// The copy that a replica begins with. The stream behind it begins in this database; `None`:
+    /// the stream selects its database at once.
     Copy { database: Option<u32>, format: Format },
 }
 
-/// What a snapshot holds, as it was at one moment.
+/// The contents of a snapshot, as they were at one moment.
 pub struct Contents {
     pub keys: Cut,
     pub libraries: Vec<Arc<Library>>,
 }
 
 impl Contents {
-    /// As it is now. `data` holds everything from then on. `Server::end_cut` is called once the
-    /// keys are walked.
+    /// Takes the current contents. `data` holds the gate afterwards. The caller calls
+    /// `Server::end_cut` once the keys have been walked.
     ///
-    /// `what` it is for is told if it has to be given up.
+    /// `what` names the snapshot's use in the log, in case the cut has to be given up.
     pub fn begin(server: &Server, data: &mut Data, what: &'static str) -> Self {
         Self { keys: server.begin_cut(data, what), libraries: server.functions.all() }
     }
@@ -48,11 +48,11 @@ impl Contents {
     }
 }
 
-/// Writes all of it. `data` is the calling thread's, which holds nothing and has not entered. It
-/// walks the cut to its end whatever happens, so that another may follow. `keys_written` counts
-/// along.
+/// Writes the whole snapshot. `data` is the calling thread's; it holds no lock and is not a member
+/// of the gate. The cut is walked to its end even after an error, so that another cut may follow.
+/// `keys_written` counts the written keys.
 ///
-/// An aborted cut ends in an error of the kind `Interrupted`.
+/// An aborted cut gives an error of the kind `Interrupted`.
 pub fn write(
     server: &'static Server,
     data: &mut Data,
@@ -66,7 +66,7 @@ pub fn write(
     body.finish(file)
 }
 
-/// Writes everything but keys.
+/// Writes everything except keys.
 pub fn write_without_keys(
     server: &'static Server,
     libraries: &[Arc<Library>],
@@ -105,7 +105,7 @@ pub fn write_held(
                 let Some(database) = shard.database(number) else { return io::Result::Ok(0) };
                 for entry in database.table().iter() {
                     body.key(number, entry);
-                    // One large value at a time.
+                    // Flush after each value, so that memory holds one large value at a time.
                     body.flush_if_full(file)?;
                 }
                 Ok(database.len())
@@ -126,19 +126,19 @@ pub fn has_expiring_fields(data: &mut Data) -> bool {
     })
 }
 
-/// A file that is being written.
+/// A snapshot that is being written.
 pub(crate) struct Body {
     writer: Writer,
     databases: Vec<CutDatabase>,
     database: Option<u32>,
-    /// Databases whose sizes are written.
+    /// Databases whose sizes were written.
     sized: Vec<u32>,
     server: &'static Server,
     policy: Option<AccessPolicy>,
 }
 
 impl Body {
-    /// Begins a file of these contents.
+    /// Begins a snapshot of these contents.
     pub(crate) fn of(server: &'static Server, contents: &Contents, purpose: Purpose) -> Self {
         let Contents { keys, libraries } = contents;
         let (expiring, databases) = (keys.has_expiring_fields(), keys.databases().to_vec());
@@ -239,5 +239,5 @@ impl Body {
     }
 }
 
-/// Bytes that are written at once.
+/// How many bytes are collected before they are written.
 const FLUSH_BYTES: usize = 256 * 1024;

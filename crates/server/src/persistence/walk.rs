@@ -1,4 +1,4 @@
-//! Walking a cut beside the clients, in a thread that is there for that.
+//! Walks a cut in a thread of its own, while clients are served.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -10,28 +10,28 @@ use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
 use crate::engine::server::{Server, background};
 
-/// A thread for what walks a cut. It is there before the cut begins: if no thread walked a cut,
-/// every writer would keep copies for it for ever.
+/// A thread that will walk a cut. It is started before the cut begins: if a cut had no thread to
+/// walk it, writers would keep copies for it for ever.
 pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Beside {
-    /// Makes the thread. That it cannot be made is an ordinary event.
+    /// Starts the thread. Callers must expect that the system gives none.
     pub fn start(name: &str, work: CoreWork) -> io::Result<Self> {
         let (give, task) = channel::<Box<dyn FnOnce() + Send>>();
-        // Nothing comes where no cut was begun.
+        // Without a cut, the sender is dropped and the thread ends.
         let run = move || task.recv().into_iter().for_each(|task| task());
         background::start(name, work, run)?;
         Ok(Self(give))
     }
 
     pub fn run(self, task: impl FnOnce() + Send + 'static) {
-        // The thread waits for it.
+        // The thread waits for this task.
         drop(self.0.send(Box::new(task)));
     }
 }
 
-/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads
-/// this waits.
+/// The `Data` for walking a cut. A cut that was begun must be walked, so this waits while there are
+/// too many threads.
 pub fn walker(server: &'static Server) -> Data {
     loop {
         if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {
@@ -42,8 +42,8 @@ pub fn walker(server: &'static Server) -> Data {
     }
 }
 
-/// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. It
-/// is walked to its end whatever happens, so that another may follow.
+/// Hands all pieces of a cut to `take`. After an error the cut is aborted, but still walked to its
+/// end, so that another cut may follow.
 pub fn walk(
     server: &'static Server,
     data: &mut Data,
@@ -99,7 +99,7 @@ pub(super) fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool
 
 /// How long to wait while there are too many threads.
 const THREAD_WAIT: Duration = Duration::from_millis(10);
-/// Keys that are copied while a shard is held.
+/// How many keys are copied while a shard is locked.
 const PIECES: usize = 128;
-/// How long a delay goes on after it is not wanted any more.
+/// How often a delay checks whether it is still wanted.
 const DELAY_SLICE_US: u64 = 10_000;

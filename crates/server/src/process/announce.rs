@@ -1,12 +1,12 @@
-//! What the log says at start: where the server listens, with how many threads it works, what it
-//! keeps and where, and where its configuration comes from.
+//! What the log says at the start: where the server listens, how many threads it has, what it
+//! stores and where, and where its configuration comes from.
 
 use bobbin_io::Address;
 
 use crate::config::{AppendFsync, Config, OptionId};
 use crate::engine::server::Server;
 
-/// Says it, a line for each fact. `addresses`: where it listens, and whether with TLS.
+/// Logs a line for each fact. `addresses` are those on which it listens, and whether with TLS.
 pub fn announce(server: &Server, addresses: &[(Address, bool)]) {
     for (name, fact) in facts(server, addresses) {
         log::info!("{name}: {fact}");
@@ -38,7 +38,7 @@ fn listening(addresses: &[(Address, bool)]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// What is kept, and in which folder.
+/// What is stored, and in which directory.
 fn persistence(config: &Config) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let points = config.words_of(OptionId::save);

@@ -1,5 +1,5 @@
-//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: whether a log can be loaded, and
-//! mending it. What it says is what people and tools know from Redis's tool.
+//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: checks whether a log can be loaded, and
+//! repairs it. Its output is that of Redis's tool, which people and other tools know.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use super::check_rdb::examine;
 use crate::persistence::aof::reader::is_rdb;
 use crate::persistence::aof::{AofDirectory, AofFault, AofItem, AofReader, Manifest};
 
-/// Runs `bobbin-check-aof`. `arguments` are those behind the name.
+/// Runs `bobbin-check-aof`. `arguments` are those behind the program's name.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
     let Some((mode, file)) = CheckMode::parse(arguments) else {
         println!(
@@ -34,7 +34,7 @@ pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
 enum CheckMode {
     Check,
     Fix,
-    /// Unix seconds up to which the log is kept.
+    /// The time (Unix seconds) up to which the log is kept.
     TruncateTo(i64),
 }
 
@@ -56,32 +56,31 @@ impl CheckMode {
 
 struct Check<'i, I> {
     mode: CheckMode,
-    /// Lines of all files so far, counted from 1.
+    /// The lines of all files so far.
     lines: u64,
     input: &'i mut I,
 }
 
-/// What a file is to the log.
+/// A file of the log that is checked.
 struct Checked<'p> {
     path: &'p Path,
     name: String,
     is_last: bool,
 }
 
-/// How a file came out.
+/// The result for a file.
 enum FileVerdict {
     Valid,
     Empty,
     Truncated,
 }
 
-/// How far a file is good.
+/// How far a file is valid.
 struct Scan {
-    /// The offset up to which all commands are whole.
+    /// The offset up to which all commands are complete.
     good: u64,
     fault: Option<String>,
-    /// A timestamp was met that is later than `CheckMode::TruncateTo` says. What follows was not
-    /// read.
+    /// There is a timestamp later than the one in `CheckMode::TruncateTo`. The rest was not read.
     is_past_limit: bool,
 }
 
@@ -136,7 +135,7 @@ impl<I: BufRead> Check<'_, I> {
         Ok(())
     }
 
-    /// Reads a file from `start` on, as far as it can be read or the mode wants it.
+    /// Reads a file from `start` on, as far as it can be read and the mode needs it.
     fn scan(&mut self, file: &Checked<'_>, opened: File, start: u64) -> Scan {
         let mut reader = AofReader::new(BufReader::new(opened), start);
         let mut good = start;
@@ -226,7 +225,7 @@ impl<I: BufRead> Check<'_, I> {
             "This will shrink the AOF {name} from {size} bytes, with {diff} bytes, to {good} bytes"
         );
         print!("Continue? [y/N]: ");
-        // The question may be lost. Where nothing can be read, the answer is no.
+        // If the question cannot be shown, or nothing can be read, the answer is no.
         drop(io::stdout().flush());
         let mut answer = String::new();
         drop(self.input.read_line(&mut answer));
@@ -278,7 +277,7 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Checks the RDB file that an AOF begins with; its length.
+/// Checks the RDB file that an AOF begins with. Returns its length in bytes.
 fn preamble_bytes(file: &File) -> Result<u64, String> {
     println!("The AOF appears to start with an RDB preamble.\nChecking the RDB preamble to start:");
     let preamble = examine(file, true, |_, _| {})

@@ -1,4 +1,4 @@
-//! `--check-rdb`: reads a file and says whether it is sound, and what is in it.
+//! `--check-rdb`: checks whether a file can be loaded, and says what it contains.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::create;
 use crate::config::{Config, OptionId};
 use crate::persistence::{Loaded, Persistence, load};
 
-/// What was found.
+/// The counts of what was found.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct RdbFindings {
     keys: u64,
@@ -24,7 +24,7 @@ struct RdbFindings {
     checked: bool,
 }
 
-/// The program: its arguments are the file's name.
+/// Runs the program. Its argument is the file's name.
 pub fn main(arguments: &[Vec<u8>]) -> ExitCode {
     let [path] = arguments else {
         eprintln!("Usage: bobbin-check-rdb <rdb-file-name>");
@@ -33,7 +33,7 @@ pub fn main(arguments: &[Vec<u8>]) -> ExitCode {
     if run(Path::new(OsStr::from_bytes(path))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Checks a file, and tells on the standard output. Whether it is sound.
+/// Checks a file, and writes the result to the standard output. Returns whether the file is valid.
 fn run(path: &Path) -> bool {
     println!("[offset 0] Checking RDB file {}", path.display());
     match File::open(path).map_err(|error| (0, error.to_string())).and_then(check) {
@@ -62,7 +62,7 @@ fn run(path: &Path) -> bool {
     }
 }
 
-/// Checks a file, and tells what it meets on the standard output.
+/// Checks a file, and writes each item to the standard output.
 fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
     let mut found = RdbFindings::default();
     let loaded = examine(file, false, |offset, item| match item {
@@ -80,10 +80,10 @@ fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
     Ok((found, loaded.bytes))
 }
 
-/// Reads a file to the end of its snapshot and makes every value, by the very code that loads
-/// files: what is sound here is loaded by a server that has as many databases. `in_log`: it is what
-/// a log begins with, so keys count whose time has come. `see` is shown each item and where it
-/// lies; an error comes with its place.
+/// Reads a file to the end of its snapshot and makes every value, with the code that loads files.
+/// So a file that is valid here can be loaded by a server with as many databases. `in_log`: the
+/// file is the base of a log, so expired keys count. `see` gets each item and its offset. An error
+/// comes with its offset.
 pub fn examine(
     file: impl Read,
     in_log: bool,

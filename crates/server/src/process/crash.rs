@@ -1,11 +1,11 @@
-//! The crash report (`crash-log-enabled`): what the log gets when a signal is about to end the
+//! The crash report (`crash-log-enabled`): what is logged when a signal is about to end the
 //! process.
 //!
-//! The handler itself does only what a handler may: it writes registers, the stack's addresses and
-//! the command at work from where they lie, piece by piece, with nothing allocated and nothing
-//! locked. INFO and the list of clients need both; so they are written by a thread that has waited
-//! for this since the start, and the handler waits for it for a bounded time: the crash may have
-//! left a lock behind. Then the signal does what it always does, core dump included.
+//! The handler does only what a signal handler may do: it writes the registers, the stack's
+//! addresses and the command at work piece by piece, without allocating or locking. INFO and the
+//! list of clients need both. So a thread that has waited since the start writes them. The handler
+//! waits for that thread for a limited time, because the crashed thread may hold a lock. Then the
+//! signal has its normal effect, including a core dump.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::system::logging;
 use crate::worker::stack::{self, Out, catch, has_signal_stack};
 use crate::worker::watchdog;
 
-/// Signals that mean a crash.
+/// The signals that mean a crash.
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
@@ -32,21 +32,21 @@ const SIGNALS: [(c_int, &str); 5] = [
 /// How long the handler waits for the rest of the report.
 const REPORT_MS: c_int = 3000;
 
-/// What the handler finds ready.
+/// What is prepared for the handler.
 struct Reporter {
     server: &'static Server,
-    /// Wakes the thread that writes the rest, and tells when it has.
+    /// Wakes the thread that writes the rest. `done` tells when that is finished.
     wake: OwnedFd,
     done: OwnedFd,
 }
 
 static REPORTER: OnceLock<Reporter> = OnceLock::new();
-/// One report is enough: a crash within it ends the process.
+/// There is only one report: a crash within it ends the process.
 static IS_REPORTING: AtomicBool = AtomicBool::new(false);
 /// The thread that crashed.
 static CRASHED: AtomicI32 = AtomicI32::new(0);
 
-/// Reports crashes from now on, as long as `crash-log-enabled` says so.
+/// Reports crashes from now on, while `crash-log-enabled` is set.
 pub fn install(server: &'static Server) -> std::io::Result<()> {
     let (woken, wake) = std::io::pipe()?;
     let (done, finished) = std::io::pipe()?;
@@ -60,7 +60,7 @@ pub fn install(server: &'static Server) -> std::io::Result<()> {
     std::thread::Builder::new().name("bobbin-crash".into()).spawn(rest)?;
     stack::install(server);
     for (signal, _) in SIGNALS {
-        // A fault may mean that the stack is at its end.
+        // The fault may mean that the stack has overflowed.
         let own_stack = if is_fault(signal) { libc::SA_ONSTACK } else { 0 };
         catch(signal, crashed, libc::SA_RESETHAND | libc::SA_NODEFER | own_stack);
     }
@@ -76,17 +76,17 @@ extern "C" fn crashed(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     if let Some(reporter) = reporter
         && !IS_REPORTING.swap(true, Ordering::SeqCst)
     {
-        // SAFETY: the kernel passes a valid one.
+        // SAFETY: the kernel passes a valid pointer.
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
         report(reporter, signal, code, address, context);
     } else if reporter.is_some()
         && CRASHED.load(Ordering::SeqCst) != rustix::thread::gettid().as_raw_nonzero().get()
     {
-        // Another thread is at it, and ends the process when it is done.
+        // Another thread is writing its report, and ends the process after that.
         pause_ms(REPORT_MS * 2);
     }
-    // The handler is back to the default, so that this ends the process with the signal's own mark.
-    // SAFETY: system calls about this very thread.
+    // The default handler is restored, so the signal ends the process as usual.
+    // SAFETY: the system calls concern only this thread.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -122,17 +122,17 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
     }
     out.text("\n------ CURRENT COMMAND ------\n");
     stack::write_command(out);
-    // SAFETY: a write of one byte of ours to a pipe of ours.
+    // SAFETY: this writes one byte of ours to a pipe of ours.
     unsafe { libc::write(reporter.wake.as_raw_fd(), b"x".as_ptr().cast(), 1) };
     let mut done = libc::pollfd { fd: reporter.done.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one `pollfd` of ours.
+    // SAFETY: there is one `pollfd`, which is ours.
     if unsafe { libc::poll(&mut done, 1, REPORT_MS) } != 1 {
         out.text("\n(The rest could not be written: something that it needs is held.)\n");
     }
     out.text("\n=== BOBBIN BUG REPORT END. Lines of the stack are for addr2line -Cfie PROGRAM ADDRESS... ===\n\n");
 }
 
-/// Waits for a crash, and writes the part of its report for which there has to be a sound stack.
+/// Waits for a crash, and writes the part of its report that needs a sound stack.
 fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
     if woken.read_exact(&mut [0]).is_err() {
         return;
@@ -150,7 +150,7 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
         out.text("\n");
     }
     out.text("\n------ INFO OUTPUT ------\n");
-    // The shards are left alone: the one that crashed may hold them.
+    // The shards are not read, because the crashed thread may hold them.
     let snapshot = Snapshot::gathered(server, Default::default(), (0, 0));
     let sections: [&[u8]; 8] = [
         b"server",
@@ -163,15 +163,15 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
         b"threads",
     ];
     out.text(&info::write(&snapshot, &sections).replace("\r\n", "\n"));
-    // The thread that crashed gave up waiting, if it is there no more.
+    // This fails if the crashed thread has given up waiting and is gone.
     drop(finished.write_all(b"x"));
 }
 
-/// Clients that are listed.
+/// How many clients are listed.
 const CLIENTS_MAX: usize = 1000;
 
 fn pause_ms(ms: c_int) {
-    // SAFETY: no descriptors: it sleeps.
+    // SAFETY: without descriptors the call only sleeps.
     unsafe { libc::poll(std::ptr::null_mut(), 0, ms) };
 }
 

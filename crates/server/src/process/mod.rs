@@ -1,4 +1,4 @@
-//! The process: how it starts, what watches over it, and how it ends.
+//! The process: its start, its supervision, and its end.
 
 mod announce;
 pub mod check_aof;

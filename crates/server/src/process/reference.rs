@@ -1,8 +1,8 @@
-//! The pages in `docs/reference`: what the rows of commands, options, INFO, metrics and latency
-//! events say, for people.
+//! The pages in `docs/reference`, made from the rows of commands, options, INFO, metrics and
+//! latency events.
 //!
-//! The pages are kept in the repository, so that they can be read and linked to without a build. A
-//! test fails when one is not what the rows say.
+//! The pages are in the repository, so that they can be read and linked to without a build. A test
+//! fails if a page does not match the rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -41,7 +41,7 @@ fn commands() -> String {
     );
     for (group, commands) in &mut groups {
         commands.sort_by_key(|command| command.row.name);
-        // Writing to a String does not fail, here and below.
+        // Writing to a String cannot fail, here and below.
         write!(page, "\n## Group {group}\n").ok();
         for command in commands {
             describe(&mut page, command);
@@ -118,7 +118,7 @@ fn info() -> String {
     page
 }
 
-/// The row of a field that is a number.
+/// The table row of a field that is a number.
 fn number(field: &InfoField) -> Option<String> {
     let (kind, meaning) = match field.nature {
         Nature::Counter(meaning) => ("counter", meaning),
@@ -192,14 +192,14 @@ fn heading(title: &str, about: &str) -> String {
     format!("<!-- generated from the rows: BOBBIN_WRITE=1 {TEST} -->\n\n# {title}\n\n{about}\n")
 }
 
-/// A row's words as Markdown, in a table.
+/// A row's words as Markdown in a table's cell.
 fn cell(words: &str) -> String {
     markdown(words).replace('|', "\\|")
 }
 
 const TEST: &str = "cargo test -p bobbin-server --lib reference";
 
-/// With BOBBIN_WRITE=1 in the environment the pages are written instead.
+/// With BOBBIN_WRITE=1 in the environment the pages are written.
 #[test]
 fn the_reference_is_up_to_date() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference");
@@ -217,7 +217,7 @@ fn the_reference_is_up_to_date() {
     }
 }
 
-/// An event that no row names would be missing from the page.
+/// An event without a row would be missing from the page.
 #[test]
 fn latency_events_are_in_order_and_each_is_explained() {
     let names = LatencyEvent::ALL.map(LatencyEvent::name);

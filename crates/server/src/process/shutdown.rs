@@ -1,9 +1,9 @@
-//! The orderly end: how SHUTDOWN's words are read, and how the end is begun.
+//! The orderly end of the process.
 //!
-//! Beginning it only wakes the main thread (`Server::wait_for_end`), which saves if that is wanted,
-//! stops accepting, lets the workers finish their turns and send what they have, removes the files
-//! of the socket and of the process id, and leaves. So it may be begun anywhere, with anything
-//! held.
+//! SHUTDOWN or a signal only wakes the main thread (`Server::wait_for_end`). The main thread saves
+//! if that is wanted, stops accepting connections, lets the workers finish their turns and send
+//! their output, removes the Unix socket and the pid file, and exits. So the end can be requested
+//! anywhere, with any locks held.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,12 +22,12 @@ use crate::replication::Replication;
 use crate::replication::replica::{Replica, ReplicaState};
 use crate::system::host::Supervisor;
 
-/// Sleeps until a client or a signal ends the server, and ends it in order: no new connections,
-/// then the workers finish their turns and send what they have.
+/// Sleeps until a client or a signal ends the server, and then ends it in order: no new
+/// connections, and then the workers finish their turns and send their output.
 pub fn wait_for_end(server: &'static Server, supervisor: &Supervisor) -> Result<ExitCode, String> {
     loop {
         let mut request = wait_until_end_is_wanted(server);
-        // What comes next may take long: the supervisor's own limit of time begins here.
+        // This may take long, and the supervisor's own time limit begins here.
         supervisor.stopping();
         if prepare_end(server, &mut request) {
             break;
@@ -55,7 +55,7 @@ pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
     server.end.wait(|request| !(request.by_signal && paused()))
 }
 
-/// What comes before the end. With `true` no client is served any more; with `false` all goes on.
+/// Prepares the end. `true`: no client is served any more. `false`: the server goes on.
 pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> bool {
     let may_end = match let_replicas_catch_up(server, request) {
         GraceEnd::Over => {
@@ -81,7 +81,7 @@ pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> 
     may_end
 }
 
-/// Has writes wait, and replicas get what they do not have, for as long as the configuration says.
+/// Pauses writes while replicas catch up, for as long as the configuration says.
 fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> GraceEnd {
     let replication = Replication::of(server);
     let timeout_ms = server.config.shutdown_timeout() * 1000;
@@ -89,7 +89,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
         return server.end.end_grace(request);
     }
-    // Where no client writes, the log's thread soon tells where the stream ends.
+    // Once no client writes, the log's thread soon knows the end of the stream.
     let deadline = Instant::now() + MERGE_LIMIT;
     while replication.settled_end(server).is_none() && Instant::now() < deadline {
         std::thread::sleep(MERGE_POLL);
@@ -108,7 +108,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     server.end.give_grace(request, until_ms, have_all, is_late)
 }
 
-/// Says in the log which replicas have everything.
+/// Logs which replicas have everything.
 fn tell_of_replicas(server: &'static Server) {
     let replication = Replication::of(server);
     let replicas = replication.replicas();
@@ -135,14 +135,14 @@ fn tell_of_replicas(server: &'static Server) {
     }
 }
 
-/// Ends what is written, and saves if that is wanted. With `true` no client is served any more.
+/// Ends files in progress, and saves if that is wanted. `true`: no client is served any more.
 fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     save::abort_save(server);
     Persistence::of(server).wait_until_idle();
     if !end_rewrite(server, request) {
         return false;
     }
-    // While a file is loaded there is nothing that it could be replaced by.
+    // While a file is loaded, the data must not replace it.
     let is_loading = Persistence::of(server).loading.is_on.load(Ordering::Relaxed);
     if is_loading || !request.save.unwrap_or_else(|| server.has_save_points()) {
         return true;
@@ -169,7 +169,7 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     let saved = save::save_held(server, &mut data);
     let may_end = saved.is_ok() || request.force;
     if may_end {
-        // What is acknowledged from here on would be in no file.
+        // Later changes would be in no file, so no client may make any.
         server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
     }
     data.leave();
@@ -183,8 +183,8 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     may_end
 }
 
-/// Holds everything, though a slow script may be at work: one that has not written is ended,
-/// another one is waited for. `false`: that takes long, and nothing is held.
+/// Takes the gate, although a slow script may be running. A script that has not written is killed;
+/// any other script is waited for. `false`: that took too long, and nothing is held.
 fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
     let deadline = Instant::now() + SCRIPT_LIMIT;
     let _wish = GateWish::new(server);
@@ -194,7 +194,7 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
         }
         data.leave();
         for function in [false, true] {
-            // One that cannot be ended may end by itself.
+            // A script that cannot be killed may end by itself.
             drop(server.scripts.kill(function, &server.config));
         }
         std::thread::sleep(SCRIPT_POLL);
@@ -203,8 +203,8 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
     true
 }
 
-/// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no
-/// base yet. Then the server may only end by force, as long as there is hope for a base.
+/// Ends a rewrite of the log in progress. The log is complete without it, unless it has no base
+/// yet; then the server may only end by force, as long as a base may still come.
 fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
     let aof = Aof::of(server);
     let may_come = aof.rewrites.is_running() || !aof.rewrites.failed.load(Ordering::Relaxed);
@@ -217,10 +217,10 @@ fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
         }
         log::warn!("Writing initial AOF. Exit anyway.");
     }
-    // A log without a base asks for another one at once.
+    // A log without a base would ask for another rewrite at once.
     aof.rewrites.put_off(server.clock.advance(), 2 * REWRITE_LIMIT);
     aof.rewrites.cancel();
-    // It takes away what it had written.
+    // The rewrite removes its unfinished file.
     let deadline = Instant::now() + REWRITE_LIMIT;
     while aof.rewrites.is_running() && Instant::now() < deadline {
         std::thread::sleep(REWRITE_POLL);
@@ -228,19 +228,19 @@ fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
     true
 }
 
-/// How an administrator gives up what could not be saved.
+/// How an administrator ends a server that cannot save.
 const HOW_TO_END: &str = "To end the server without what changed since the last snapshot, say \
     SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set shutdown-on-sigterm to nosave and send SIGTERM again.";
 
-/// How long a script that has written is waited for, before the log tells of it. Where a test drives
-/// the workers, nothing goes on meanwhile.
+/// How long to wait for a script that has written, before the log says so. In tests no script goes
+/// on meanwhile.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 10 });
 const SCRIPT_POLL: Duration = Duration::from_millis(2);
 
-/// How long the log's thread is waited for before replicas are asked how far they are.
+/// How long to wait for the log's thread before replicas are asked for their offsets.
 const MERGE_LIMIT: Duration = Duration::from_millis(100);
 const MERGE_POLL: Duration = Duration::from_millis(1);
 
-/// How long a rewrite that was given up is waited for; the disk may hang.
+/// How long to wait for a cancelled rewrite. The disk may hang.
 const REWRITE_LIMIT: Duration = Duration::from_secs(2);
 const REWRITE_POLL: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! What signals of the system have the server do.
+//! Handles the signals of the operating system.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use crate::persistence;
 use crate::system::logging;
 use crate::worker::watchdog;
 
-/// SIGTERM and SIGINT end the server. While it ends, another SIGINT does so at once, and so
-/// does another SIGTERM. SIGHUP opens the log anew, SIGALRM has the server say what it does.
+/// SIGTERM and SIGINT end the server. While it ends, another SIGINT or SIGTERM ends it at once.
+/// SIGHUP reopens the server's log file, and SIGALRM logs what the workers do.
 pub fn watch_signals(server: &'static Server) -> Result<(), String> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
         .map_err(|error| format!("Can't watch for signals: {error}"))?;
@@ -52,6 +52,6 @@ pub fn watch_signals(server: &'static Server) -> Result<(), String> {
     spawned.map(drop).map_err(|error| format!("Can't start the signal thread: {error}"))
 }
 
-/// `timeout` sends SIGTERM to its child and again to the child's group: what comes so soon after
-/// the first one insists on nothing.
+/// `timeout` sends SIGTERM to its child, and again to the child's group. A signal so soon after the
+/// first one does not count as another.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Starting the process: the server, its workers, its listening sockets.
+//! Starts the process: the server, its workers, and its listening sockets.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::system::tls;
 use crate::worker::watchdog::{self, Watchdog};
 use crate::worker::{accept, listen, pool};
 
-/// Makes what the threads share. It lives until the process ends.
+/// Makes the server's shared state, which lives until the process ends.
 pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static Server, String> {
     let registry = Registry::new(&process::families(), renamed)?;
     let acl = Acl::new(registry.facts(), &config);
@@ -91,8 +91,8 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
     })))
 }
 
-/// Starts the workers and the listening sockets, and loads what there is; from then on clients
-/// are served.
+/// Starts the workers and the listening sockets, and loads the data. Clients are served from then
+/// on.
 pub fn start(server: &'static Server) -> Result<(), String> {
     server.follow_config();
     signals::watch_signals(server)?;
@@ -118,7 +118,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     server.tls.reloader.follow(&server.tls, &server.config)?;
     let listeners = listen::listeners(server)?;
     let keepalive_s = server.config.tcp_keepalive() as u32;
-    // No client shall see that there is nothing yet.
+    // No client may see the empty keyspace.
     server.switches.set(Switch::LOADING, true);
     let acceptor =
         Acceptor::start(listeners, keepalive_s, move |accepted| accept::let_in(server, accepted))
@@ -151,8 +151,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Readies the machine's side: huge pages, open files; returns what the administrator should
-/// change.
+/// Prepares the machine: huge pages and open files. Returns what the administrator should change.
 pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
     let huge_pages_off = config.disable_thp() && crate::system::host::disable_huge_pages();
     let asked = config.maxclients() as u64;
@@ -164,7 +163,7 @@ pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
     Ok(crate::system::host::HostFiles::default().warnings(config, huge_pages_off))
 }
 
-/// The driver that `io-driver` asks for, or the best one there is.
+/// The driver that `io-driver` names, or the best one available.
 fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     let asked = match config.io_driver() {
         IoDriver::Auto => {
@@ -181,8 +180,8 @@ fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     asked.check().map(|()| asked).map_err(refused)
 }
 
-/// The key of a hash function: the same for the same `hash-seed`, a secret without one. What has
-/// another `name` has a key that says nothing about this one.
+/// The key of a hash function. It depends only on `hash-seed`, and is random without one. Different
+/// names give unrelated keys.
 fn hash_key(chosen: &[u8], name: &[u8]) -> [u8; 32] {
     if chosen.is_empty() {
         return random_bytes();

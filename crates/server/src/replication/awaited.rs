@@ -1,47 +1,47 @@
-//! The stream behind a copy that goes over a connection of its own, kept until the replica's main
+//! Keeps the stream behind a copy that goes over a connection of its own, until the replica's main
 //! connection takes it.
 //!
-//! A replica of Valkey's kind learns from the connection of its copy where the stream goes on, and
-//! asks for it by its main connection, which names the other one. A replica of Redis 8's kind
-//! names its main connection by that of the copy, and then gets the stream unasked. Until then
-//! nothing reads the stream, and it is kept here. The copy may be over before that: then the main
-//! connection has a while to come.
+//! A replica of Valkey's kind learns on the copy's connection where the stream continues. It then
+//! asks for the stream on its main connection, and names the copy's connection there. A replica of
+//! Redis 8's kind names its main connection on the copy's connection, and gets the stream without
+//! asking. Until then nothing reads the stream, so it is kept here. The copy may end before that.
+//! Then the main connection has a grace period.
 
 use bobbin_sync::Mutex;
 
 use crate::engine::log::feed::FeedReader;
 
-/// Streams whose replicas have not asked for them.
+/// Streams that no replica has taken yet.
 pub struct AwaitedStreams(Mutex<Awaited>);
 
 struct Awaited {
     streams: Vec<AwaitedStream>,
-    /// How long the main connection is awaited once that of the copy has gone.
+    /// How long to wait for the main connection after the copy's connection has gone.
     grace_ms: i64,
 }
 
 struct AwaitedStream {
-    /// The client that the copy goes to.
+    /// The client that gets the copy.
     copy_client: u64,
-    /// The client that the stream is for, if it was named.
+    /// The client that will get the stream, if the copy's connection named it.
     main_client: Option<u64>,
     stream: FeedReader,
-    /// When that client went (Unix ms).
+    /// When the copy's client went (Unix ms).
     gone_ms: Option<i64>,
 }
 
 /// Why a stream is not kept any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// The main connection has not come for so long (ms).
+    /// The main connection has not come for this long (ms).
     TooLate(i64),
-    /// Too many bytes wait for it.
+    /// Too many bytes wait for the main connection.
     TooMuch,
 }
 
 /// As long as in Valkey.
 const GRACE_MS: i64 = 60 * 1000;
-/// Streams that are kept for replicas whose copies are over.
+/// The most streams that are kept for replicas whose copy's connection has gone.
 const GONE_MAX: usize = 64;
 
 impl Default for AwaitedStreams {
@@ -51,14 +51,14 @@ impl Default for AwaitedStreams {
 }
 
 impl AwaitedStreams {
-    /// Keeps the stream for the replica that gets its copy by this client, and has that one beside
-    /// it, if it named one.
+    /// Keeps the stream for the replica that gets its copy on this client. `main_client` is the
+    /// main connection if the copy's connection named one.
     pub fn keep(&self, copy_client: u64, main_client: Option<u64>, stream: FeedReader) {
         let awaited = AwaitedStream { copy_client, main_client, stream, gone_ms: None };
         self.0.lock().streams.push(awaited);
     }
 
-    /// The stream that is for this client, and the client that the copy before it goes to.
+    /// The stream for this client, and the client that gets the copy before it.
     pub fn take(&self, main_client: u64) -> Option<(u64, FeedReader)> {
         let mut awaited = self.0.lock();
         let is_its = |awaited: &AwaitedStream| awaited.main_client == Some(main_client);
@@ -67,12 +67,13 @@ impl AwaitedStreams {
         Some((copy_client, stream))
     }
 
-    /// Whether a stream is kept for the replica that gets its copy by this client.
+    /// Whether a stream is kept for the replica that gets its copy on this client.
     pub fn has(&self, copy_client: u64) -> bool {
         self.0.lock().streams.iter().any(|awaited| awaited.copy_client == copy_client)
     }
 
-    /// The main connection has come, and reads the stream itself; whether it was awaited.
+    /// Drops the stream because the main connection has come and reads it itself. Returns whether a
+    /// stream was kept.
     pub fn came(&self, copy_client: u64) -> bool {
         let mut awaited = self.0.lock();
         let count = awaited.streams.len();
@@ -80,7 +81,7 @@ impl AwaitedStreams {
         awaited.streams.len() < count
     }
 
-    /// The client that the copy went to has gone.
+    /// Notes that the client that got the copy has gone.
     pub fn copy_client_went(&self, copy_client: u64, now_ms: i64) {
         let mut awaited = self.0.lock();
         for awaited in &mut awaited.streams {
@@ -96,8 +97,8 @@ impl AwaitedStreams {
         }
     }
 
-    /// Drops the streams of those that have not come in time, or for which too many bytes waited.
-    /// Returns each client that had the copy.
+    /// Drops the streams whose main connection is too late, or for which too many bytes wait.
+    /// Returns the client that got the copy for each.
     pub fn look(&self, now_ms: i64) -> Vec<(u64, Dropped)> {
         let mut awaited = self.0.lock();
         let grace_ms = awaited.grace_ms;
@@ -118,20 +119,20 @@ impl AwaitedStreams {
         dropped
     }
 
-    /// Bytes up to this offset of the stream that wait for the replica that gets its copy by this
-    /// client; `None`: they were too many, and are not kept.
+    /// How many bytes up to this offset of the stream wait for the replica that gets its copy on
+    /// this client. `None`: they were too many, and are not kept.
     pub fn waiting_bytes(&self, copy_client: u64, end: u64) -> Option<u64> {
         let awaited = self.0.lock();
         let its = awaited.streams.iter().find(|awaited| awaited.copy_client == copy_client);
         its.map_or(Some(0), |awaited| awaited.stream.waiting_bytes(end))
     }
 
-    /// How many main connections are awaited.
+    /// How many main connections have still to come.
     pub fn count(&self) -> usize {
         self.0.lock().streams.len()
     }
 
-    /// DEBUG DELAY-RDB-CLIENT-FREE-SECONDS.
+    /// Sets the grace period for DEBUG DELAY-RDB-CLIENT-FREE-SECONDS.
     pub fn set_grace_ms(&self, grace_ms: i64) {
         self.0.lock().grace_ms = grace_ms;
     }
@@ -142,8 +143,8 @@ mod tests {
     use super::*;
     use crate::engine::log::Feed;
 
-    /// Gives a feed this many bytes, and returns a stream from its beginning on. `waiting_max`: so
-    /// many of them are too many.
+    /// Gives a feed this many bytes, and returns a stream from its beginning on. More than
+    /// `waiting_max` bytes are too many to wait.
     fn stream(feed: &Feed, bytes: usize, waiting_max: u64) -> FeedReader {
         feed.begin(0);
         let stream = feed.reader(0, None).expect("it is there");

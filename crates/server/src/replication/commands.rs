@@ -1,4 +1,4 @@
-//! Commands of replicas and about them: PSYNC, REPLCONF, ROLE, WAIT and the like.
+//! Commands of replicas and about replication: PSYNC, REPLCONF, ROLE, WAIT and others.
 
 use std::any::Any;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What feeds the client, once it has spoken as a replica does.
+/// The client's feeder. It is made when the client first sends a replica's command.
 fn feeder<'a>(
     client: &'a mut Client,
     server: &'static Server,
@@ -66,8 +66,8 @@ fn feeder<'a>(
     feeder.downcast_mut().expect("only replicas are fed")
 }
 
-/// PSYNC id offset [FAILOVER]: a replica asks for the stream from a byte on, or else for
-/// everything; perhaps it wants us to lead from there.
+/// PSYNC id offset [FAILOVER]: a replica asks for the stream from a byte on, or for a copy of
+/// everything. FAILOVER: the sender is our primary and asks us to take over at that offset.
 fn psync(call: &mut Call<'_>) -> Outcome {
     if is_replica(call) {
         return Ok(());
@@ -129,7 +129,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     full_sync(call, false)
 }
 
-/// Our primary wants us to lead, with its history up to here.
+/// Takes over from our primary, with its history up to here.
 fn take_over(call: &mut Call<'_>) -> Outcome {
     let id = String::from_utf8_lossy(call.args[1]).into_owned();
     log::info!("Failover request received for replid {id}.");
@@ -158,7 +158,7 @@ fn refuse_while_failing_over(call: &Call<'_>) -> Outcome {
     Err("NOMASTERLINK Can't SYNC while failing over".into())
 }
 
-/// SYNC: a replica of old asks for everything.
+/// SYNC: a replica of an old version asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
     if is_replica(call) {
         return Ok(());
@@ -170,7 +170,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
     full_sync(call, true)
 }
 
-/// A replica has something to give only as long as it has its primary.
+/// A replica can give a copy only while it is connected to its primary.
 fn may_sync(call: &Call<'_>) -> Outcome {
     let link = Replication::of(call.server).link();
     if link.is_some_and(|link| link.state() != LinkState::Connected) {
@@ -179,7 +179,7 @@ fn may_sync(call: &Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Says why a replica can't go on where it was.
+/// Logs why a replica cannot continue where it was.
 fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: log::Level) {
     let (ours, earlier) = (server.feed.id().to_string(), server.feed.history().earlier);
     let (earlier, end) = match earlier {
@@ -239,7 +239,7 @@ fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
     Ok(())
 }
 
-/// REPLCONF option value [option value ...]: a replica tells of itself.
+/// REPLCONF option value [option value ...]: a replica describes itself.
 fn replconf(call: &mut Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(Failure::SYNTAX);
@@ -259,7 +259,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                     b"psync2" => Capability::PSYNC2,
                     b"rdb-channel-repl" => Capability::REDIS_CHANNEL,
                     b"dual-channel" if offers_dual_channel(server) => Capability::DUAL_CHANNEL,
-                    // What we do not know we do not send.
+                    // Unknown capabilities are ignored: we do not use them.
                     _ => 0,
                 };
                 replica.capabilities.fetch_or(capability, Ordering::Relaxed);
@@ -274,7 +274,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             b"rdb-only" => replica.copy_only.store(zero_or_one(number()?)?, Ordering::Relaxed),
             b"rdb-channel" => {
                 let is_channel = zero_or_one(number()?)?;
-                // What has begun goes on as it began.
+                // The kind of connection is fixed once the replica has begun.
                 if !is_replica {
                     replica.is_copy_channel.store(is_channel, Ordering::Relaxed);
                 }
@@ -287,7 +287,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                     return Err(Failure::format(text));
                 }
                 replica.main_client.store(client, Ordering::Relaxed);
-                // Only Redis says this.
+                // Only Redis sends this option.
                 replica.capabilities.fetch_or(Capability::REDIS_CHANNEL, Ordering::Relaxed);
             }
             b"set-rdb-client-id" => {
@@ -301,13 +301,13 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
             b"rdb-filter-only" => {
                 let parts =
                     Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
-                // What was asked for stays as it was.
+                // The wish is fixed once the replica has asked for a copy.
                 if !is_replica {
                     replica.set_wish(Wish { parts, ..replica.wish() });
                 }
             }
             b"ack" => {
-                // No reply to this one.
+                // REPLCONF ACK has no reply.
                 if is_replica {
                     acknowledged(server, replica, value, args, now_ms);
                 }
@@ -324,7 +324,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The address that a replica wants to be known by; `None`: where it connects from.
+/// The address that a replica wants to be known by. `None`: the one that it connects from.
 fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
     if value.len() >= ADDRESS_MAX {
         let text = format!(
@@ -336,8 +336,8 @@ fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
     Ok((!value.is_empty()).then(|| String::from_utf8_lossy(value).into()))
 }
 
-/// REPLCONF ACK `acked` [FACK offset]: a replica says how far it has the stream, and how far on
-/// disk. `args` are all words of the command.
+/// REPLCONF ACK `acked` [FACK offset]: a replica reports how much of the stream it has executed,
+/// and how much it has on disk. `args` are all words of the command.
 fn acknowledged(
     server: &'static Server,
     replica: &Replica,
@@ -358,7 +358,7 @@ fn acknowledged(
     }
 }
 
-/// Whether replicas get copies by a connection of their own, if they can.
+/// Whether we offer replicas a connection of its own for their copy.
 fn offers_dual_channel(server: &Server) -> bool {
     server.config.dual_channel_replication_enabled() && server.config.repl_diskless_sync()
 }
@@ -371,7 +371,7 @@ fn zero_or_one(number: i64) -> Result<bool, Failure> {
     }
 }
 
-/// A version of three numbers as one: `0x00MMmmpp`.
+/// Reads a version of three numbers into one: `0x00MMmmpp`.
 fn parse_version(text: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut numbers = text.split('.').map(|number| number.parse::<u8>().ok());
@@ -421,12 +421,12 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The record that a client waits for: its last one, or a later one if that is not known.
+/// The record that a client waits for: its last one, or a later one if that is unknown.
 fn last_record(call: &Call<'_>) -> u64 {
     call.client.last_record.min(call.server.log.last())
 }
 
-/// Answers at once if there is what is wanted, or blocks the client.
+/// Answers at once if the wish is met, or blocks the client.
 fn wait_for(
     call: &mut Call<'_>,
     server: &'static Server,
@@ -447,7 +447,7 @@ fn wait_for(
     }
 }
 
-/// A client that waits until others, or the disk, have what it wrote.
+/// The wait of a client for replicas, or the disk, to have its changes.
 struct WaitForReplicas {
     server: &'static Server,
     wanted: Wanted,
@@ -459,7 +459,7 @@ impl Wait for WaitForReplicas {
     }
 }
 
-/// Bytes of an address at most, as in Redis.
+/// The longest address in bytes, as in Redis.
 const ADDRESS_MAX: usize = 255;
 
 fn replicaof(call: &mut Call<'_>) -> Outcome {
@@ -491,7 +491,8 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
     if call.in_transaction {
-        // What it has changed before, and changes behind this, is in no stream.
+        // The transaction's changes, before and after this command, are in no stream, so the
+        // history needs a new name.
         call.server.feed.change_history(|history| history.take(HistoryId::new()));
     }
     call.data.recorder.refresh();
@@ -525,7 +526,7 @@ fn failover_request(call: &Call<'_>) -> Result<FailoverRequest, Failure> {
             request.timeout_ms = Some(timeout_ms);
             at += 2;
         } else if request.target.is_none() && behind >= 2 && call.word_is(at, "to") {
-            // No replica has a port that is none.
+            // 0 matches no replica's port.
             let port = u16::try_from(call.integer(at + 2)?).unwrap_or(0);
             let host = String::from_utf8_lossy(call.args[at + 1]).into_owned();
             request.target = Some(Target { host, port });

@@ -1,7 +1,8 @@
-//! The thread that makes the bytes of a copy: of a cut as it walks it, or by way of a file.
+//! The thread that makes the bytes of a copy, from a cut that it walks.
 //!
-//! A file is needed where the length comes first, and where replicas read so slowly that clients
-//! that write would have to wait for the walk.
+//! The bytes go to the replicas directly, or into a file first. A file is needed if the copy's
+//! length must be sent first, or if slow replicas would delay the walk and so the clients that
+//! write.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -17,40 +18,41 @@ use crate::persistence::passing::PassingFile;
 use crate::persistence::snapshot::{self, Contents, Purpose};
 use crate::persistence::walk::{self, Beside};
 
-/// A thread that will walk the cut.
+/// Starts a thread that will walk the cut.
 pub(super) fn beside() -> io::Result<Beside> {
     Beside::start("bobbin-sync", CoreWork::Saving)
 }
 
-/// What is copied.
+/// What the copy contains.
 pub(super) enum Copied {
     All(Contents),
     Libraries(Vec<Arc<Library>>),
 }
 
-/// Where the bytes go.
+/// Receives the bytes of the copy.
 struct Sink<'a> {
     transfer: &'a Transfer,
-    /// What the readers are offered later.
+    /// Holds the bytes that are offered to the readers later.
     file: Option<PassingFile>,
 }
 
-/// Bytes that are read from the file at once.
+/// How many bytes are read from the file at once.
 const READ_BYTES: usize = 256 * 1024;
 
 impl Transfer {
-    /// Makes the copy. `database`: what the stream is about, if it does
-    /// not say that itself.
+    /// Makes the copy. `database` is the one that the stream has selected behind the copy, if the
+    /// stream does not select one itself.
     pub(super) fn run(self: Arc<Self>, copied: Copied, database: Option<u32>) {
         let copies = &Persistence::of(self.server()).copies;
         copies.fetch_add(1, Ordering::Relaxed);
         let written = self.write(copied, database);
-        // Before the replicas hear of it, so that none sees a copy that has ended going on.
+        // Before the replicas hear of the end, so that none of them still sees the copy in
+        // progress.
         copies.fetch_sub(1, Ordering::Relaxed);
         let outcome = written.and_then(|file| file.map_or(Ok(()), |file| self.pass_on(file)));
         let readers = self.reader_count();
         let is_sized = *self.form() == Form::Sized;
-        // In the words that Valkey has for it.
+        // These are Valkey's words.
         match &outcome {
             Ok(()) if is_sized => log::info!("The copy went through a file to {readers} replicas"),
             Ok(()) => log::info!(
@@ -65,14 +67,14 @@ impl Transfer {
         self.end(outcome.is_ok());
     }
 
-    /// Writes it all, and returns what has to be passed on from a file.
+    /// Writes the whole copy. Returns the file if the bytes still have to be passed on.
     fn write(&self, copied: Copied, database: Option<u32>) -> io::Result<Option<PassingFile>> {
         let server = self.server();
         let has_expiring_fields = match &copied {
             Copied::All(contents) => contents.keys.has_expiring_fields(),
             Copied::Libraries(_) => false,
         };
-        // That nothing is in the way was seen before.
+        // Obstacles were ruled out before.
         let format =
             self.wish().dialect.format(has_expiring_fields, false).unwrap_or(Format::Shared);
         let purpose = Purpose::Copy { database, format };
@@ -106,7 +108,7 @@ impl Transfer {
         Ok(sink.file)
     }
 
-    /// Offers what is in a file. Nothing waits for that.
+    /// Offers the bytes of a file to the readers. Nobody else waits for this.
     fn pass_on(&self, mut file: PassingFile) -> io::Result<()> {
         let mut bytes = vec![0; READ_BYTES];
         loop {

@@ -1,40 +1,40 @@
-//! FAILOVER: the primary hands its part to a replica.
+//! FAILOVER: the primary hands its role over to a replica.
 //!
-//! Writes pause, a replica that has the whole stream is waited for, the primary becomes its replica
-//! and asks it to lead. No clock, no socket and no lock are here: the caller says what the time is,
-//! where the replicas are and what the target answered, and does what comes back.
+//! Writes are paused until a replica has the whole stream. Then the primary becomes its replica and
+//! asks it to lead. This module has no clock, no socket and no lock: the caller gives it the time,
+//! the replicas' positions and the target's answer, and carries out the steps that it returns.
 
 use crate::engine::command::Failure;
 
-/// What FAILOVER asks for.
+/// The arguments of FAILOVER.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailoverRequest {
-    /// The replica that takes over; `None`: the first that has everything.
+    /// The replica that takes over; `None`: the first one that has everything.
     pub target: Option<Target>,
-    /// When the time is over the target takes over all the same.
+    /// After the timeout the target takes over even if it lacks changes.
     pub is_forced: bool,
     /// How long to wait for the replica.
     pub timeout_ms: Option<i64>,
 }
 
-/// Where a replica serves clients.
+/// The address where a replica serves clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub host: String,
     pub port: u16,
 }
 
-/// What is known of a replica.
+/// The state of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaPosition {
     pub address: Target,
-    /// It has its copy, and gets the stream.
+    /// The replica has its copy, and gets the stream.
     pub is_online: bool,
-    /// The offset up to which it has the stream.
+    /// The offset up to which it has acknowledged the stream.
     pub acked: u64,
 }
 
-/// The failover that goes on, if any.
+/// The failover in progress, if there is one.
 #[derive(Default, Debug)]
 pub struct Failover {
     current: Option<Current>,
@@ -45,11 +45,11 @@ struct Current {
     target: Option<Target>,
     is_forced: bool,
     deadline_ms: Option<i64>,
-    /// The server has become a replica of the target, which has not answered.
+    /// The server has become a replica of the target, and the target has not answered yet.
     is_handed_over: bool,
 }
 
-/// How far a failover is.
+/// The phase of a failover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailoverPhase {
     None,
@@ -57,26 +57,27 @@ pub enum FailoverPhase {
     InProgress,
 }
 
-/// What to do next.
+/// What the caller has to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FailoverStep {
     /// Nothing.
     Wait,
     /// Become a replica of this one, and ask it to lead.
     HandOver(Target),
-    /// It is over: writes go on. `leads_again`: the server had become a replica already.
+    /// End the failover and let writes continue. `leads_again`: the server had become a replica
+    /// already.
     GiveUp { leads_again: bool },
-    /// The target leads: clients go on as those of a replica.
+    /// The target leads, so our clients are now clients of a replica.
     Done,
 }
 
-/// Why a failover came to nothing, for the log.
+/// Why a failover had no result, for the log.
 pub const BY_HAND: &str = "Failover manually aborted";
 pub const REJECTED: &str = "Failover target rejected psync request";
 const TOO_LATE: &str = "Replica never caught up before timeout";
 
 impl FailoverPhase {
-    /// Its name in INFO.
+    /// The phase's name in INFO.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "no-failover",
@@ -87,7 +88,7 @@ impl FailoverPhase {
 }
 
 impl Failover {
-    /// Begins one: from now on writes have to wait.
+    /// Begins a failover. From now on writes have to wait.
     pub fn begin(
         &mut self,
         request: FailoverRequest,
@@ -125,8 +126,8 @@ impl Failover {
         Ok(())
     }
 
-    /// Says what to do now. `end` is the offset at which the stream stands still. It is `None` as
-    /// long as the stream lacks some changes.
+    /// Decides what to do now. `end` is the offset at which the paused stream ends. It is `None`
+    /// while the stream lacks some changes.
     pub fn look(
         &mut self,
         now_ms: i64,
@@ -140,7 +141,7 @@ impl Failover {
         if is_late && !current.is_forced {
             return self.abort(TOO_LATE).unwrap_or(FailoverStep::Wait);
         }
-        // Without the end of the stream the server could not say what it asks the target for.
+        // Without the stream's end the server could not tell the target where to take over.
         let Some(end) = end else { return FailoverStep::Wait };
         if let Some(target) = current.target.clone().filter(|_| is_late) {
             let Target { host, port } = &target;
@@ -157,7 +158,7 @@ impl Failover {
         current.hand_over(replica.address.clone())
     }
 
-    /// Ends it; `None`: there is none.
+    /// Aborts the failover. `None`: there is none.
     pub fn abort(&mut self, why: &str) -> Option<FailoverStep> {
         let current = self.current.take()?;
         match &current.target {
@@ -167,7 +168,7 @@ impl Failover {
         Some(FailoverStep::GiveUp { leads_again: current.is_handed_over })
     }
 
-    /// The target answered whether it leads.
+    /// Handles the target's answer: whether it leads.
     pub fn answered(&mut self, leads: bool) -> FailoverStep {
         if self.phase() != FailoverPhase::InProgress {
             return FailoverStep::Wait;
@@ -263,14 +264,14 @@ mod tests {
         assert_eq!(failover.abort(BY_HAND), None);
     }
 
-    /// The server as it follows the steps, while all sorts of things happen.
+    /// A server that follows the steps while random events happen.
     #[derive(Default)]
     struct Model {
         failover: Failover,
-        /// A write is possible only while this is false.
+        /// Clients can write only while this is false.
         is_paused: bool,
         is_replica: bool,
-        /// Where the stream ends.
+        /// The offset of the stream's end.
         end: u64,
         request: FailoverRequest,
         deadline_ms: Option<i64>,

@@ -1,5 +1,5 @@
-//! Does what a failover comes to: the pause of writes, the look at the replicas, the change of
-//! parts.
+//! Carries out the steps of a failover: pauses writes, reads the replicas' positions, and changes
+//! the server's role.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::engine::server::pause::PauseReason;
 use crate::persistence::aof;
 
 impl Replication {
-    /// FAILOVER. The gate is held.
+    /// Begins a failover. The caller holds the gate.
     pub(super) fn begin_failover(
         &self,
         server: &'static Server,
@@ -31,7 +31,7 @@ impl Replication {
         Ok(())
     }
 
-    /// FAILOVER ABORT. The gate is held.
+    /// Aborts the failover. The caller holds the gate.
     pub(super) fn abort_failover(
         &self,
         server: &'static Server,
@@ -42,9 +42,9 @@ impl Replication {
         Ok(())
     }
 
-    /// Looks whether a failover can go on. Nothing is held.
+    /// Checks whether the failover can continue. The caller holds no lock.
     pub(super) fn look_at_failover(&self, server: &'static Server, data: &mut Data) {
-        // Nothing can go on while a script that has the gate's keys is paused.
+        // The failover cannot continue while a paused script keeps the gate from this thread.
         if self.failover_phase() != FailoverPhase::WaitingForSync || !data.hold_gate() {
             return;
         }
@@ -54,7 +54,7 @@ impl Replication {
         data.release();
     }
 
-    /// The server that was asked to lead has answered. `data` has not entered.
+    /// Handles the answer of the target. `data` is not a member of the gate.
     pub(super) fn target_answered(&self, server: &'static Server, data: &mut Data, leads: bool) {
         if self.failover_phase() != FailoverPhase::InProgress {
             return;
@@ -67,13 +67,13 @@ impl Replication {
         data.leave();
     }
 
-    /// Does what the failover comes to. The gate is held.
+    /// Carries out a step of the failover. The caller holds the gate.
     fn carry_on(&self, server: &'static Server, data: &mut Data, step: FailoverStep) {
         match step {
             FailoverStep::Wait => return,
             FailoverStep::HandOver(Target { host, port }) => {
                 if let Err(error) = self.follow(server, host, port) {
-                    // It is still the primary.
+                    // The server is still the primary.
                     let step = self.failover.lock().abort(&error);
                     step.into_iter().for_each(|_| server.unpause_clients(PauseReason::Failover));
                 }
@@ -94,14 +94,13 @@ impl Replication {
         self.failover.lock().phase()
     }
 
-    /// Whether all replicas have all there is. `None`: it is not known yet how much that is.
+    /// Whether all replicas have the whole stream. `None`: its end is not known yet.
     pub fn all_have(&self, server: &'static Server) -> Option<bool> {
         let end = self.settled_end(server)?;
         Some(self.replicas.lock().iter().all(|replica| replica.acked() == end))
     }
 
-    /// The offset behind everything that was changed and told; `None`: it is not all in the stream
-    /// yet.
+    /// The offset behind all changes and messages. `None`: some of them are not in the stream yet.
     pub fn settled_end(&self, server: &'static Server) -> Option<u64> {
         let last = server.log.last();
         if !server.feed.takes_log() || self.fed.load(Ordering::SeqCst) >= last {
@@ -116,7 +115,7 @@ impl Replication {
         None
     }
 
-    /// Has replicas say how far they are, behind this record.
+    /// Asks replicas for their offsets, once the stream has this record.
     pub fn ask_replicas(&self, server: &'static Server, number: u64) {
         let ask = move |_| {
             Self::of(server).fed.fetch_max(number, Ordering::SeqCst);

@@ -1,9 +1,10 @@
-//! Replication: what the server is to other servers.
+//! Replication: the server's relation to other servers.
 //!
 //! As a primary it gives each replica a copy of all keys as they were at one record of the log
-//! (`transfer`), and from that record on the log itself, as the feed has it (`replica`). As a
-//! replica it follows a primary (`link`). The history of the stream (`engine/log/history`) says
-//! what both may go on with. `commands` has what replicas and administrators say.
+//! (`transfer`), and from that record on the stream, which is the log as the feed has it
+//! (`replica`). As a replica it follows a primary (`link`). The history of the stream
+//! (`engine/log/history`) decides where a server may continue. `commands` has the commands of
+//! replicas and of administrators.
 
 pub mod awaited;
 pub mod commands;
@@ -50,24 +51,25 @@ use crate::persistence::position::StreamPosition;
 use crate::persistence::snapshot::Contents;
 use crate::persistence::{Persistence, load};
 
-/// What is shared about replication.
+/// The state of replication that threads share.
 pub struct Replication {
     replicas: Mutex<Vec<Arc<Replica>>>,
-    /// What became of copies.
+    /// How copies were received.
     reception: Reception,
-    /// Replicas that got none.
+    /// Replicas that were refused a copy.
     refusals: Refusals,
-    /// Streams for main connections that have not come.
+    /// Streams that wait for their replicas' main connections.
     pub awaited: AwaitedStreams,
-    /// The connection to the primary; `None`: the server is one. Changes with the gate held.
+    /// The connection to the primary; `None`: the server is a primary. Changes only with the gate
+    /// held.
     link: Mutex<Option<Arc<Link>>>,
-    /// When to look at the clock again (Unix ms).
+    /// When to look for due work again (Unix ms).
     due_ms: AtomicI64,
-    /// When the stream got a PING last, or began (Unix ms).
+    /// When the stream last got a PING, or began (Unix ms).
     pinged_ms: AtomicI64,
-    /// When the last replica went (Unix ms).
+    /// When the last replica left (Unix ms).
     alone_since_ms: AtomicI64,
-    /// Clients of WAIT.
+    /// Clients of WAIT and WAITAOF.
     waits: Mutex<Vec<ReplicaWait>>,
     failover: Mutex<Failover>,
     /// All records up to this one are in the stream.
@@ -75,7 +77,7 @@ pub struct Replication {
     pub figures: ReplicationFigures,
 }
 
-/// What INFO tells.
+/// The figures that INFO shows.
 #[derive(Default)]
 pub struct ReplicationFigures {
     pub full_syncs: AtomicU64,
@@ -84,7 +86,7 @@ pub struct ReplicationFigures {
 }
 
 impl ReplicationFigures {
-    /// CONFIG RESETSTAT.
+    /// Resets the figures for CONFIG RESETSTAT.
     pub fn reset(&self) {
         for count in [&self.full_syncs, &self.partial_syncs, &self.refused_partial_syncs] {
             count.store(0, Ordering::Relaxed);
@@ -92,9 +94,10 @@ impl ReplicationFigures {
     }
 }
 
-/// How often a thread looks at the clock.
+/// How often threads look for due work.
 const LOOK_MS: i64 = 100;
-/// So often, and after such a pause, a client that asks for the offset has the log looked at.
+/// How many times, and with which pause, to try to process the log for a client that asks for the
+/// offset.
 const SETTLE_TRIES: usize = 40;
 const SETTLE_PAUSE: Duration = Duration::from_micros(50);
 
@@ -122,12 +125,12 @@ impl Replication {
         server.parts.get()
     }
 
-    /// The connection to the primary; `None`: the server is one.
+    /// The connection to the primary; `None`: the server is a primary.
     pub fn link(&self) -> Option<Arc<Link>> {
         self.link.lock().clone()
     }
 
-    /// Does something if this is the server's link. It stays that until that is done.
+    /// Calls `f` if this is the server's current link. The link stays current until `f` returns.
     fn if_followed(&self, link: &Link, f: impl FnOnce()) {
         let current = self.link.lock();
         if current.as_ref().is_some_and(|current| std::ptr::eq(&raw const **current, link)) {
@@ -135,15 +138,15 @@ impl Replication {
         }
     }
 
-    /// What a replica may ask its primary to go on with: its history and the offset of the next
-    /// byte.
+    /// The position that a replica asks its primary to continue from: the history, and the offset
+    /// of the next byte.
     fn position(&self, server: &Server) -> Option<(String, u64)> {
         server.feed.is_on().then(|| (server.feed.id().to_string(), server.feed.published()))
     }
 
-    /// The offset behind all that clients have been answered so far. The stream has a record a
-    /// moment after its client has the reply: this thread sees to it, or waits until the log's own
-    /// has, but not for a slow disk.
+    /// The offset behind every change that clients have had a reply for. A record gets into the
+    /// stream a moment after its client gets the reply. So this thread processes the log, or waits
+    /// until the log's thread has, but not for a slow disk.
     pub fn settled_offset(server: &Server) -> u64 {
         if server.feed.takes_log() {
             for _ in 0..SETTLE_TRIES {
@@ -156,22 +159,22 @@ impl Replication {
         server.feed.published()
     }
 
-    /// The primary's history has this name. Replicas of ours are told when they come again. The
-    /// gate is held.
+    /// Takes the primary's new name for the history. Our replicas learn it when they reconnect. The
+    /// caller holds the gate.
     fn follow_name(&self, server: &Server, id: HistoryId) {
         if server.feed.change_history(|it| it.rename(id, server.feed.published())) {
             self.dismiss(server);
         }
     }
 
-    /// Makes the server a replica of another one. Replicas of ours stay: whether our history goes
-    /// on is not known before the new primary has answered. The gate is held.
+    /// Makes the server a replica of another one. Our replicas stay connected: whether our history
+    /// continues is known only when the new primary has answered. The caller holds the gate.
     pub fn follow(&self, server: &'static Server, host: String, port: u16) -> Result<(), String> {
-        // The stream ends with the last record: only then is it known how far we are.
+        // Our stream ends with the last record. Its offset is known once that record is merged.
         let (done, is_merged) = channel();
         let named = format!("{host} {port}");
         aof::need_writer(server)?;
-        // What this refuses changes nothing.
+        // If starting the link fails, the configuration is restored.
         let before = server.config.words_of(OptionId::replicaof).join(" ");
         server.config.set_internally(OptionId::replicaof, &named)?;
         let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
@@ -182,9 +185,9 @@ impl Replication {
         }
         let end = move |_| {
             server.publish_feed();
-            // The server may lead again by now.
+            // The server may be a primary again by now.
             Self::of(server).if_followed(&link, || server.feed.relay(true));
-            // The link's thread waits for it, if it is not over already.
+            // The link's thread waits for this message, unless it has ended.
             done.send(()).ok();
         };
         aof::splice_feed(server, end)?;
@@ -196,13 +199,13 @@ impl Replication {
         Ok(())
     }
 
-    /// Goes on with the stream where the file was that the server has loaded, if the file says
-    /// that. No client is served yet, and nothing is held.
+    /// Continues the stream at the position that the loaded file gives, if it gives one. No client
+    /// is served yet. The caller holds no lock.
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
         let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
-        // So no client writes before the primary is followed.
+        // Set now, so that no client writes before the primary is followed.
         server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
         let position = Persistence::of(server).loading.position();
         let Some(StreamPosition { id, offset, database }) = position else { return Ok(()) };
@@ -225,8 +228,8 @@ impl Replication {
         Ok(())
     }
 
-    /// Follows the primary that the configuration names, if there is one, and serves clients from
-    /// then on. Nothing is held.
+    /// Follows the primary that the configuration names, if there is one, and lets clients in. The
+    /// caller holds no lock.
     pub fn begin(server: &'static Server) -> Result<(), String> {
         let words = server.config.words_of(OptionId::replicaof);
         let [host, port] = &words[..] else {
@@ -238,28 +241,29 @@ impl Replication {
         data.enter();
         data.hold_gate_anyway();
         let outcome = Self::of(server).follow(server, host.clone(), port);
-        // The link's thread gets the gate, and may begin to load, only behind this.
+        // The link's thread can begin to load only after this, because it needs the gate.
         load::end_loading(server);
         data.release();
         data.leave();
         outcome
     }
 
-    /// Nothing of a primary is carried out any more: the server ends.
+    /// Stops executing a primary's commands, because the server ends.
     pub fn end_link(server: &Server) {
         let gate = server.gate.take();
         Self::of(server).link().iter().for_each(|link| link.end());
         drop(gate);
     }
 
-    /// Makes the server a primary. The gate is held.
+    /// Makes the server a primary. The caller holds the gate.
     pub fn lead(&self, server: &'static Server) {
         let Some(link) = self.link.lock().take() else { return };
         link.end();
-        // Then nothing of a primary is in it: it goes on with what was logged, which may not be
-        // merged yet, and under its name, which is ours.
+        // If the feed still takes the log, it has nothing of the primary. Then our history
+        // continues under its own name with the logged records, some of which may not be merged
+        // yet.
         let is_ours = server.feed.takes_log();
-        // What was carried out counts, though the link's thread has not come to publish it.
+        // Publish what was executed, in case the link's thread has not.
         server.publish_feed();
         if let Err(error) = server.config.set_internally(OptionId::replicaof, "no one") {
             log::warn!("Can't note that there is no primary any more: {error}");
@@ -269,7 +273,7 @@ impl Replication {
             server.feed.change_history(|history| history.rename(HistoryId::new(), end));
             server.feed.lead_from(server.log.last());
         }
-        // Those that followed the old primary may come, and go on where they are.
+        // Replicas of the old primary may now connect and continue where they are.
         self.alone_since_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         server.switches.set(Switch::REPLICA, false);
         server.switches.set(Switch::LINK_DOWN, false);
@@ -285,19 +289,19 @@ impl Replication {
         self.dismiss(server);
     }
 
-    /// Has all replicas come again: the history may have another name.
+    /// Makes all replicas reconnect, because the history may have another name.
     fn dismiss(&self, server: &Server) {
         for replica in self.replicas() {
             client::kill(server, &replica.client);
         }
     }
 
-    /// All replicas, also those that wait for their copy.
+    /// All replicas, including those that wait for their copy.
     pub fn replicas(&self) -> Vec<Arc<Replica>> {
         self.replicas.lock().clone()
     }
 
-    /// How many replicas are near enough for `min-replicas-to-write`.
+    /// How many replicas are recent enough for `min-replicas-to-write`.
     pub fn good(&self, server: &Server) -> usize {
         let (now_ms, lag_ms) = (server.clock.now_ms(), server.config.min_replicas_max_lag() * 1000);
         let is_good = |replica: &&Arc<Replica>| {
@@ -306,7 +310,7 @@ impl Replication {
         self.replicas.lock().iter().filter(is_good).count()
     }
 
-    /// Refuses writes as long as there are too few replicas for `min-replicas-to-write`.
+    /// Refuses writes while there are fewer replicas than `min-replicas-to-write`.
     pub fn follow_count(&self, server: &Server) {
         let config = &server.config;
         let wanted = config.min_replicas_to_write() as usize;
@@ -323,12 +327,12 @@ impl Replication {
         self.look_soon();
     }
 
-    /// Has a worker look for due work as soon as it looks at the clock.
+    /// Makes a worker look for due work soon.
     fn look_soon(&self) {
         self.due_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Whether replicas catch up with a stream to which nothing is added meanwhile.
+    /// Whether the stream must not grow, because replicas are catching up with it.
     fn stream_stands_still(&self, server: &Server) -> bool {
         server.is_paused_for(PauseReason::Failover) || server.is_paused_for(PauseReason::Shutdown)
     }
@@ -343,7 +347,7 @@ impl Replication {
         self.follow_count(server);
     }
 
-    /// Does what is due by the clock. Called by every worker, now and then, with nothing held.
+    /// Does due work. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
         let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
@@ -373,13 +377,14 @@ impl Replication {
         if is_primary {
             self.ping(server, now_ms);
         }
-        // Their limits of time and output are looked at also while nothing happens.
+        // These replicas have timeouts and output limits that must be checked even if nothing
+        // happens.
         let has_all = |replica: &&Arc<Replica>| replica.state() == ReplicaState::Online;
         replicas.iter().filter(|replica| !has_all(replica)).for_each(|replica| {
             feeder::wake(server, &replica.client);
         });
         if self.due_for_copy(server, now_ms).is_some() && data.hold_gate() {
-            // Another thread may have begun one before this had the gate.
+            // Another thread may have begun a copy before this one had the gate.
             if let Some(waiting) = self.due_for_copy(server, now_ms) {
                 self.copy_or_refuse(server, data, &waiting);
             }
@@ -387,35 +392,35 @@ impl Replication {
         }
     }
 
-    /// The replica that this client is.
+    /// The replica with this client.
     fn replica_of(&self, client: u64) -> Option<Arc<Replica>> {
         self.replicas.lock().iter().find(|replica| replica.client.id == client).cloned()
     }
 
-    /// Whether this client is a replica that is sent something.
+    /// Whether this client is a replica that gets a copy or the stream.
     fn is_fed(&self, client: u64) -> bool {
         self.replica_of(client).is_some()
     }
 
-    /// Whether this client is a replica that opens a connection for its copy.
+    /// Whether this client is a replica that is opening another connection for its copy.
     fn opens_channel(&self, client: u64) -> bool {
         self.replica_of(client).is_some_and(|replica| replica.state() == ReplicaState::OpensChannel)
     }
 
-    /// Whether there is a connection for the copy of the replica that this client is.
+    /// Whether there is a connection for the copy of the replica with this main client.
     fn has_channel_of(&self, main_client: u64) -> bool {
         let is_its = |replica: &Arc<Replica>| replica.main_client() == Some(main_client);
         self.replicas.lock().iter().any(is_its)
     }
 
-    /// Has this client, if it is a replica, look whether there is something to send.
+    /// If this client is a replica, makes it look for something to send.
     fn wake(&self, server: &Server, client: u64) {
         if let Some(replica) = self.replica_of(client) {
             feeder::wake(server, &replica.client);
         }
     }
 
-    /// Main connections that do not come are not awaited for ever.
+    /// Drops streams whose main connections have not come in time.
     fn drop_awaited(&self, now_ms: i64) {
         for (client, why) in self.awaited.look(now_ms) {
             match why {
@@ -432,7 +437,7 @@ impl Replication {
         }
     }
 
-    /// The replicas that a copy may begin for now, if there are any.
+    /// The replicas for which a copy may begin now, if there are any.
     fn due_for_copy(&self, server: &Server, now_ms: i64) -> Option<Vec<Arc<Replica>>> {
         let waiting = transfer::waiting(&self.replicas());
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
@@ -443,8 +448,8 @@ impl Replication {
         may_begin.then_some(waiting)
     }
 
-    /// Begins a copy for replicas that ask for the same, or tells them why they get none. `data`
-    /// holds the gate.
+    /// Begins a copy for replicas with the same wish, or refuses them with the reason. `data` holds
+    /// the gate.
     fn copy_or_refuse(&self, server: &'static Server, data: &mut Data, waiting: &[Arc<Replica>]) {
         let wish = waiting.first().map(|first| first.wish()).unwrap_or_default();
         let refusal = match transfer::obstacle(server, data, wish) {
@@ -460,7 +465,7 @@ impl Replication {
         }
     }
 
-    /// A replica gets no copy, and is told why.
+    /// Refuses a replica its copy, and tells it why.
     fn refuse(&self, server: &Server, replica: &Replica, reason: &'static str, now_ms: i64) {
         let refusal = self.refusals.note(replica, reason, now_ms);
         match refusal.to_tell {
@@ -474,13 +479,13 @@ impl Replication {
         replica.refuse(server, refusal);
     }
 
-    /// How loud the log tells of a replica that comes and goes: one that was refused a moment ago
-    /// tries again and again.
+    /// The log level for a replica that connects or leaves. A replica that was just refused tries
+    /// again and again, so it is logged at a lower level.
     fn level_of(&self, replica: &Replica, now_ms: i64) -> log::Level {
         if self.refusals.has(replica, now_ms) { log::Level::Debug } else { log::Level::Info }
     }
 
-    /// Has the stream tell replicas that the primary is alive.
+    /// Adds a PING to the stream, if one is due, so that replicas see that the primary is alive.
     fn ping(&self, server: &Server, now_ms: i64) {
         let pinged_ms = self.pinged_ms.fetch_min(now_ms, Ordering::Relaxed);
         let period_ms = server.config.repl_ping_replica_period() * 1000;
@@ -494,7 +499,7 @@ impl Replication {
         }
     }
 
-    /// Without replicas the backlog is kept for `repl-backlog-ttl`.
+    /// Ends the feed if there were no replicas for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
@@ -508,22 +513,22 @@ impl Replication {
         data.release();
     }
 
-    /// What a replica is, from what it has said and what became of its copies; `None`: there is
-    /// nothing that it can be given.
+    /// The dialect of a replica, from what it has said and how it received earlier copies. `None`:
+    /// it can read no copy that we can make.
     fn dialect(&self, replica: &Replica, now_ms: i64) -> Option<Dialect> {
         let version = replica.version.load(Ordering::Relaxed);
         match Dialect::of(version, replica.has(Capability::REDIS_CHANNEL)) {
-            // Those before 9.1.2 do not say what they are by this connection.
+            // Valkey before 9.1.2 does not give its version on this connection.
             Dialect::Silent if replica.is_copy_channel() => Some(Dialect::Valkey8),
-            // A tool keeps the copy, for servers like this one.
+            // A tool keeps the copy to load it into a server like this one.
             Dialect::Silent if replica.copy_only.load(Ordering::Relaxed) => Some(Dialect::Valkey9),
-            // It serves no clients: it is a tool that looks at the stream.
+            // Without a port it serves no clients: it is a tool that reads the stream.
             Dialect::Silent if replica.port() != 0 => self.reception.dialect(replica, now_ms),
             dialect => Some(dialect),
         }
     }
 
-    /// Begins to copy all keys, as they are now, to those that wait. `data` holds the gate.
+    /// Begins to copy all keys to these replicas. `data` holds the gate.
     fn begin_transfer(
         &self,
         server: &'static Server,
@@ -542,7 +547,7 @@ impl Replication {
         }
         let transfer = Arc::new(Transfer::new(server, replicas));
         let database = if self.link().is_some() {
-            // All that is carried out is in the stream, and nothing else.
+            // The stream is a primary's: it holds exactly what was executed.
             let database = Some(server.feed.relayed_database());
             transfer.begin(server.feed.end_offset(), database);
             database

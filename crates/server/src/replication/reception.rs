@@ -1,8 +1,8 @@
-//! What became of copies: replicas that say nothing of themselves and went without a word when
-//! they had all of one.
+//! Remembers how replicas received their copies: those that do not give their version and went away
+//! without a word after a whole copy.
 //!
-//! Such a replica may be of a version that cannot read what it got, and would ask for the same
-//! again, for ever. After a few times it gets the oldest format there is; then nothing, for a
+//! Such a replica may be of a version that cannot read the copy, and would ask for it again for
+//! ever. After a few copies it gets the oldest format. After a few more it gets nothing for a
 //! while.
 
 use bobbin_sync::Mutex;
@@ -10,7 +10,7 @@ use bobbin_sync::Mutex;
 use super::replica::Replica;
 use super::wish::Dialect;
 
-/// Copies that were taken in vain.
+/// Copies that were of no use to their replicas.
 #[derive(Default)]
 pub struct Reception(Mutex<Vec<Vain>>);
 
@@ -21,16 +21,15 @@ struct Vain {
     last_ms: i64,
 }
 
-/// As many copies a replica may take in vain before it gets another format.
+/// How many useless copies a replica gets before the format changes.
 const COPIES_MAX: u32 = 2;
-/// Then it is left alone for so long.
+/// After that the replica gets no copy for this long.
 const REST_MS: i64 = 10 * 60 * 1000;
-/// Replicas that are remembered.
+/// How many replicas are remembered.
 const REMEMBERED_MAX: usize = 64;
 
 impl Reception {
-    /// The dialect of a replica that does not say what it is; `None`: nothing that it asks for
-    /// helps.
+    /// The dialect of a replica that does not give its version. `None`: no format works for it.
     pub(super) fn dialect(&self, replica: &Replica, now_ms: i64) -> Option<Dialect> {
         let mut all = self.0.lock();
         all.retain(|vain| now_ms - vain.last_ms < REST_MS);
@@ -41,7 +40,7 @@ impl Reception {
         }
     }
 
-    /// A replica went without a word when it had a whole copy.
+    /// Notes that a replica went away without a word after a whole copy.
     pub(super) fn was_in_vain(&self, replica: &Replica, now_ms: i64) {
         let mut all = self.0.lock();
         if let Some(vain) = all.iter_mut().find(|vain| vain.is_of(replica)) {
@@ -56,7 +55,7 @@ impl Reception {
         all.push(Vain { host, port, copies: 1, last_ms: now_ms });
     }
 
-    /// A replica has its copy.
+    /// Forgets a replica that has received its copy.
     pub(super) fn was_taken(&self, replica: &Replica) {
         self.0.lock().retain(|vain| !vain.is_of(replica));
     }

@@ -1,8 +1,8 @@
-//! Replicas that are refused a copy, and ask again.
+//! Replicas that are refused a copy and ask again.
 //!
-//! Redis and Valkey connect again at once when they get an error, some thousand times a second. So
-//! a replica that was refused a moment ago hears of it late, and the log counts such refusals
-//! instead of naming each.
+//! Redis and Valkey reconnect at once after an error, some thousand times a second. So a replica
+//! that was refused a moment ago gets its next refusal with a delay. The log counts such refusals
+//! instead of listing each.
 
 use bobbin_sync::Mutex;
 
@@ -16,27 +16,27 @@ struct Refused {
     host: String,
     port: u32,
     reason: &'static str,
-    /// Refusals that the log does not tell of.
+    /// Refusals that were not logged.
     untold: u32,
     told_ms: i64,
     last_ms: i64,
 }
 
-/// How a replica is refused.
+/// A refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     pub reason: &'static str,
-    /// When the replica hears of it (Unix ms).
+    /// When the replica is told (Unix ms).
     pub due_ms: i64,
-    /// How many refusals the log has to tell of now; 0: nothing.
+    /// How many refusals to log now. 0: none.
     pub to_tell: u32,
 }
 
-/// How late a replica hears of it that was refused a moment ago.
+/// The delay for a replica that was refused a moment ago.
 const DELAY_MS: i64 = 1000;
-/// How often the log tells of the same replica, and how long one is remembered.
+/// How often refusals of one replica are logged, and how long the replica is remembered.
 const TOLD_MS: i64 = 60_000;
-/// Replicas that are remembered.
+/// How many replicas are remembered.
 const REMEMBERED_MAX: usize = 64;
 
 impl Refusals {

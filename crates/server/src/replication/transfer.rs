@@ -1,8 +1,8 @@
 //! A copy of all keys on its way to replicas.
 //!
-//! One thread makes the bytes of an RDB file (`copying`); any number of replicas read them, each at
-//! its own pace. Bytes are kept until the slowest has them. The thread waits while those are too
-//! many, so a copy needs little memory, and no client that writes waits for it.
+//! One thread makes the bytes of an RDB file (`copying`). Any number of replicas read them, each at
+//! its own pace. The bytes are kept until the slowest replica has them. The thread waits while too
+//! many are kept, so a copy needs little memory. No client that writes waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,42 +21,43 @@ use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::persistence::snapshot;
 
-/// A copy for some replicas.
+/// A copy for one or more replicas.
 pub struct Transfer {
     server: &'static Server,
     wish: Wish,
     form: Form,
     state: Mutex<State>,
-    /// Rings when a reader has taken something, or has gone.
+    /// Notified when a reader has taken something, or has gone.
     room: Condvar,
 }
 
 /// How a reader finds the end of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// By these bytes, which are nowhere in the copy, by all odds. So it is sent as it is made.
+    /// By a mark that is almost certainly not in the copy. So the copy can be sent while it is
+    /// made.
     Marked(String),
-    /// By its length. So it is made whole first, as a file.
+    /// By its length. So the whole copy is written to a file first.
     Sized,
 }
 
 struct State {
     chunks: VecDeque<Arc<Vec<u8>>>,
-    /// Bytes before the first chunk.
+    /// How many bytes come before the first chunk.
     start: u64,
-    /// Bytes that were written.
+    /// How many bytes were written.
     end: u64,
-    /// Bytes of the whole copy, once that is known.
+    /// The length of the whole copy, once it is known.
     len: Option<u64>,
-    /// Where the stream goes on from the cut.
+    /// The stream's offset at the cut.
     offset: Option<u64>,
-    /// What the stream is about there, if it does not say that itself.
+    /// The database that the stream has selected there, if the stream does not select one itself.
     database: Option<u32>,
-    /// The stream from there on, kept until all readers have begun.
+    /// The stream from the cut on, kept until all readers have begun.
     stream: Option<FeedReader>,
-    /// The cut that it is made of, while that is walked.
+    /// The cut that is being copied.
     cut: Option<CutHandle>,
-    /// How it ended.
+    /// Whether the whole copy was made, once that is known.
     outcome: Option<bool>,
     readers: Vec<Reader>,
 }
@@ -64,33 +65,34 @@ struct State {
 struct Reader {
     client: Arc<ClientInfo>,
     has_begun: bool,
-    /// Bytes that it has taken.
+    /// How many bytes the reader has taken.
     taken: u64,
 }
 
-/// How it stands with a copy, for one of its readers.
+/// The state of a copy for one of its readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransferState {
     GoesOn,
-    /// The reader has all of it.
+    /// The reader has the whole copy.
     Done,
     Failed,
 }
 
-/// What came of bytes that were offered to the readers.
+/// The outcome of offering bytes to the readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Offered {
     Taken,
-    /// The readers are slow, and others should not wait for them.
+    /// The readers are slow, and other threads should not wait for them.
     Refused,
     /// No reader is left.
     Useless,
 }
 
-/// Bytes that may wait for the slowest reader before the thread that makes them waits as well.
+/// How many bytes may wait for the slowest reader before the thread that makes them waits.
 const WAITING_MAX: u64 = 8 << 20;
 
-/// The replicas that the next copy is for: the first that waits, and all that wait for the same.
+/// The replicas that the next copy is for: the one that has waited longest, and all with the same
+/// wish.
 pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
     let waits =
         |replica: &&Arc<Replica>| replica.state() == ReplicaState::Waiting && !replica.is_refused();
@@ -100,17 +102,17 @@ pub(super) fn waiting(replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
     waiting
 }
 
-/// What the replicas that ask for this cannot hold, if there is anything. `data` holds the gate.
+/// What the replicas with this wish cannot read, if anything. `data` holds the gate.
 pub(super) fn obstacle(server: &Server, data: &mut Data, wish: Wish) -> Option<Obstacle> {
-    // Most can hold everything.
+    // Most can read every format.
     wish.dialect.format(true, true).err()?;
     let fields = wish.parts.keys && snapshot::has_expiring_fields(data);
     let functions = wish.parts.functions && !server.functions.all().is_empty();
     wish.dialect.format(fields, functions).err()
 }
 
-/// Whether no more replicas are awaited before the copy begins. One that wants a length is not
-/// kept waiting, as in Valkey.
+/// Whether the copy may begin, or rather waits for more replicas to join. A replica that needs the
+/// length is not kept waiting, as in Valkey.
 pub(super) fn is_time(server: &Server, waiting: &[Arc<Replica>], now_ms: i64) -> bool {
     let config = &server.config;
     if !config.repl_diskless_sync() || !all_know_marks(waiting) {
@@ -127,8 +129,9 @@ fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
 }
 
 impl Form {
-    /// A copy of a part, or for connections of its own, is never a file, as in Valkey. One replica
-    /// that wants a length makes the copy of all of them a file.
+    /// Chooses the form. As in Valkey, a copy of a part, or one for connections of its own, never
+    /// goes through a file. If one replica needs the length, the copy for all of them goes through
+    /// a file.
     fn of(server: &Server, wish: Wish, replicas: &[Arc<Replica>]) -> Self {
         let is_direct = server.config.repl_diskless_sync()
             || wish.parts.is_filtered()
@@ -141,7 +144,7 @@ impl Form {
 }
 
 impl Transfer {
-    /// For replicas that all ask for the same.
+    /// Makes a copy for replicas with the same wish.
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
         let reader = |replica: &Arc<Replica>| Reader {
             client: Arc::clone(&replica.client),
@@ -177,8 +180,8 @@ impl Transfer {
         self.server
     }
 
-    /// The stream goes on from the cut at this offset. `database`: what it is about there, if it
-    /// does not say that itself.
+    /// Sets the stream's offset at the cut. `database` is the one that the stream has selected
+    /// there, if the stream does not select one itself.
     pub(super) fn begin(&self, offset: u64, database: Option<u32>) {
         let stream = self.server.feed.reader(offset, None);
         let mut state = self.state.lock();
@@ -192,13 +195,14 @@ impl Transfer {
         self.wake_readers();
     }
 
-    /// What the stream is about at the cut, if it does not say that itself.
+    /// The database that the stream has selected at the cut, if the stream does not select one
+    /// itself.
     pub(super) fn database(&self) -> Option<u32> {
         self.state.lock().database
     }
 
-    /// A reader begins: where the stream goes on, and the stream, if that is kept still. `None`:
-    /// that is not known yet.
+    /// Begins a reader. Returns the stream's offset at the cut, and the stream if it is still kept.
+    /// `None`: the offset is not known yet.
     pub(super) fn take_stream(
         &self,
         client: &Arc<ClientInfo>,
@@ -212,7 +216,7 @@ impl Transfer {
         Some((offset, stream))
     }
 
-    /// What goes before the copy; `None`: that is not known yet.
+    /// The line before the copy. `None`: it is not known yet.
     pub(super) fn header(&self) -> Option<String> {
         match &self.form {
             Form::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
@@ -220,7 +224,7 @@ impl Transfer {
         }
     }
 
-    /// What goes behind it.
+    /// The bytes behind the copy.
     pub(super) fn trailer(&self) -> &[u8] {
         match &self.form {
             Form::Marked(mark) => mark.as_bytes(),
@@ -228,12 +232,12 @@ impl Transfer {
         }
     }
 
-    /// Whether it will not come.
+    /// Whether the copy has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.state.lock().outcome == Some(false)
     }
 
-    /// Hands a reader about `bytes_max` bytes of what it does not have; `sent` counts them.
+    /// Hands a reader about `bytes_max` bytes that it does not have yet, and advances `sent`.
     pub(super) fn read(
         &self,
         client: &Arc<ClientInfo>,
@@ -263,7 +267,7 @@ impl Transfer {
         }
     }
 
-    /// A reader has gone.
+    /// Removes a reader that has gone.
     pub(super) fn leave(&self, client: &Arc<ClientInfo>) {
         let mut state = self.state.lock();
         state.readers.retain(|reader| reader.client.id != client.id);
@@ -272,20 +276,20 @@ impl Transfer {
         self.room.notify_all();
     }
 
-    /// It is made of this cut, which is given up when no reader is left.
+    /// Sets the cut that is being copied. It is given up when no reader is left.
     pub(super) fn walks(&self, cut: CutHandle) {
         let mut state = self.state.lock();
         state.cut = Some(cut);
         state.let_cut_go();
     }
 
-    /// How many read it.
+    /// How many readers there are.
     pub(super) fn reader_count(&self) -> usize {
         self.state.lock().readers.len()
     }
 
-    /// Offers bytes to the readers, and waits until there is room for them. `is_urgent` says
-    /// whether others wait for the caller: then it does not wait here.
+    /// Offers bytes to the readers, and waits until there is room. If `is_urgent` says that other
+    /// threads wait for the caller, this does not wait.
     pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> Offered {
         let mut state = self.state.lock();
         loop {
@@ -308,13 +312,13 @@ impl Transfer {
         Offered::Taken
     }
 
-    /// Notes the length of the whole copy.
+    /// Sets the length of the whole copy.
     pub(super) fn tell_len(&self, len: u64) {
         self.state.lock().len = Some(len);
         self.wake_readers();
     }
 
-    /// All was offered, or there is no more.
+    /// Ends the copy. `is_whole`: all bytes were offered.
     pub(super) fn end(&self, is_whole: bool) {
         self.state.lock().outcome.get_or_insert(is_whole);
         self.wake_readers();
@@ -327,11 +331,11 @@ impl Transfer {
     }
 }
 
-/// How often the thread that makes the copy looks whether others wait for it.
+/// How often the thread that makes the copy checks whether others wait for it.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl State {
-    /// Notes how far a reader is, and forgets what all have.
+    /// Notes how much a reader has taken, and frees the bytes that all readers have.
     fn taken(&mut self, client: &Arc<ClientInfo>, taken: u64) {
         for reader in &mut self.readers {
             if reader.client.id == client.id {

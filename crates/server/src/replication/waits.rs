@@ -1,4 +1,4 @@
-//! Clients that wait until replicas have what they wrote: WAIT and WAITAOF.
+//! Clients that wait until replicas have their changes: WAIT and WAITAOF.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,18 +19,18 @@ pub(super) struct ReplicaWait {
 /// What WAIT or WAITAOF asks for.
 #[derive(Clone)]
 pub struct Wanted {
-    /// The last record of the client.
+    /// The client's last record.
     pub(super) number: u64,
-    /// Where it ends in the stream, once it is there. It is kept: the feed forgets that of old
-    /// records, and a replica may be seconds behind.
+    /// The offset behind that record, once the stream has it. It is kept here because the feed
+    /// forgets the offsets of old records, and a replica may be seconds behind.
     offset: Arc<OnceLock<u64>>,
-    /// How many replicas must have it.
+    /// How many replicas must have the record.
     pub(super) replicas: usize,
-    /// They must have it on disk, and so must we if this says so.
+    /// `Some`: the replicas must have it on disk. `Some(true)`: this server must too.
     disk: Option<bool>,
 }
 
-/// How much of that there is.
+/// How far the wish is met.
 #[derive(Clone, Copy)]
 pub struct Found {
     replicas: usize,
@@ -42,13 +42,13 @@ impl Wanted {
         Self { number, offset: Arc::default(), replicas, disk }
     }
 
-    /// What there is now.
+    /// Checks how far the wish is met now.
     pub fn look(&self, server: &Server) -> Found {
         let is_on_disk = self.disk.is_some() && self.is_on_disk(server);
         Found { replicas: self.count(server), is_on_disk }
     }
 
-    /// Whether that is enough.
+    /// Whether the wish is met.
     pub fn is_met_by(&self, found: Found) -> bool {
         (self.disk != Some(true) || found.is_on_disk) && found.replicas >= self.replicas
     }
@@ -73,7 +73,7 @@ impl Wanted {
         Some(*self.offset.get_or_init(|| offset))
     }
 
-    /// Answers with what there is.
+    /// Answers the client.
     pub fn answer(&self, found: Found, reply: &mut Reply<'_>) {
         if self.disk.is_some() {
             reply.array(2);
@@ -84,7 +84,7 @@ impl Wanted {
 }
 
 impl Replication {
-    /// How many replicas have the stream up to an offset. `offset_of` says how far one is.
+    /// How many replicas have the stream up to an offset. `offset_of` gives a replica's offset.
     fn count_with(&self, server: &Server, offset: u64, offset_of: fn(&Replica) -> u64) -> usize {
         if !server.feed.is_on() {
             return 0;
@@ -95,19 +95,19 @@ impl Replication {
         self.replicas.lock().iter().filter(has).count()
     }
 
-    /// Answers a client once as many replicas have a record.
+    /// Answers a client once enough replicas have its record.
     pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
         let number = wanted.number;
         self.waits.lock().push(ReplicaWait { waiter, wanted });
-        // Behind the record, so that the answer tells of it. While replicas catch up the stream
-        // stands still; they tell how far they are all the same.
+        // Ask behind the record, so that the answers cover it. While replicas catch up, the stream
+        // must not grow; they report their offsets anyway.
         if !self.stream_stands_still(server) {
             self.ask_replicas(server, number);
         }
         self.answer_waits(server);
     }
 
-    /// Answers the clients of WAIT and WAITAOF that have waited long enough.
+    /// Answers the clients of WAIT and WAITAOF whose wishes are met.
     pub(super) fn answer_waits(&self, server: &Server) {
         let mut waits = self.waits.lock();
         if waits.is_empty() {

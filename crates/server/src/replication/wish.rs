@@ -1,36 +1,36 @@
-//! What a replica asks for when it asks for a copy, and what it can hold.
+//! What a replica asks for when it asks for a copy, and which formats it can read.
 
 use bobbin_dump::rdb::Format;
 
 use crate::config::words;
 
-/// What a copy must be like. Replicas that ask for the same share one.
+/// The required properties of a copy. Replicas with the same wish share one copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wish {
     pub parts: Parts,
     pub dialect: Dialect,
 }
 
-/// The parts of the data set that a copy has (REPLCONF rdb-filter-only).
+/// The parts of the data that a copy has (REPLCONF rdb-filter-only).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parts {
     pub keys: bool,
     pub functions: bool,
 }
 
-/// What a replica is, as far as that tells what it can hold.
+/// The kind of a replica, which decides the formats that it can read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Dialect {
-    /// Valkey from 9 on, Bobbin, and tools that keep a copy for such a server.
+    /// Valkey 9 or later, Bobbin, and tools that keep a copy for such a server.
     #[default]
     Valkey9,
     /// Valkey 8.
     Valkey8,
-    /// Redis from 8 on.
+    /// Redis 8 or later.
     Redis8,
-    /// It does not say: Redis 6.2 to 7.4, or Valkey 7.2.
+    /// Unknown: the replica gives no version. It may be Redis 6.2 to 7.4, or Valkey 7.2.
     Silent,
-    /// As `Silent`, but it went without a word from what Redis 7.0 can read.
+    /// As `Silent`, but the replica went away without a word after a copy in Redis 7.0's format.
     SilentAndOld,
 }
 
@@ -41,12 +41,12 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// Whether anything is left out.
+    /// Whether some part is left out.
     pub fn is_filtered(self) -> bool {
         self != Self::default()
     }
 
-    /// Reads the names of the parts that are wanted. No name: nothing is.
+    /// Reads the names of the wanted parts. No name: no part is wanted.
     pub fn parse(names: &[u8]) -> Result<Self, String> {
         let names = words::split(names).ok_or("Missing rdb-filter-only values")?;
         let mut parts = Self { keys: false, functions: false };
@@ -62,8 +62,8 @@ impl Parts {
 }
 
 impl Dialect {
-    /// From what a replica has said: its version (`0x00MMmmpp`; 0: nothing), which only Valkey
-    /// tells, and whether it knows Redis 8's channel for copies.
+    /// The dialect of a replica. `version` is `0x00MMmmpp`, or 0 if the replica gave none; only
+    /// Valkey gives it. `knows_redis_channel`: it knows Redis 8's channel for copies.
     pub const fn of(version: u32, knows_redis_channel: bool) -> Self {
         match version {
             0 if knows_redis_channel => Self::Redis8,
@@ -73,13 +73,13 @@ impl Dialect {
         }
     }
 
-    /// The format of a copy with all that there is, or what is in the way.
+    /// The format of a copy with these contents, or what prevents it.
     pub const fn format(self, field_expiry: bool, functions: bool) -> Result<Format, Obstacle> {
         let (plain, expiring) = match self {
             Self::Valkey9 => (Format::Shared, Some(Format::Valkey)),
             Self::Valkey8 => (Format::Shared, None),
             Self::Redis8 => (Format::Shared, Some(Format::Redis8)),
-            // Redis 7.4 is as silent as those that know less.
+            // Redis 7.4 reads expiring fields, but gives no version, just as older ones.
             Self::Silent => (Format::Redis7, Some(Format::Redis8)),
             Self::SilentAndOld => (Format::Oldest, None),
         };
@@ -95,7 +95,7 @@ impl Dialect {
     }
 }
 
-/// What a replica cannot hold.
+/// What a replica cannot read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
     FieldExpiry,
@@ -103,7 +103,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// What the replica is told, and the log.
+    /// The text for the replica and for the log.
     pub const fn text(self) -> &'static str {
         match self {
             Self::FieldExpiry => {

@@ -5,6 +5,7 @@ use bobbin_io::Peer;
 use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
+use crate::engine::command::data::Then;
 use crate::engine::script::WaitRight;
 use crate::engine::server::Switch;
 
@@ -459,6 +460,42 @@ fn a_script_that_is_refused_while_it_waits_keeps_nobody_from_anything() {
     assert!(WaitRight::claim(process.server).is_some());
     assert_eq!(process.ask(&admin, "SCRIPT KILL"), "+OK\r\n");
     assert!(answer(&mut process, &other).contains("SCRIPT KILL"));
+}
+
+/// Nobody waits for its work while it waits for others.
+#[test]
+fn a_script_is_not_slow_because_it_waited() {
+    let mut process = process();
+    let (client, admin) = (process.connect(0), process.connect(0));
+    let body = "redis.call('INCR', KEYS[1]) if ARGV[1] == '' then return 1 end \
+                redis.call('INCR', ARGV[1]) for i = 1, 500 do redis.call('GET', KEYS[1]) end return 2";
+    assert_eq!(process.ask(&admin, "CONFIG SET busy-reply-threshold 1000"), "+OK\r\n");
+    for _ in 0..2 {
+        assert_eq!(run(&mut process, &client, &format!("EVAL \"{body}\" 1 near \"\"")), ":1\r\n");
+    }
+    let mut observer = process.observer();
+    let data = observer.data();
+    data.enter();
+    assert!(data.hold_one(process.server.keyspace.hash(b"far").shard()));
+    let kept = data.suspend_unit();
+    data.leave();
+    client.send(format!("EVAL \"{body}\" 1 near far\r\n").as_bytes());
+    process.turns(20);
+    process.pass(5_000);
+    process.turns(20);
+    assert_eq!(process.heard(&client), "", "it waits");
+    let data = observer.data();
+    data.enter();
+    data.resume_unit(kept, Then::Ended);
+    data.end_unit(process.server, None);
+    data.release();
+    data.leave();
+    let mut answers = 0;
+    while process.heard(&client) != ":2\r\n" {
+        assert_eq!(process.ask(&admin, "GET other"), "$-1\r\n");
+        answers += 1;
+    }
+    assert!(answers > 3, "it goes on in slices");
 }
 
 /// What a queued command may need the gate for is not only keys. It has it behind one that paused.

@@ -1,4 +1,4 @@
-//! New connections: which are let in, and which worker serves them.
+//! New connections: which are accepted, and which worker serves them.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -12,18 +12,19 @@ use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::{Server, WorkerHandle};
 
-/// Gives a new connection to the next worker, or turns it away.
+/// Gives a new connection to a worker, or refuses it.
 pub fn let_in(server: &'static Server, accepted: Accepted) {
     let refusal = refusal(server, &accepted);
     if refusal.is_some() {
         server.clients.count_rejected();
     }
     match refusal {
-        // Over TLS it is told after the handshake.
+        // Over TLS the client gets the refusal after the handshake.
         Some(PROTECTED_MODE) if accepted.is_tls => {}
         Some(_) if accepted.is_tls => return,
         Some(reason) => {
-            // A new socket takes so few bytes at once; if not, the peer sees the end alone.
+            // A new socket has room for these few bytes. If not, the peer only sees that the
+            // connection ends.
             rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL).ok();
             return;
         }
@@ -51,7 +52,7 @@ pub fn let_in(server: &'static Server, accepted: Accepted) {
     hand_over(server, connection);
 }
 
-/// Why a new connection is not let in, as it is told.
+/// The error for a new connection that is refused.
 fn refusal(server: &Server, accepted: &Accepted) -> Option<&'static [u8]> {
     if server.clients.len() as i64 >= server.config.maxclients() {
         return Some(b"-ERR max number of clients reached\r\n");
@@ -60,14 +61,14 @@ fn refusal(server: &Server, accepted: &Accepted) -> Option<&'static [u8]> {
     (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
 }
 
-/// The worker that the next connection goes to.
+/// The worker that the next connection goes to: the one with the fewest.
 pub fn least_burdened(server: &Server) -> Option<Arc<WorkerHandle>> {
     server.workers.next(server.config.connections_per_io_thread() as usize)
 }
 
 /// Gives a connection to a worker.
 pub fn hand_over(server: &Server, mut connection: Box<Connection>) {
-    // A worker may end between being chosen and being posted to.
+    // The chosen worker may end before the connection is posted to it.
     while let Some(worker) = least_burdened(server) {
         match worker.give(connection) {
             Ok(()) => return,
@@ -76,8 +77,8 @@ pub fn hand_over(server: &Server, mut connection: Box<Connection>) {
     }
 }
 
-/// What protected mode tells a client from elsewhere: Redis's own text, which clients and people
-/// look for.
+/// What protected mode tells a remote client. It is Redis's own text, because clients and people
+/// search for it.
 const PROTECTED_MODE: &[u8] = b"-DENIED Running in protected mode because protected mode is enabled and no \
 password is set for the default user. In this mode connections are only accepted from the loopback \
 interface. If you want to connect from external computers, you may adopt one of the following solutions: \

@@ -1,8 +1,8 @@
-//! The commands of a turn, parsed and not yet executed, over all connections that had bytes.
+//! The parsed commands of a turn, from all connections that had bytes.
 //!
-//! Arguments are slices of the memory that the bytes arrived in. As soon as a command is parsed its
-//! key is hashed and its shard prefetched; before a window of commands is executed, so are their
-//! buckets and entries. By the time a command runs, its key is in the cache.
+//! Arguments are slices of the memory that the bytes arrived in. The batch hashes a command's key
+//! and prefetches its shard as soon as the command is parsed. Before it executes a window of
+//! commands, it prefetches their buckets and entries. So a command finds its key in the cache.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,35 +13,36 @@ use bobbin_store::{Hash, Keyspace};
 use crate::engine::client::connection::large::OutsideArgument;
 use crate::engine::command::{Flags, Registered, Registry};
 
-/// Commands whose keys are prefetched together. Their lines, three each, must fit the first-level
-/// cache beside what executing them needs.
+/// How many commands have their keys prefetched together. Their three cache lines each must fit
+/// into the first-level cache, beside the data that executing them needs.
 const WINDOW: usize = 32;
 
-/// Bytes of a connection that are parsed at once; a command that begins among them is parsed to its
-/// end. All other connections have their turn before the rest.
+/// How many bytes of a connection are parsed at once. A command that begins within them is parsed
+/// to its end. The other connections have their turn before the rest is parsed.
 const PARSED_MAX: usize = 32 * 1024;
 
-/// A command of more bytes than this is logged by its arguments: in one piece, that is not copied
-/// again.
+/// A longer command, in bytes, is logged argument by argument: the log then shares the arguments
+/// instead of copying the whole command.
 const WIRE_MAX: usize = 32 * 1024;
 
-/// Memory for more arguments than this, or commands, is given back after the turn, ...
+/// The memory for arguments and commands shrinks to this many of each after the turn ...
 const ARGS_KEPT_MAX: usize = 16 * 1024;
-/// ... and when there is nothing to do, down to this.
+/// ... and to this many when there is nothing to do.
 const ARGS_IDLE_MAX: usize = 512;
 
 /// The commands of one turn.
 #[derive(Default)]
 pub struct Batch {
-    /// Arguments of all commands. The lifetime is a lie that `Batch` keeps: see `parse`.
+    /// The arguments of all commands. They do not really live for ever: see `parse`.
     args: Vec<&'static [u8]>,
     commands: Vec<Parsed>,
-    /// Inline commands that had to be unquoted.
+    /// The words of inline commands that had quotes.
     unquoted: Vec<Vec<Vec<u8>>>,
-    /// Commands with arguments outside of their connection's bytes, and how many bytes those are.
+    /// The commands with arguments outside of their connection's bytes: index, and the length of
+    /// those arguments in bytes.
     outside: Vec<(usize, usize)>,
     last: Option<(&'static [u8], &'static Registered)>,
-    /// The command at work, for the thread that reports a crash; `usize::MAX`: none.
+    /// The index of the command that is executed, for the crash report. `usize::MAX`: none.
     at: AtomicUsize,
 }
 
@@ -51,30 +52,30 @@ pub struct Parsed {
     pub command: Option<&'static Registered>,
     pub args: Range<u32>,
     pub first_hash: Hash,
-    /// Where it ends in its connection's bytes.
+    /// Where the command ends in its connection's bytes.
     pub end: usize,
-    /// How many bytes before that are the same command as an array of bulk strings. 0: they are
-    /// something else, do not lie in one piece, or are too many to be copied once more.
+    /// How many bytes before `end` are the command as an array of bulk strings. 0: the client sent
+    /// another form, or the bytes do not lie in one piece, or are more than `WIRE_MAX`.
     wire_len: u32,
 }
 
-/// What a connection's bytes held.
+/// What was found in a connection's bytes.
 pub struct ParsedInput {
-    /// Its commands, among the batch's.
+    /// Its commands: indices into the batch.
     pub commands: Range<usize>,
-    /// Bytes that belong to commands, or to nothing; the rest is an incomplete command.
+    /// How many bytes were parsed; the rest is an incomplete command.
     pub consumed: usize,
-    /// How many bytes more the incomplete command needs, at least.
+    /// How many more bytes the incomplete command needs, at least.
     pub wanted: usize,
     pub error: Option<ProtocolError>,
-    /// There may be more commands than were looked for.
+    /// Parsing stopped at `PARSED_MAX`: there may be more commands.
     pub is_cut: bool,
-    /// All the bytes. The lifetime is a lie, as that of the arguments.
+    /// All the bytes. They do not really live for ever, see `Batch::args`.
     input: &'static [u8],
 }
 
 impl ParsedInput {
-    /// Leaves what follows the first `end` bytes. It is parsed again when its time comes.
+    /// Discards what was found behind the first `end` bytes. The rest is parsed again later.
     pub const fn halt_at(&mut self, end: usize) {
         self.consumed = end;
         self.wanted = 0;
@@ -84,11 +85,11 @@ impl ParsedInput {
 }
 
 impl Batch {
-    /// Parses the complete commands of these bytes, or as many as begin in the first
-    /// [`PARSED_MAX`]. `outside`: arguments of the first that are not among them.
+    /// Parses the complete commands of these bytes, as far as they begin within the first
+    /// [`PARSED_MAX`]. `outside` has the arguments of the first command that lie elsewhere.
     ///
-    /// # Safety
-    /// The bytes, also those outside, stay where they are, unchanged, until the next `clear`.
+    /// # Safety The bytes, and those of `outside`, must stay in place unchanged until the next
+    /// `clear`.
     pub unsafe fn parse(
         &mut self,
         input: &[u8],
@@ -98,7 +99,7 @@ impl Batch {
         keyspace: &Keyspace,
         outside: &[OutsideArgument],
     ) -> ParsedInput {
-        // SAFETY: by the caller the bytes outlive every use of `args`, which `clear` empties.
+        // SAFETY: the caller keeps the bytes until `clear`, which empties `args`.
         let input: &'static [u8] =
             unsafe { std::slice::from_raw_parts(input.as_ptr(), input.len()) };
         let first = self.commands.len();
@@ -125,7 +126,7 @@ impl Batch {
                     self.outside.push((self.commands.len(), len));
                     for (number, outside) in numbers.into_iter().zip(outside) {
                         let bytes = outside.bytes.as_slice();
-                        // SAFETY: by the caller these too outlive every use of `args`.
+                        // SAFETY: the caller keeps these bytes until `clear` as well.
                         let bytes =
                             unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
                         self.args[args + number] = bytes;
@@ -171,7 +172,7 @@ impl Batch {
         if args.is_empty() {
             return;
         }
-        // A pipeline mostly repeats a command, spelt the same way.
+        // A pipeline mostly repeats one command, in the same spelling.
         let command = match self.last {
             Some((name, command)) if name == args[0] => Some(command),
             _ => {
@@ -202,23 +203,23 @@ impl Batch {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
-    /// A command of these bytes as an array of bulk strings, if it came as one; else nothing. Not
-    /// to be called after `clear`.
+    /// The command's bytes as an array of bulk strings, if the client sent that form; otherwise
+    /// nothing. Must not be called after `clear`.
     #[inline(always)]
     pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &Parsed) -> &'a [u8] {
         let start = parsed.end - parsed.wire_len as usize;
         found.input.get(start..parsed.end).unwrap_or_default()
     }
 
-    /// Bytes of a command's arguments that lie outside of its connection's bytes.
+    /// The length of the arguments that lie outside of the connection's bytes.
     #[inline(always)]
     pub fn outside_len(&self, index: usize) -> usize {
         let found = self.outside.iter().find(|(command, _)| *command == index);
         found.map_or(0, |(_, len)| *len)
     }
 
-    /// To be called before each command is executed: prefetches for a window of them at a time.
-    /// `database` is a guess for all of them.
+    /// Must be called before each command is executed. Prefetches for a window of commands at a
+    /// time, on the assumption that all of them use `database`.
     #[inline(always)]
     pub fn approach(&self, index: usize, keyspace: &Keyspace, database: u32) {
         self.at.store(index, Ordering::Relaxed);
@@ -236,12 +237,13 @@ impl Batch {
         if database == 0 {
             keyed().for_each(|parsed| keyspace.prefetch_bucket(parsed.first_hash));
         }
-        // Mostly a window repeats one command; a wrong guess costs what a guess could save.
+        // A window mostly repeats one command. A wrong guess costs about as much as a right one
+        // saves.
         let writes = window[0].command.is_some_and(|command| command.has(Flags::WRITE));
         keyed().for_each(|parsed| keyspace.prefetch_entry(parsed.first_hash, database, writes));
     }
 
-    /// Forgets all commands, and with them the bytes that they lie in.
+    /// Forgets all commands, and with them the borrowed bytes.
     pub fn clear(&mut self) {
         self.args.clear();
         self.args.shrink_to(ARGS_KEPT_MAX);
@@ -253,14 +255,14 @@ impl Batch {
         self.at.store(usize::MAX, Ordering::Relaxed);
     }
 
-    /// The command at work.
+    /// The command that is executed, and its arguments.
     pub fn at_work(&self) -> Option<(Option<&'static Registered>, &[&[u8]])> {
         let parsed = self.commands.get(self.at.load(Ordering::Relaxed))?;
         let range = parsed.args.start as usize..parsed.args.end as usize;
         Some((parsed.command, self.args.get(range)?))
     }
 
-    /// Gives memory back: there is nothing to do.
+    /// Gives memory back when there is nothing to do.
     pub fn rest(&mut self) {
         self.args.shrink_to(ARGS_IDLE_MAX);
         self.commands.shrink_to(ARGS_IDLE_MAX);

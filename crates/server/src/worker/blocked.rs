@@ -1,4 +1,4 @@
-//! A worker's blocked clients: their deadlines, and what is done when one has ended.
+//! A worker's blocked clients: their deadlines, and how their waits end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
-/// When to look at which connection again (Unix ms): those that are blocked and do not wait for
-/// ever. A wait that ended leaves nothing here, so there is at most one moment for each connection.
+/// The deadlines (Unix ms) of connections whose blocked client has a timeout. A wait that ends
+/// removes its deadline, so each connection has one at most.
 #[derive(Default)]
 pub struct Deadlines(BTreeSet<(i64, Token)>);
 
 impl Deadlines {
-    /// How long the worker may sleep.
+    /// How long the worker may sleep until the next deadline.
     pub fn until_next(&self, now_ms: i64) -> Duration {
         let left_ms = self.0.first().map_or(i64::MAX, |(at_ms, _)| at_ms - now_ms);
         Duration::from_millis(left_ms.max(0) as u64)
     }
 
-    /// Takes a connection out whose time has come.
+    /// Removes and returns a connection whose deadline has passed.
     fn pop_due(&mut self, now_ms: i64) -> Option<Token> {
         let first = self.0.first().filter(|(at_ms, _)| *at_ms <= now_ms)?;
         let token = first.1;
@@ -34,7 +34,7 @@ impl Deadlines {
         Some(token)
     }
 
-    /// A connection is not blocked here any more.
+    /// Removes the deadline of a connection that is not blocked any more, or has left.
     pub(super) fn forget(&mut self, deadline_ms: Option<i64>, token: Token) {
         if let Some(deadline_ms) = deadline_ms {
             self.0.remove(&(deadline_ms, token));
@@ -43,7 +43,7 @@ impl Deadlines {
 }
 
 impl Worker {
-    /// A connection's client was blocked by the commands that just ran, or came here so.
+    /// Registers the deadline of a client that has just been blocked, or came here blocked.
     pub(super) fn blocked(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let Some(waiter) = &connection.client.blocked else { return };
@@ -52,21 +52,22 @@ impl Worker {
         }
     }
 
-    /// Registers a blocked client that came from another worker. It may have been served on its
-    /// way.
+    /// Registers a blocked client that came from another worker. The client may have been served on
+    /// the way.
     pub(super) fn adopted_blocked(&mut self, slot: u32) {
         self.blocked(slot);
         self.end_block(slot);
     }
 
-    /// The wait of a client was ended.
+    /// Ends the wait of a client that another thread served.
     pub(super) fn unblock(&mut self, info: &Arc<ClientInfo>) {
         let token = *info.token.lock();
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == info.id => {
                 self.end_block(token.slot());
             }
-            // It has moved to another worker; one on its way is looked at when it arrives.
+            // The client has moved to another worker. If it is still on its way, that worker looks
+            // at it on arrival.
             _ if info.worker.load(Ordering::Acquire) != self.handle.id => {
                 self.server.workers.post_to(info, || super::Post::Unblock(Arc::clone(info)));
             }
@@ -74,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// Ends the waits whose time is over.
+    /// Ends the waits whose deadline has passed.
     pub(super) fn look_at_deadlines(&mut self) {
         while let Some(token) = self.deadlines.pop_due(self.data.turn.now_ms) {
             let Some(connection) = self.connections.find(token) else { continue };
@@ -83,7 +84,7 @@ impl Worker {
             if self.end_block(token.slot()) {
                 continue;
             }
-            // Blocked again, until later, or being served at this moment.
+            // The client is blocked again until later, or another thread is serving it right now.
             let Some(connection) = self.connections.at(token.slot()) else { continue };
             let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
             if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.turn.now_ms) {
@@ -92,8 +93,8 @@ impl Worker {
         }
     }
 
-    /// Answers a client whose wait has ended, and goes on with what it sent meanwhile. Whether it
-    /// had ended.
+    /// Replies to a client whose wait has ended, and executes what it sent meanwhile. Returns
+    /// whether the wait had ended.
     fn end_block(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };
@@ -110,14 +111,14 @@ impl Worker {
         };
         connection.client.blocked = None;
         self.deadlines.forget(waiter.deadline_ms, connection.token);
-        // What served it is before this.
+        // The record of the change that served the client has a number at or below this.
         connection.client.last_record = self.server.log.until_now();
         let stats = &self.handle.stats.commands[waiter.command.id];
         if end != WaiterEnd::Refused {
             stats.executed(0, self.server.config.latency_tracking());
         }
         connection.client.info.commands.add(1);
-        // What it waited for is not the server's time.
+        // The time that the client waited does not count as the command's.
         let measured = Measured { ticks: 0, request_bytes: 0, reply_bytes: reply.len() };
         if self.server.services.command_log.limits().exceeded_by(&measured) {
             let words = || {

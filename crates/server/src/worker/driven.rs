@@ -1,9 +1,9 @@
-//! A worker whose turns a test takes, one by one.
+//! A worker whose turns a test takes one by one.
 
 use super::Worker;
 
 impl Worker {
-    /// Takes a turn; whether the worker goes on. At its end it lets its last replies leave.
+    /// Takes one turn, and finishes the worker if it has to stop. Returns whether it goes on.
     pub(crate) fn take_turn(&mut self) -> bool {
         if !self.stop {
             self.turn();

@@ -1,12 +1,13 @@
 //! Replies that wait for the disk (`appendfsync always`).
 //!
-//! What a turn answers may tell of any change up to the end of the turn, its own or those of others
-//! that it read. So all its replies wait for the last record that had a number then; one `fsync`
-//! lets everything go that waited for the records it covers. Workers serve on meanwhile, and send
-//! later. When nothing has arrived that a worker could do, it gets to disk itself what its replies
-//! wait for: that saves waking the log's thread and being woken by it. One that always has
-//! something to do leaves it to the thread, and not for every turn: the more records an `fsync`
-//! covers the less of the machine all of them take.
+//! A reply may tell of any change made up to the end of its turn: by its own command, or by others
+//! whose data the command read. So all replies of a turn wait for the last record numbered by then.
+//! One `fsync` releases every reply whose records it covers. Meanwhile workers execute further
+//! commands.
+//!
+//! An idle worker writes and syncs the log itself: this avoids waking the log's thread and being
+//! woken by it. A busy worker asks the log's thread, and not in every turn: the more records an
+//! `fsync` covers, the less all of them cost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -17,35 +18,35 @@ use bobbin_io::Token;
 use super::{Connection, ReplyRange, Worker, touch};
 use crate::base::clock::Clock;
 
-/// What past turns keep back, in their order.
+/// The output that past turns keep back, in the order of the turns.
 #[derive(Default)]
 pub(super) struct KeptBack {
     turns: VecDeque<KeptTurn>,
-    /// Bytes of all of them.
+    /// The bytes that all these turns keep back.
     bytes: usize,
-    /// Since when there are turns that no thread was asked to get to disk.
+    /// Since when there has been a turn for which no thread was asked to write to disk.
     unasked_since: Option<Instant>,
-    /// Whose replies of this turn tell of nothing that is not on disk.
+    /// Replies of this turn, by slot, that tell of nothing that is missing on disk.
     telling_nothing: Vec<(u32, ReplyRange)>,
 }
 
 struct KeptTurn {
-    /// The record that has to be on disk.
+    /// The last record that must be on disk before the outputs may leave.
     number: u64,
     /// For each connection, how many bytes of its output wait.
     outputs: Vec<(Token, usize)>,
 }
 
-/// A connection that keeps back more bytes than this executes nothing more, ...
+/// A connection that keeps back more bytes than this executes no more commands.
 const CONNECTION_MAX: usize = 1 << 20;
-/// ... and if all connections together keep back more than this, none of them that keeps back any
-/// does.
+/// If all connections together keep back more bytes than this, every connection that keeps back any
+/// executes no more commands.
 const WORKER_MAX: usize = 64 << 20;
-/// A worker that always has something to do asks for an `fsync` after this time.
+/// A busy worker asks for an `fsync` after this time.
 const ASK_AFTER: Duration = Duration::from_millis(1);
 
 impl KeptBack {
-    /// Whether a connection has so much to wait for that it should not ask for more.
+    /// Whether a connection keeps back so much that it must not execute more.
     #[inline]
     pub(super) fn is_too_much(&self, connection: &Connection) -> bool {
         let bytes = connection.output.kept_back();
@@ -56,14 +57,14 @@ impl KeptBack {
         self.turns.is_empty()
     }
 
-    /// These replies of a connection tell of nothing that is not on disk: its commands were
-    /// refused, or are about no key.
+    /// Notes that these replies of a connection need not wait for the disk: its commands were
+    /// refused, or concern no key.
     #[cold]
     pub(super) fn note_telling_nothing(&mut self, slot: u32, range: ReplyRange) {
         self.telling_nothing.push((slot, range));
     }
 
-    /// Whether a connection has nothing else to send.
+    /// Whether everything that a connection has to send needs no wait.
     fn tells_nothing(&self, slot: u32, connection: &Connection) -> bool {
         let is_it = |&(other, range): &(u32, ReplyRange)| {
             other == slot && connection.replies == Some(range) && connection.output.is_empty()
@@ -77,7 +78,8 @@ impl KeptBack {
         self.turns.push_back(KeptTurn { number, outputs });
     }
 
-    /// The outputs of the first turn, if all up to this record is on disk.
+    /// The outputs of the first turn, if all its records are on disk. `durable` is the last record
+    /// there.
     fn pop(&mut self, durable: u64) -> Option<Vec<(Token, usize)>> {
         let turn = self.turns.pop_front_if(|turn| turn.number <= durable)?;
         self.bytes -= bytes_of(&turn.outputs);
@@ -93,13 +95,13 @@ fn bytes_of(outputs: &[(Token, usize)]) -> usize {
 }
 
 impl Worker {
-    /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees
-    /// to it that what the turn logged is written.
+    /// Keeps back the turn's replies if they may tell of changes that are not on disk. Also has
+    /// somebody write what the turn logged.
     pub(super) fn keep_back_replies(&mut self) {
         let (aof, log) = (self.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();
         if !aof.keeps_back_replies() && self.kept_back.turns.is_empty() {
-            // The turn itself may have said that replies wait no more.
+            // The turn itself may have changed `appendfsync`, so that replies wait no more.
             self.kept_back.telling_nothing.clear();
             if logged {
                 log.wake();
@@ -118,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the turn's replies back until a record is on disk; whether there are any.
+    /// Keeps back the turn's replies until this record is on disk. Returns whether there were any.
     fn keep_back_until(&mut self, number: u64) -> bool {
         let mut outputs = Vec::new();
         for &slot in &self.slots.touched {
@@ -141,7 +143,7 @@ impl Worker {
         true
     }
 
-    /// Nothing has arrived: now is the time to wait for the disk.
+    /// Writes and syncs the log, since nothing has arrived that the worker could do instead.
     pub(super) fn commit_kept_back(&mut self) {
         let Some(last) = self.kept_back.turns.back().map(|turn| turn.number) else { return };
         if self.kept_back.unasked_since.take().is_none() {
@@ -153,13 +155,13 @@ impl Worker {
         }
     }
 
-    /// Leaves it to the log's thread to get to disk what was logged.
+    /// Asks the log's thread to write and sync.
     fn ask_for_disk(&mut self) {
         self.kept_back.unasked_since = None;
         self.server.log.wake();
     }
 
-    /// Lets go of what is on disk by now.
+    /// Releases the replies whose records are on disk by now.
     pub(super) fn release_replies(&mut self) {
         if self.kept_back.turns.is_empty() {
             return;
@@ -167,7 +169,8 @@ impl Worker {
         let durable = self.aof.durable();
         while let Some(outputs) = self.kept_back.pop(durable) {
             for (token, bytes) in outputs {
-                // Else it is gone, or with another worker, which waits anew.
+                // A connection that is missing was closed, or has moved to a worker where it waits
+                // again.
                 let Some(connection) = self.connections.find(token) else { continue };
                 connection.output.release(bytes);
                 touch(&mut self.slots.touched, connection);
@@ -175,19 +178,19 @@ impl Worker {
         }
     }
 
-    /// Whether there is something to do about the disk at once. If not, and something waits for it,
-    /// the worker is told when more has got there.
+    /// Whether the worker has something to do about the disk now. If not, and output waits for the
+    /// disk, a post wakes the worker when more is on disk.
     pub(super) fn await_disk(&self) -> bool {
         let Some(first) = self.kept_back.turns.front() else { return false };
         if self.kept_back.unasked_since.is_some() {
             return true;
         }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
-        // Either the thread that writes sees that we wait, or we see what it wrote.
+        // Either the thread that writes sees our flag, or we see here what it wrote.
         first.number <= self.aof.durable()
     }
 
-    /// A connection came from another worker with output that it kept back.
+    /// Registers the output that a connection from another worker keeps back.
     pub(super) fn adopted_kept_back(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bytes = connection.output.kept_back();

@@ -1,9 +1,9 @@
-//! The end of a worker: nothing more is executed, what was answered is sent, and the connections
-//! are closed. Their peers see that when the process has ended.
+//! The end of a worker: it executes nothing more, sends the last replies, and closes its
+//! connections. The peers see the end of their connections only when the process has ended.
 //!
 //! With `appendfsync always` replies may still wait for the disk. The log's thread outlives the
-//! workers, so they wait for it here. Where the disk fails or hangs they are not sent: what they
-//! tell of may be lost.
+//! workers, so the worker waits for it here. If the disk fails or hangs, those replies are not
+//! sent: the changes that they tell of may be lost.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -15,26 +15,26 @@ use super::turn::ARENA_KEPT_MAX;
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Sending;
 
-/// How long replies may wait for the disk.
+/// How long the worker waits for the disk, in microseconds.
 const DISK_LIMIT_US: u64 = 10_000_000;
-/// How long peers that are slow to read are waited for.
+/// How long the worker waits for slow readers, in microseconds.
 const SEND_LIMIT_US: u64 = 500_000;
 
 impl Worker {
-    /// Has the sockets live as long as the process, as in Redis. A client that sees its connection
-    /// end after SHUTDOWN may start another server on the same files, or copy them; but the log is
-    /// finished after the workers, and the file of the process id goes last.
+    /// Keeps all sockets open until the process ends, as Redis does. A client whose connection ends
+    /// after SHUTDOWN may at once start another server on the same files, or copy them. But the log
+    /// is finished after the workers, and the pid file is removed last.
     pub(super) fn keep_sockets(&mut self) {
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot) else { continue };
-            // Where descriptors are short, the peer sees the end a little early.
+            // If there are no descriptors left, the peer sees the end a little early.
             if let Ok(socket) = connection.socket.as_fd().try_clone_to_owned() {
                 std::mem::forget(socket);
             }
         }
     }
 
-    /// Lets the last replies leave before the sockets are closed.
+    /// Sends the last replies, then closes all connections.
     pub(super) fn finish(&mut self) {
         self.slots.deferred.clear();
         self.postponed.slots.clear();
@@ -60,12 +60,12 @@ impl Worker {
         }
     }
 
-    /// Whether there are replies that wait for a disk which may still take what they tell of.
+    /// Whether replies wait for a disk that may still complete their records.
     fn may_release(&self) -> bool {
         !self.kept_back.is_empty() && self.server.log_error.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether something is on its way, or could be.
+    /// Whether a socket is taking output, or could take some.
     fn is_sending(&self) -> bool {
         let sends = |slot: &u32| {
             self.connections.get(*slot).is_some_and(|connection| {
@@ -78,7 +78,7 @@ impl Worker {
         self.connections.used().iter().any(sends)
     }
 
-    /// A turn in which nothing is executed for the clients that are connected.
+    /// A turn that executes nothing for the clients that are connected.
     fn last_turn(&mut self) {
         self.wait();
         self.data.enter();

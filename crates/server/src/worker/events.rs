@@ -1,4 +1,4 @@
-//! What the driver reports: bytes that arrived, bytes that were sent, sockets that closed.
+//! What the driver reports: bytes that arrived, bytes that were sent, and sockets that closed.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -10,9 +10,9 @@ use super::{Worker, arrived, touch};
 use crate::engine::buffers::output::Sending;
 use crate::engine::client::connection::Reading;
 
-/// Bytes that are received directly although no large argument is missing any.
+/// How many bytes to receive from a `Direct` connection whose large argument is complete already.
 const STRAY_MAX: usize = 16 * 1024;
-/// Most bytes that one such receive takes: a turn stays short.
+/// The most bytes that one direct receive takes, so that a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 
 impl Worker {
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// A socket did not take all it was offered.
+    /// A socket took only a part of the output: sends the rest when the socket has room.
     pub(super) fn wait_for_room(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         connection.output.blocked = true;
@@ -80,8 +80,8 @@ impl Worker {
     pub(super) fn take_event(&mut self, event: Event) {
         match event {
             Event::Data { token, mut bytes } => {
-                // SAFETY: the driver keeps them until the next wait, and the batch is cleared
-                // before. Nothing else has a slice of them.
+                // SAFETY: the driver keeps the bytes until the next wait, and the batch is cleared
+                // before that. Nothing else has a slice of them.
                 let bytes = unsafe { bytes.as_mut_slice() };
                 match self.connections.find(token) {
                     Some(connection) if connection.tls.is_some() => self.open(token, bytes),
@@ -101,20 +101,20 @@ impl Worker {
         }
     }
 
-    /// The client sends no more, or has gone.
+    /// The peer sends nothing more, or its connection is broken.
     fn take_end(&mut self, token: Token) {
-        // Its commands come before its end.
+        // Commands that arrived before the end are executed first.
         self.execute();
         let Some(connection) = self.connections.find(token) else { return };
-        // The end came instead of its leave.
+        // The connection ended before it left for another worker.
         connection.moving = false;
-        // A command that a pause, or a disk that hangs, puts off ends with its client.
+        // A command that a pause or a hanging disk holds back for long ends with its client.
         let server = self.server;
         let has_no_end = connection.client.is_postponed()
             && !connection.client.waits_for_reserved
             && (server.paused(self.data.turn.now_ms).is_some() || server.is_log_behind());
         if connection.has_work_left() && !has_no_end {
-            // The others have their turns. No client reads the replies.
+            // The commands that have arrived are still executed. Nobody reads their replies.
             connection.ended = true;
             connection.client.discard = true;
             connection.replies = None;
@@ -124,14 +124,14 @@ impl Worker {
         }
     }
 
-    /// Bytes arrived, and TLS if there is any has seen to them.
+    /// Handles bytes that arrived, decrypted if the connection has TLS.
     pub(super) fn take_plain(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(&self.handle, connection, bytes.len());
         self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
         if connection.closing {
-            // It is sent its last replies, and nothing is executed any more.
+            // The connection only sends its last replies; it executes nothing more.
             return;
         }
         if is_queue_too_long(self.server, connection, bytes.len()) {
@@ -155,7 +155,8 @@ impl Worker {
         }
     }
 
-    /// Executes what was parsed of a connection before its buffer, where that may be, grows.
+    /// Executes the parsed commands of a connection before its input buffer grows: their arguments
+    /// may lie in that buffer, which moves when it grows.
     pub(super) fn execute_before_growth(&mut self, token: Token) {
         let Some(connection) = self.connections.find(token) else { return };
         if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
@@ -171,7 +172,7 @@ impl Worker {
         let (socket, input) = (connection.socket.as_fd(), connection.input.whole());
         let received = match connection.large.buffer() {
             Some(buffer) => receive_split(socket, buffer, missing, DIRECT_RECEIVE_MAX, input),
-            // The argument was completed by what the driver had received.
+            // The bytes that the driver had received completed the argument.
             None => receive_into(socket, input, STRAY_MAX),
         };
         match received {
@@ -182,21 +183,21 @@ impl Worker {
             }
             Ok(Received::WouldBlock) => {}
             Ok(Received::End) | Err(_) => {
-                // Else the driver would tell of it again and again.
+                // Otherwise the driver would report the end again and again.
                 self.read_by(token.slot(), Reading::Paused);
                 self.take_end(token);
             }
         }
     }
 
-    /// `len` bytes of a large argument arrived over TLS.
+    /// Takes note of `len` bytes of a large argument that arrived over TLS.
     pub(super) fn take_large(&mut self, token: Token, len: usize) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(&self.handle, connection, len);
         self.received_own(token.slot());
     }
 
-    /// Bytes of a large argument were received.
+    /// Continues after bytes of a large argument were received.
     fn received_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         touch(&mut self.slots.touched, connection);

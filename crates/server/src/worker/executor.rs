@@ -1,4 +1,4 @@
-//! Running the parsed commands of one connection, one after the other, with their times measured.
+//! Runs the parsed commands of one connection one after the other, and measures each.
 
 use super::batch::{Batch, ParsedInput};
 use super::limits::ReplyLimit;
@@ -14,44 +14,45 @@ use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::aof::{Aof, unkept};
 
-/// What a worker executes commands with.
+/// What a worker needs to execute commands.
 pub(crate) struct Executor<'a> {
     pub server: &'static Server,
     pub aof: &'static Aof,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
-    /// Where replies are appended.
+    /// The replies are appended here.
     pub arena: &'a mut Arena,
-    /// Once they are so long, in bytes, the rest has to wait.
+    /// Once the arena has this many bytes, the remaining commands have to wait.
     pub replies_max: usize,
-    /// The tick at which the command before was done.
+    /// The tick at which the previous command ended.
     pub clock: &'a mut u64,
 }
 
-/// What became of a connection's commands.
+/// The outcome of running a connection's commands.
 #[derive(Default)]
 pub(crate) struct Execution {
     /// Commands that ran.
     pub executed: u64,
-    /// Those of them that wait for nothing.
+    /// Commands that ran and did not block their client.
     pub answered: u64,
-    /// Where the first command that is not over begins in the connection's bytes; when `halted`.
+    /// Where the first command that is not done begins in the connection's bytes. Valid when
+    /// `halted`.
     pub end: usize,
-    /// Commands are left, to be parsed again when their time comes.
+    /// Some commands were not executed. They are parsed again when their time comes.
     pub halted: bool,
-    /// The commands that are left wait only until replies have been sent.
+    /// The remaining commands wait only until replies have been sent.
     pub deferred: bool,
-    /// The replies were more than the client may have.
+    /// The replies exceed the client's output limit.
     pub overflowed: bool,
-    /// The replies may tell of what is not on disk. Always set while replies do not wait for it.
+    /// The replies may tell of changes that are not on disk. Always set while replies do not wait
+    /// for the disk.
     pub tells: bool,
 }
 
 impl Executor<'_> {
     /// Executes the commands of the batch that were found in a connection's bytes.
     ///
-    /// It is one long function, as parts in functions of their own cost each command two
-    /// instructions more.
+    /// This is one long function because splitting it costs each command two more instructions.
     #[inline(always)]
     pub fn run(
         &mut self,
@@ -90,7 +91,7 @@ impl Executor<'_> {
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
             if now >= self.data.turn.current_until {
-                // What waits behind long commands is checked by the time of then.
+                // A long time has passed: the commands behind this one are checked at the new time.
                 self.data.turn.waited = true;
             }
             if let Executed::Ran(command) = outcome {
@@ -135,7 +136,8 @@ impl Executor<'_> {
         done
     }
 
-    /// A command blocks its client, or goes on as a job: it counts when that is over.
+    /// Notes that a command has blocked its client or continues as a job. The command is counted
+    /// when it ends.
     #[cold]
     fn note_unfinished(
         &mut self,
@@ -152,8 +154,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Appends what a client was sent while its command was at work: that follows the reply, also
-    /// if a job is still to make it.
+    /// Appends the messages that a client got while its command was at work. They come after the
+    /// reply, even if a job has still to make that reply.
     #[cold]
     fn append_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.data.audience.subscribers {
@@ -166,7 +168,7 @@ impl Executor<'_> {
     }
 }
 
-/// A command left a job.
+/// Opens the account of a command that continues as a job.
 #[cold]
 fn open_account(
     client: &mut Client,

@@ -1,6 +1,6 @@
-//! Published messages on the last part of their way: from the worker's mailbox to its connections.
+//! The last step of published messages: from the worker's mailbox to its connections.
 //!
-//! A message is written into the turn's arena once for each protocol, and all connections that have
+//! A message is written into the turn's arena once for each protocol. All connections that have
 //! nothing else to send refer to the same bytes.
 
 use std::time::Duration;
@@ -12,31 +12,30 @@ use crate::engine::buffers::output::{Arena, ReplyRange};
 use crate::engine::client::connection::Connection;
 use crate::engine::pubsub::Message;
 
-/// A turn hands messages to connections at most this many times, ...
+/// A turn delivers messages at most this many times ...
 const DELIVERIES_MAX: usize = 32 * 1024;
 /// ... and at most this many bytes of them. The rest waits for the next turn.
 const DELIVERED_BYTES_MAX: usize = 256 * 1024;
-/// How long a worker whose publishers have to wait sleeps before it looks whether they still have
-/// to.
+/// How long a worker sleeps before it checks again whether its publishers still have to wait.
 pub(super) const OVERRUN_PAUSE: Duration = Duration::from_millis(1);
 
-/// One message being handed to connections.
+/// One message that is delivered to connections.
 struct FanOut<'a> {
     message: &'a Message,
     pattern: Option<usize>,
-    /// Where in the arena it is, by protocol.
+    /// Where the message lies in the arena, by protocol.
     ranges: [Option<ReplyRange>; 2],
 }
 
 impl FanOut<'_> {
-    /// Has a connection send the message behind what it has.
+    /// Queues the message behind the connection's other output.
     fn deliver(&mut self, arena: &mut Arena, touched: &mut Vec<u32>, connection: &mut Connection) {
         if connection.closing {
             return;
         }
         let protocol = connection.client.protocol;
         if connection.client.job.is_some() {
-            // It may have been sent a part of the reply that is being made.
+            // A part of the reply that the job makes may have been sent already.
             let behind = &mut connection.client.behind;
             self.message.append(self.pattern, protocol, behind, None);
             touch(touched, connection);
@@ -55,8 +54,7 @@ impl FanOut<'_> {
 }
 
 impl Worker {
-    /// Sees to what others left in the mailbox; published messages as long as there are not too
-    /// many for a turn.
+    /// Handles the posts in the mailbox, until published messages have taken the turn's share.
     pub(super) fn take_posts(&mut self) {
         let (mut deliveries, start) = (0, self.arena.bytes.len());
         let mut taken = false;
@@ -77,7 +75,8 @@ impl Worker {
         }
     }
 
-    /// Hands the message of a post to all clients that listen; returns how many.
+    /// Delivers a message to all clients that listen. Returns how many they are. `number` is the
+    /// post's.
     pub(super) fn fan_out(&mut self, number: u64, message: &Message) -> usize {
         let Self { data, connections, arena, slots, .. } = self;
         let Some(subscribers) = &data.audience.subscribers else { return 0 };

@@ -1,4 +1,4 @@
-//! Connections that are fed: replicas, which get more than replies.
+//! Connections of replicas, whose output is filled by a feeder.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +9,12 @@ use super::{Worker, touch};
 use crate::engine::client::feeder::{self, Feeding};
 use crate::engine::clients::ClientInfo;
 
-/// A feeder is asked for more as long as fewer bytes than this wait to be sent.
+/// A feeder adds more only while fewer bytes than this wait to be sent.
 const OUTPUT_MAX: usize = 256 * 1024;
 
 impl Worker {
-    /// Has a connection's feeder fill its output, behind its replies; whether the connection is
-    /// still there.
+    /// Has a connection's feeder fill its output, behind its replies. Returns whether the
+    /// connection still exists.
     #[cold]
     pub(super) fn feed(&mut self, slot: u32) -> bool {
         if !self.slots.fed.contains(&slot) {
@@ -46,7 +46,7 @@ impl Worker {
         }
     }
 
-    /// There may be more for a client.
+    /// Looks at a client whose feeder may have more to send.
     pub(super) fn feed_client(&mut self, client: &Arc<ClientInfo>) {
         let token = *client.token.lock();
         match self.connections.find(token) {
@@ -54,18 +54,18 @@ impl Worker {
                 touch(&mut self.slots.touched, connection);
             }
             _ if client.gone.load(Ordering::Acquire) => {}
-            // It has moved.
+            // The connection has moved to another worker.
             _ => feeder::wake(self.server, client),
         }
     }
 
-    /// Once a second: feeders look at the clock.
+    /// Once a second, has every feeder check its timeouts.
     pub(super) fn look_at_fed(&mut self) {
         let gathers = self.server.config.repl_disable_tcp_nodelay();
         let Self { connections, slots, .. } = self;
         slots.fed.retain(|&slot| match connections.at(slot) {
             Some(connection) if connection.client.feeder.is_some() => {
-                // A Unix socket has no such thing.
+                // This fails on a Unix socket, which has no such option.
                 sockopt::set_tcp_nodelay(&connection.socket, !gathers).ok();
                 touch(&mut slots.touched, connection);
                 true

@@ -1,4 +1,4 @@
-//! A worker's step for jobs: each goes on for a slice, until the time for all of them is over.
+//! A worker's step for jobs: works on each of them for a slice, until the time of all is over.
 
 use super::{Worker, limits, touch};
 use crate::base::clock::ticks;
@@ -41,7 +41,8 @@ impl Worker {
         }
         for slot in pass.ended {
             match self.connections.get(slot) {
-                // What it did was more than others have heard of yet.
+                // The client changed more than its replicas or its trackers have heard of yet, so
+                // it has to wait.
                 Some(connection) if connection.client.is_postponed() => {
                     self.postponed.add(self.server, slot, &connection.client);
                 }
@@ -51,8 +52,8 @@ impl Worker {
         self.execute();
     }
 
-    /// Something that a script kept is free: those that wait for it come before what the script's
-    /// client sends next, which may be a script as well.
+    /// Serves the clients that wait for something that a script kept and has released. They come
+    /// before the script's client, whose next command may be a script as well.
     #[cold]
     fn serve_behind_reserved(&mut self, pass: &mut Pass) {
         let is_parked = |slot: &mut u32| {
@@ -66,12 +67,13 @@ impl Worker {
         self.resume_behind_reserved();
     }
 
-    /// Works on a connection's job, if it is its turn.
+    /// Works on a connection's job, if the job may go on now.
     fn work_on(&mut self, slot: u32, pass: &mut Pass) {
         let Some(connection) = self.connections.at(slot) else { return };
         let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-        // Where replies are much, those that came first must end first; otherwise half of each
-        // would be kept for long. But they may wait for what a script or a transaction keeps.
+        // If the replies are large, those that began first must end first. Otherwise half of every
+        // reply would stay in memory for long. But jobs that `goes_on_while_busy` names have to go
+        // on: others wait for what their script or transaction keeps.
         let has_to_wait = is_busy || pass.reply_bytes > REPLIES_MAX;
         if has_to_wait && connection.client.job.as_ref().is_some_and(|it| !it.goes_on_while_busy())
         {
@@ -88,7 +90,7 @@ impl Worker {
         let bytes = job.reply_bytes();
         let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
         if !job.is_parked() {
-            // One that is parked may be so for long, whatever the others do.
+            // A parked job may stay so for long, so its bytes do not hold up the others.
             pass.reply_bytes += bytes;
         }
         connection.client.job = Some(job);
@@ -97,8 +99,8 @@ impl Worker {
         }
     }
 
-    /// Works on a connection's job for a slice, and sends what is ready of its reply; whether the
-    /// job is done.
+    /// Works on a connection's job for a slice, and queues the parts of its reply that are ready.
+    /// Returns whether the job is done.
     fn step_job(&mut self, slot: u32, job: &mut dyn Job, pass: &mut Pass) -> bool {
         let Pass { clock, deadline, .. } = pass;
         let Some(connection) = self.connections.at(slot) else { return true };
@@ -114,7 +116,7 @@ impl Worker {
         let account = connection.client.account.as_mut();
         let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(job));
         if !ready.is_empty() || done {
-            // What it logged, or read, is before this.
+            // The changes that the job logged or read have numbers at or below this.
             connection.client.last_record = self.server.log.until_now();
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
@@ -125,7 +127,7 @@ impl Worker {
         done
     }
 
-    /// Sends the reply, or the rest of it, of a job that is done.
+    /// Queues the reply, or its last part, of a job that is done.
     fn end_job(&mut self, slot: u32, mut job: Box<dyn Job>) {
         let Some(connection) = self.connections.at(slot) else { return };
         let (mut pieces, mut rest) = (Vec::new(), Arena::default());
@@ -151,7 +153,8 @@ impl Worker {
     }
 }
 
-/// Works on a client's job for a slice, with nothing held; whether the job is done.
+/// Works on a client's job for a slice, and then unlocks everything. Returns whether the job is
+/// done.
 pub(super) fn step_for(
     server: &'static Server,
     data: &mut Data,
@@ -170,25 +173,27 @@ pub(super) fn step_for(
     is_done
 }
 
-/// A worker's pass over its jobs.
+/// One pass of a worker over its jobs.
 struct Pass {
     /// The tick at which the next slice begins.
     clock: u64,
     /// The tick at which all slices end.
     deadline: u64,
-    /// Of replies that are begun.
+    /// The reply bytes that unfinished jobs hold.
     reply_bytes: usize,
-    /// Those whose jobs are done.
+    /// The slots of connections whose jobs are done.
     ended: Vec<u32>,
 }
 
 impl Worker {
-    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only
-    /// one of those goes on, and they whose clients read: the first gets read, or reaches its
-    /// limit, and the memory of all together stays little more than what one may have. One reads if
-    /// its peer has taken all that was sent; of these, should there be much of a reply that cannot
-    /// be sent before it is complete, the one with most of it goes on. Jobs that are parked look
-    /// whether they may go on, and count for nothing.
+    /// Returns the jobs that go on now, and those that wait.
+    ///
+    /// While clients leave at most `UNREAD_MAX` bytes unread, all jobs go on. Beyond that only some
+    /// do: the job with the most unread output, which goes on until its client reads or reaches its
+    /// limit, and the jobs whose clients have read everything that was sent. Of the latter, those
+    /// that already have a large reply, not to be sent before it is complete, go on one at a time,
+    /// the largest first. So the memory of all jobs stays little above what one may have. Parked
+    /// jobs always get to check whether they may go on, and do not count.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
         let all = std::mem::take(&mut self.slots.jobs);
         if all.len() < 2 {
@@ -223,9 +228,9 @@ impl Worker {
         (chosen, wait)
     }
 
-    /// The connection whose deferred commands go on alone, besides those of clients that read, if
-    /// all together leave much unread. It gets read, or reaches its limit, and then the next goes
-    /// on.
+    /// If deferred connections leave much output unread: the one with the most. Its commands go on
+    /// until its client reads or reaches its limit. Of the other deferred connections only those go
+    /// on whose clients have read everything.
     pub(super) fn goes_on_alone(&self) -> Option<u32> {
         let unread = |&slot: &u32| self.connections.get(slot).map_or(0, Connection::output_memory);
         if self.slots.deferred.iter().map(unread).sum::<usize>() <= UNREAD_MAX {
@@ -235,13 +240,12 @@ impl Worker {
     }
 }
 
-/// With more unread bytes than this for clients that have jobs, or deferred commands, few of these
-/// go on.
+/// With more unread bytes than this, only some jobs and deferred commands go on.
 const UNREAD_MAX: usize = 8 << 20;
-/// With fewer bytes of its reply than this a job whose client reads goes on.
+/// If a client has read everything and its job holds fewer reply bytes than this, the job goes on.
 const BEGUN_MAX: usize = 256 << 10;
-/// With more bytes of replies than this, which jobs have begun, no further job is worked on.
+/// Once unfinished jobs hold more reply bytes than this, no further job is worked on in the turn.
 const REPLIES_MAX: usize = 1 << 20;
-/// How long the jobs of a turn may take together, in microseconds: so much later the others are
-/// served.
+/// How long all jobs of a turn may take together, in microseconds. Other clients are served that
+/// much later.
 const JOBS_US: u64 = 50;

@@ -1,5 +1,4 @@
-//! Limits on what a client may hold: output that it does not read, memory in all, and time without
-//! a word.
+//! Limits on what a client may use: unread output, memory in all, and idle time.
 
 use std::sync::atomic::Ordering;
 
@@ -11,22 +10,22 @@ use crate::engine::clients::ClientFlag;
 use crate::engine::lazyfree;
 use crate::engine::server::{Server, WorkerHandle};
 
-/// How often idle clients and soft limits are looked at.
+/// How often idle clients and soft limits are checked.
 const LOOK_MS: i64 = 1000;
-/// A large argument that makes no progress for so long gives back the memory that it has no use
-/// for.
+/// A large argument that makes no progress for this long gives back its unused memory.
 const ARRIVING_IDLE_MS: i64 = 2000;
-/// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
+/// A turn's replies count only beyond this many bytes: in Redis they fit a buffer that every client
+/// has.
 const UNCOUNTED: usize = 16 * 1024;
-/// Beyond that, a client that has not said who it is may be sent no more than this: errors, but not
-/// all that its sending of garbage could call forth.
+/// The bytes beyond `UNCOUNTED` that a client may be sent before it authenticates. That is enough
+/// for errors, and ends clients that send garbage without reading.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 1024;
 
-/// How much a connection's commands may reply with before it is over its hard limit.
+/// How many reply bytes a connection's commands may add before it exceeds its hard limit.
 pub(crate) struct ReplyLimit(usize);
 
 impl ReplyLimit {
-    /// As much as memory holds.
+    /// No limit.
     pub const NONE: Self = Self(usize::MAX);
 
     pub fn new(server: &Server, connection: &Connection, arena: &Arena) -> Self {
@@ -43,19 +42,19 @@ impl ReplyLimit {
         Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output_memory() + replied))
     }
 
-    /// In bytes; `usize::MAX`: there is none.
+    /// The limit in bytes. `usize::MAX`: there is none.
     pub const fn bytes(&self) -> usize {
         self.0
     }
 
-    /// Whether the replies behind the arena's first `start` bytes are too much.
+    /// Whether the replies from byte `start` of the arena on exceed the limit.
     #[inline(always)]
     pub fn is_exceeded_by(&self, arena: &Arena, start: usize) -> bool {
         self.0 != usize::MAX && arena.len_since(start) >= self.0
     }
 }
 
-/// Takes all replies of a connection back, which ends for their size.
+/// Discards all output of a connection that exceeded its limit, and has the connection closed.
 #[cold]
 pub(crate) fn drop_replies(
     server: &Server,
@@ -77,13 +76,13 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
     handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
 }
 
-/// Whether a client has said who it is, or need not.
+/// Whether a client has authenticated, or need not.
 #[inline]
 pub(crate) fn is_known(server: &Server, connection: &Connection) -> bool {
     connection.client.rights.authenticated || !server.acl.demands_password()
 }
 
-/// Whether a connection has more output waiting than its class may.
+/// Whether a connection has more unsent output than its class may have.
 fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
     let limit = server.config.output_limit(describe::class(&connection.client.info));
     let output_bytes = connection.output_memory();
@@ -92,7 +91,7 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }
-    // What a replica may ask for again it may have waiting.
+    // A replica may have as much waiting as it could ask for again.
     let is_fed = connection.client.feeder.is_some();
     let spared = if is_fed { server.config.repl_backlog_size() } else { 0 };
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes.max(spared) {
@@ -109,8 +108,8 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
     now_ms - *since_ms > limit.soft_s * 1000
 }
 
-/// Whether what a connection's transaction has queued, together with bytes that are not parsed, is
-/// more than its query buffer may be. As in Redis the next bytes to arrive tell.
+/// Whether a transaction's queued arguments and the unparsed bytes together exceed the query
+/// buffer's limit. As in Redis, this is checked when further bytes arrive.
 #[inline]
 pub(crate) fn is_queue_too_long(server: &Server, connection: &Connection, unparsed: usize) -> bool {
     connection.client.transaction.as_ref().is_some_and(|transaction| {
@@ -120,12 +119,12 @@ pub(crate) fn is_queue_too_long(server: &Server, connection: &Connection, unpars
 }
 
 impl Worker {
-    /// Notes how much memory a connection's input takes, and closes it when that is too much;
-    /// whether it is still there.
+    /// Notes how much memory a connection's input takes, and closes the connection if that is too
+    /// much. Returns whether it still exists.
     pub(crate) fn check_input(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let (input, large) = (&connection.input, &connection.large);
-        // Of a command with large arguments they alone are shown, as in Redis.
+        // As in Redis, only the large arguments of such a command are shown.
         let shown = if large.memory() > 0 { large.arrived_bytes() } else { input.len() };
         let info = &connection.client.info;
         info.input_bytes.store(shown, Ordering::Relaxed);
@@ -137,7 +136,7 @@ impl Worker {
         true
     }
 
-    /// Closes a connection whose query buffer is over its limit.
+    /// Closes a connection whose query buffer exceeds its limit.
     #[cold]
     pub(crate) fn close_for_input(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -147,7 +146,7 @@ impl Worker {
         self.close(slot);
     }
 
-    /// Closes a connection with too much waiting for it.
+    /// Closes a connection with too much unsent output.
     #[cold]
     pub(crate) fn close_for_output(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -155,8 +154,8 @@ impl Worker {
         self.close(slot);
     }
 
-    /// Notes how much memory a connection's output takes, and closes it when that is too much;
-    /// whether it is still there.
+    /// Notes how much memory a connection's output takes, and closes the connection if that is too
+    /// much. Returns whether it still exists.
     pub(crate) fn check_output(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
@@ -173,17 +172,17 @@ impl Worker {
         true
     }
 
-    /// Notes how much of a reply a connection's job has made, beside what of it was sent or waits
-    /// to be, and closes it when that is too much, with what it has to send; whether it is still
-    /// there. A reply that is longer than the limit is too much, however quickly it is read: so it
-    /// does not depend on that.
+    /// Checks the reply that a connection's job makes: `reply_bytes` were made and not queued,
+    /// `sent` were queued or sent before. Closes the connection if the reply is longer than its
+    /// limit. Returns whether the connection still exists. What was sent counts as well, so that
+    /// the outcome does not depend on how quickly the client reads.
     pub(crate) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let bytes = connection.output_memory() + reply_bytes;
         let limit = self.server.config.output_limit(describe::class(&connection.client.info));
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
-            // At once, so that the next job finds the memory.
+            // Freed now, so that the next job finds the memory.
             drop(connection.client.job.as_mut().map(|job| job.pieces()));
             self.close_for_output(slot);
             return false;
@@ -192,7 +191,7 @@ impl Worker {
         true
     }
 
-    /// Has clients closed when all of them take too much memory.
+    /// Closes clients if all of them together take too much memory.
     pub(crate) fn limit_memory(&mut self) {
         if self.server.is_over_client_memory(self.data.turn.now_ms) {
             let evicted = self.server.evict_clients(self.data.turn.now_ms);
@@ -200,8 +199,8 @@ impl Worker {
         }
     }
 
-    /// Once a second: clients that were silent for `timeout` or in the midst of a large argument,
-    /// and soft limits of those that send nothing.
+    /// Once a second, closes idle clients (`timeout`), shrinks large arguments that do not arrive,
+    /// and checks the output limits of clients that send nothing.
     pub(crate) fn look_at_clients(&mut self) {
         let now_ms = self.data.turn.now_ms;
         if now_ms < self.timer.clients_at_ms {
@@ -210,7 +209,7 @@ impl Worker {
         self.timer.clients_at_ms = now_ms + LOOK_MS;
         self.look_at_handshakes();
         if self.retiring {
-            // Connections that listened, or had a command at work, may go by now.
+            // Connections that listened, or had a command at work, may be free to move by now.
             self.give_excess_away();
         }
         for slot in std::mem::take(&mut self.slots.slow) {
@@ -245,7 +244,7 @@ impl Worker {
                 | ClientFlag::PUBSUB
                 | ClientFlag::MONITOR
                 | ClientFlag::REPLICA;
-            // One that was served at this moment, or has a command at work, has its reply to come.
+            // A client that was just served, or has a command at work, is not idle.
             let client = &connection.client;
             let is_served = connection.touched || client.blocked.is_some() || client.job.is_some();
             if idle_ms > timeout_ms && !info.has(spared) && !is_served {

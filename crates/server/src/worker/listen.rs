@@ -9,7 +9,7 @@ use bobbin_io::{Address, Listener, TcpOptions};
 use crate::config::OptionId;
 use crate::engine::server::Server;
 
-/// Binds what the configuration says.
+/// Binds the sockets that the configuration names.
 pub fn listeners(server: &Server) -> Result<Vec<Listener>, String> {
     let backlog = server.config.tcp_backlog() as u32;
     let mut listeners = tcp_listeners(server, false)?;
@@ -28,7 +28,7 @@ pub fn listeners(server: &Server) -> Result<Vec<Listener>, String> {
     Ok(listeners)
 }
 
-/// Those of `port`, or of `tls-port`.
+/// The listeners of `port`, or those of `tls-port`.
 fn tcp_listeners(server: &Server, is_tls: bool) -> Result<Vec<Listener>, String> {
     let addresses = server.config.words_of(OptionId::bind);
     let port = if is_tls { server.config.tls_port() } else { server.config.port() };
@@ -37,8 +37,8 @@ fn tcp_listeners(server: &Server, is_tls: bool) -> Result<Vec<Listener>, String>
     Ok(if is_tls { with_tls(listeners) } else { listeners })
 }
 
-/// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error
-/// all is as before, but for the configuration.
+/// Binds `bind` and `port` (or `tls-port`) anew after CONFIG SET. If this fails, the server listens
+/// where it did before; this function does not restore the configuration.
 pub fn listen_again(server: &Server, is_tls: bool) -> Result<(), String> {
     let acceptor = server.acceptor.lock();
     let Some(acceptor) = &*acceptor else { return Ok(()) };
@@ -55,7 +55,7 @@ pub fn listen_again(server: &Server, is_tls: bool) -> Result<(), String> {
     outcome
 }
 
-/// The addresses that were listened on before, as far as they can be had again.
+/// Binds the earlier addresses again, as far as that is possible.
 fn bind_again(server: &Server, addresses: &[(Address, bool)], is_tls: bool) -> Vec<Listener> {
     let is_meant = |(address, secured): &&(Address, bool)| {
         matches!(address, Address::Tcp(_)) && *secured == is_tls

@@ -1,8 +1,8 @@
-//! A worker: one thread with its own driver and connections, which reads, parses, executes and
+//! A worker: one thread with its own driver and connections. It reads, parses, executes and
 //! replies.
 //!
-//! Its life is a loop over the steps of `turn`. Everything between two waits happens with the
-//! worker's flag of the gate set; see `bobbin_store::gate`.
+//! `Worker::run` repeats the steps of `turn`. Between two waits for events the worker's flag of the
+//! gate is set, so no other thread gets the gate; see `bobbin_store::gate`.
 
 pub mod accept;
 pub(crate) mod batch;
@@ -65,14 +65,12 @@ use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::tracking::Tracker;
 use crate::persistence::aof::Aof;
 
-/// A turn that has this many bytes of replies executes nothing more before they are sent. So they
-/// stay in the core's cache until the kernel has copied them, and no client waits long for the
-/// first.
+/// Once a turn has written this many bytes of replies, it sends them before it executes more. So
+/// the replies stay in the core's cache until the kernel has copied them, and no client waits long
+/// for the first of them.
 const REPLIES_MAX: usize = 256 * 1024;
 
-/// One thread that serves clients.
-///
-/// It has many fields, as most are a part of the turn with a file of its own.
+/// Most fields are a step of the turn that has a file of its own.
 pub struct Worker {
     server: &'static Server,
     aof: &'static Aof,
@@ -85,11 +83,11 @@ pub struct Worker {
     events: Vec<Event>,
     batch: Batch,
     spans: Vec<CommandSpan>,
-    /// The replies of the turn. Sends refer to it until the next wait has returned.
+    /// The replies of the turn. The driver may read them until the next wait has returned.
     arena: Arena,
     workspace: sealed::Workspace,
     orphans: Vec<Orphan>,
-    /// Of blocked clients.
+    /// When the waits of blocked clients end.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
     kept_back: KeptBack,
@@ -97,47 +95,47 @@ pub struct Worker {
     schedule: Schedule,
     relief: Relief,
     next: NextTurn,
-    /// This worker gets no connections any more, gives away those that do not listen, and ends when
-    /// the last has gone.
+    /// The number of workers was lowered: this worker gets no new connections, gives away its
+    /// connections that do not listen, and ends when the last connection has gone.
     retiring: bool,
     stop: bool,
 }
 
-/// Which connections a worker has to look at, by slot.
+/// The slots of connections that a worker has to look at.
 #[derive(Default)]
 struct SlotLists {
-    /// Those with replies, or an end, to see to in this turn.
+    /// Connections that the turn has to send replies to, or to close.
     touched: Vec<u32>,
-    /// Those that had more output than their socket took.
+    /// Connections that had more output than their socket took.
     slow: BTreeSet<u32>,
-    /// Those with a large argument that arrives, or did lately.
+    /// Connections with a large argument that arrives, or arrived lately.
     arriving: BTreeSet<u32>,
-    /// Those that are fed.
+    /// Connections that have a feeder.
     fed: Vec<u32>,
-    /// Those whose job is at work.
+    /// Connections with an unfinished job.
     jobs: Vec<u32>,
-    /// Those whose commands wait until the replies of a turn have been sent.
+    /// Connections whose next commands wait until the turn's replies have been sent.
     deferred: VecDeque<u32>,
 }
 
-/// What a turn leaves to the next.
+/// What a turn tells the next turn.
 #[derive(Default)]
 struct NextTurn {
-    /// The next turn has something to do, whatever arrives: the rest of a reply must be sent, or a
-    /// connection ends once its last bytes are out.
+    /// The next turn must not sleep: it has to send the rest of a reply, or to close a connection
+    /// whose last bytes are out.
     sleepless: bool,
-    /// Commands were executed whose answers the next wait sends. So long work, and giving the core
-    /// away, is left to the next turn, but not twice in a row.
+    /// The turn executed commands, and their replies leave with the next wait. So the next turn
+    /// does the long work and gives way to other threads. This is never set twice in a row.
     puts_off: bool,
-    /// The turn sends a reply so large that later ones go on with it.
+    /// The turn sends a reply that is so large that later turns send the rest.
     sends_long: bool,
-    /// All jobs wait for something, a pause or a disk, that takes its time.
+    /// Every job waits for something slow: the end of a pause, or a disk.
     is_parked: bool,
 }
 
 impl Worker {
-    /// Makes the worker of the calling thread; its handle must then be listed. `None`: too many
-    /// threads.
+    /// Makes the worker of the calling thread. The caller then adds its handle to
+    /// `Server::workers`. `None`: there are too many threads.
     pub fn new(server: &'static Server, id: usize, driver: AnyDriver) -> Option<Self> {
         let commands = server.registry.all().len();
         let handle = Arc::new(WorkerHandle::new(id, driver.waker(), driver.name(), commands));
@@ -177,7 +175,7 @@ impl Worker {
         &self.handle
     }
 
-    /// Works until it is told to stop.
+    /// Takes turns until the worker is told to stop, or has retired and may end.
     pub fn run(mut self) {
         self.handle.watch.begin();
         let signal_stack = SignalStack::install();
@@ -192,12 +190,12 @@ impl Worker {
             self.finish();
             self.server.workers.close(&self.handle);
         }
-        // SAFETY: there is no batch any more.
+        // SAFETY: with null, no signal handler reads the batch any more.
         unsafe { show_batch(std::ptr::null()) };
         drop(signal_stack);
     }
 
-    /// Whether nothing is left to do, for a worker that does not serve any more.
+    /// Whether a retiring worker has nothing left to do.
     fn may_end(&self) -> bool {
         self.connections.is_empty()
             && !self.has_jobs()
@@ -205,13 +203,13 @@ impl Worker {
             && self.server.workers.may_end(&self.handle)
     }
 
-    /// Whether posts that were taken from the mailbox are not seen to yet.
+    /// Whether posts were taken from the mailbox and not handled yet.
     fn has_posts(&self) -> bool {
         self.data.audience.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more())
     }
 }
 
-/// Lists a connection among those that the turn has to look at before it ends.
+/// Lists a connection among those that the turn looks at before it ends.
 fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
     if !connection.touched {
         connection.touched = true;
@@ -219,7 +217,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
     }
 }
 
-/// Counts bytes that arrived.
+/// Adds bytes that arrived to the statistics.
 fn arrived(handle: &WorkerHandle, connection: &Connection, len: usize) {
     connection.client.info.net_input_bytes.add(len as u64);
     handle.stats.totals.net_input_bytes.add(len as u64);

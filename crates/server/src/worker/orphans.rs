@@ -1,4 +1,4 @@
-//! Work whose clients are gone: transactions and scripts that are carried out all the same.
+//! Transactions and scripts whose clients are gone. They are carried out all the same.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub(super) struct Orphan {
 }
 
 impl Worker {
-    /// Goes on with a job though its client has gone. Nobody hears what it answers.
+    /// Takes over a job whose client has gone. Its reply is discarded.
     pub(super) fn adopt_job(&mut self, job: Box<dyn Job>, mut client: Client) {
         client.discard = true;
         self.orphans.push(Orphan { job, client });
     }
 
-    /// Works on each for a slice.
+    /// Works on each job for a slice.
     pub(super) fn work_on_orphans(&mut self) {
         if self.orphans.is_empty() {
             return;
@@ -33,11 +33,11 @@ impl Worker {
             self.data.release();
             let more = &mut || false;
             let is_done = step_for(server, &mut self.data, &handle.stats, &mut **job, client, more);
-            // Nobody hears it.
+            // Nobody reads its messages.
             self.data.take_own(client);
             client.behind.clear();
             if is_done {
-                // It may have subscribed since it was forgotten.
+                // The client may have subscribed since it was forgotten.
                 self.forget(client);
             }
             !is_done
@@ -45,7 +45,7 @@ impl Worker {
         self.orphans = orphans;
     }
 
-    /// Takes a client that has gone out of what others look at.
+    /// Removes a client that has gone from its WATCHes, subscriptions and tracking tables.
     pub(super) fn forget(&mut self, client: &mut Client) {
         transaction::forget(client, &mut self.data);
         if let Some(subscribers) = &mut self.data.audience.subscribers {

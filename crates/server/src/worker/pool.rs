@@ -1,4 +1,4 @@
-//! How many workers there are.
+//! The number of workers.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,9 +9,9 @@ use super::Worker;
 use crate::base::allocator;
 use crate::engine::server::Server;
 
-/// Makes `count` workers serve, and spreads the connections over them. Workers beyond that
-/// number give their connections away, except those that listen, and end once they have none.
-/// Until then they can be called upon again.
+/// Makes `count` workers serve, and spreads the connections over them. Surplus workers give their
+/// connections away, except those that listen, and end once they have none. Until then they can be
+/// made to serve again.
 pub fn set_worker_count(server: &'static Server, count: usize) -> Result<(), String> {
     let count = count.max(1);
     for _ in server.workers.want(count)..count {
@@ -22,7 +22,7 @@ pub fn set_worker_count(server: &'static Server, count: usize) -> Result<(), Str
     Ok(())
 }
 
-/// Starts one more worker. It is listed when this returns.
+/// Starts one more worker. It is listed when this function returns.
 fn start_worker(server: &'static Server, id: usize) -> Result<(), String> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let run = move || {
@@ -34,7 +34,7 @@ fn start_worker(server: &'static Server, id: usize) -> Result<(), String> {
             Ok(worker) => {
                 let handle = Arc::clone(worker.handle());
                 server.workers.add(Arc::clone(&handle));
-                // The thread that starts a worker waits for this.
+                // The thread that starts the worker waits for this message.
                 drop(sender.send(Ok(())));
                 worker.run();
                 server.workers.ended(&handle);

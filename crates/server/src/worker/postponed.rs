@@ -1,5 +1,5 @@
-//! A worker's connections whose next command was put off, and when they are served again: behind a
-//! pause, a script, the log's reader, or other workers that have much to deliver.
+//! Connections whose next command was put off, and when they continue: after a pause, a script,
+//! progress of the log's writer, or deliveries of other workers.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use crate::engine::server::Server;
 /// A worker's connections whose next command was put off, by slot.
 #[derive(Default)]
 pub(super) struct Postponed {
-    /// Those that a pause put off, or what else has its time.
+    /// Connections that wait for the end of a pause, or for a moment in time.
     pub(super) slots: Vec<u32>,
-    /// Those whose replies have to be on disk first, as they keep back too much.
+    /// Connections that keep back too many replies, and wait until the disk has the records of
+    /// those.
     pub(super) for_disk: Vec<u32>,
-    /// Those that wait for what is reserved.
+    /// Connections that wait for reserved shards or a script.
     pub(super) for_reserved: Vec<u32>,
-    /// `Scripts::turns` when they were last looked at.
+    /// `Scripts::turns` when `for_reserved` was last served.
     turns: u64,
-    /// How many pauses had ended when the worker last looked at `slots`.
+    /// How many pauses had ended when `slots` were last served.
     pauses_ended: u64,
 }
 
 impl Postponed {
-    /// A command, or a job that has ended, put its client off.
+    /// Lists a client that was put off by a command, or by a job that has ended.
     pub(super) fn add(&mut self, server: &Server, slot: u32, client: &Client) {
         if client.waits_for_reserved {
             self.for_reserved.push(slot);
@@ -36,7 +37,7 @@ impl Postponed {
 }
 
 impl Worker {
-    /// Serves the connections that were put off, once that is over.
+    /// Serves the connections that were put off and need not wait any more.
     pub(super) fn resume_postponed(&mut self) {
         if !self.postponed.for_disk.is_empty() {
             self.resume_behind_disk();
@@ -49,7 +50,8 @@ impl Worker {
         self.resume(slots);
     }
 
-    /// Serves the connections whose replies the disk has by now. No pause concerns all of them.
+    /// Serves the connections whose replies are on disk by now. Whether a pause still concerns one
+    /// of them is checked for each.
     fn resume_behind_disk(&mut self) {
         let (waiting, slots) =
             std::mem::take(&mut self.postponed.for_disk).into_iter().partition(|&slot| {
@@ -64,22 +66,22 @@ impl Worker {
         let mut wishes = Vec::new();
         for slot in slots {
             let Some(connection) = self.connections.at(slot) else { continue };
-            // The connection that was put off may have left, and the slot have been put off again:
-            // then it is named twice.
+            // A slot is listed twice if its connection left and the next one there was put off too.
             if connection.client.is_postponed() {
                 wishes.extend(connection.client.go_on());
-                // Also where nothing is left to be parsed: the client may have gone meanwhile.
+                // Also if nothing is left to be parsed: the client may have gone meanwhile.
                 touch(&mut self.slots.touched, connection);
                 self.parse_own(slot);
             }
         }
         self.execute();
-        // Others make way until these have had the gate, or wish for it anew.
+        // Other commands make way until these clients have had the gate, or have asked for it
+        // again.
         drop(wishes);
     }
 
-    /// Serves the clients and connections that wait for a script, if something has become free
-    /// since they were put off.
+    /// Serves the clients and connections that wait for a script, if it has released something
+    /// since they were last served.
     pub(super) fn resume_behind_reserved(&mut self) {
         let turns = self.server.scripts.turns();
         if std::mem::replace(&mut self.postponed.turns, turns) == turns {
@@ -94,13 +96,14 @@ impl Worker {
         self.resume(slots);
     }
 
-    /// Whether something has become free since the connections that wait for that were put off.
+    /// Whether a script has released something since the connections that wait for it were last
+    /// served.
     pub(super) fn missed_release(&self) -> bool {
         !self.postponed.for_reserved.is_empty()
             && self.server.scripts.turns() != self.postponed.turns
     }
 
-    /// How long the connections that a pause, say, put off still wait at most; zero: no longer.
+    /// How long the connections in `slots` wait at most. Zero: they may go on.
     pub(super) fn until_resumed(&mut self) -> Duration {
         let (server, now_ms) = (self.server, self.data.turn.now_ms);
         if self.is_overrun() {
@@ -121,7 +124,7 @@ impl Worker {
         Duration::ZERO
     }
 
-    /// Whether others have to catch up with what this worker's clients publish.
+    /// Whether other workers have to catch up with the messages that this worker's clients publish.
     fn is_overrun(&mut self) -> bool {
         self.data.audience.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
     }

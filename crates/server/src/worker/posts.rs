@@ -1,4 +1,4 @@
-//! What other threads left for the worker, and connections that end.
+//! Handles what other threads post to the worker, and closes connections.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::engine::server::mailbox::Post;
 use crate::engine::{client, lazyfree};
 
 impl Worker {
-    /// Sees to a post, the worker's how-many-eth it is; returns how often a message was handed out.
+    /// Handles a post. `number` counts the worker's posts. Returns to how many clients a message
+    /// was delivered.
     pub(super) fn take_post(&mut self, number: u64, post: Post) -> usize {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
@@ -33,10 +34,11 @@ impl Worker {
     pub(super) fn adopt(&mut self, connection: Box<Connection>) {
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
-        // Pairs with the fence of `Workers::post_to`, for what is looked at below: whether it was
-        // killed on its way, or served.
+        // Pairs with the fence of `Workers::post_to`: the checks below see whether the client was
+        // killed or served while its connection was on its way.
         fence(Ordering::SeqCst);
-        // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
+        // SAFETY: only dropping the connection closes the socket, and `close` removes it from the
+        // driver first.
         let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
         connection.reading = Reading::Data;
         if let Err(error) = added {
@@ -65,8 +67,9 @@ impl Worker {
         drop(wish);
     }
 
-    /// Serves the connections whose commands had to wait because the turn before had replied
-    /// enough: as many as this one has room for, first come first served.
+    /// Executes the commands that the previous turn deferred because it had replied enough. The
+    /// connections come in the order in which they were deferred, until this turn has replied
+    /// enough.
     pub(super) fn resume_deferred(&mut self) {
         if self.slots.deferred.is_empty() {
             return;
@@ -83,7 +86,7 @@ impl Worker {
                 continue;
             }
             if std::mem::take(&mut connection.deferred) {
-                // Its client may have gone, and nothing be left.
+                // The client may have gone, and have nothing left to execute.
                 touch(&mut self.slots.touched, connection);
                 self.parse_own(slot);
                 self.execute();
@@ -97,12 +100,12 @@ impl Worker {
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == info.id => self.close(token.slot()),
             _ if info.gone.load(Ordering::Acquire) => {}
-            // It has moved.
+            // The connection has moved to another worker.
             _ => client::kill(self.server, info),
         }
     }
 
-    /// Ends a connection at once.
+    /// Closes a connection at once.
     pub(super) fn close(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());

@@ -1,5 +1,5 @@
-//! What clients are sent that they did not ask for at this moment: it may be left for them by any
-//! thread, wherever their connection is just then.
+//! Messages that a client did not ask for just now. Any thread may post them, wherever the client's
+//! connection is at that moment.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::tracking::Push;
 
 impl Worker {
-    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
+    /// Sends a client such a message, behind its replies.
     pub(super) fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
         let token = *to.token.lock();
         match self.connections.find(token) {
@@ -20,7 +20,7 @@ impl Worker {
                     return;
                 }
                 if connection.client.job.is_some() {
-                    // The reply that is being made may hold what this revokes.
+                    // The reply that the job makes may hold data that this message revokes.
                     push.append_for(&to, &mut connection.client.behind);
                     touch(&mut self.slots.touched, connection);
                     return;
@@ -37,8 +37,8 @@ impl Worker {
                 touch(&mut self.slots.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}
-            // It has moved since it was told of another client's copies. Its connection is ahead of
-            // this, wherever it is.
+            // The connection has moved to another worker. It is ahead of the message, so this
+            // follows it.
             _ => self.server.push_to(&to, push),
         }
     }

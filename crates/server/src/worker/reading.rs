@@ -1,4 +1,4 @@
-//! How a connection is read from, which follows what it has and has not executed.
+//! How a connection is read from, depending on its unexecuted input.
 
 use std::os::fd::AsFd;
 
@@ -7,13 +7,13 @@ use bobbin_io::Driver;
 use super::Worker;
 use crate::engine::client::connection::Reading;
 
-/// A connection whose commands wait until replies are sent is not read from while it has more input
-/// than this.
+/// A connection whose commands wait until replies are sent is not read from while it has more bytes
+/// of input than this.
 const READ_AHEAD_MAX: usize = 256 * 1024;
 
 impl Worker {
-    /// Reads no more of a connection while it has a lot of input and its replies must be sent
-    /// first.
+    /// Pauses reading while a connection has much input and has to send replies first. Resumes it
+    /// afterwards.
     pub(super) fn fit_reading(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         if connection.deferred && connection.input.len() > READ_AHEAD_MAX {

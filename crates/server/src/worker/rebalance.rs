@@ -8,15 +8,15 @@ use bobbin_io::{Driver, Token};
 use super::{Worker, accept};
 
 impl Worker {
-    /// The number of workers that serve has changed, or a worker wants the connections shared
-    /// out anew.
+    /// Adapts to a new number of workers, or shares the connections out again because a worker
+    /// asked for it.
     pub(super) fn rebalance(&mut self) {
         self.schedule.fit(self.server);
         self.retiring = !self.server.workers.serves(self.handle.id);
         self.give_excess_away();
     }
 
-    /// Gives away the connections that are more than this worker's share, as far as they may go.
+    /// Gives away connections beyond this worker's share, as far as they may move.
     pub(super) fn give_excess_away(&mut self) {
         let crowd = self.server.config.connections_per_io_thread() as usize;
         let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
@@ -29,7 +29,7 @@ impl Worker {
         }
     }
 
-    /// Has a connection leave for another worker, if it may go; whether it does.
+    /// Begins to move a connection to another worker if it may move. Returns whether it does.
     pub(super) fn give_away(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let goes = connection.may_move();
@@ -40,7 +40,7 @@ impl Worker {
         goes
     }
 
-    /// The driver has let go: the connection goes, with all that it has.
+    /// The driver has let go of the socket: hands the connection over with its whole state.
     pub(super) fn detached(&mut self, token: Token) {
         if self.connections.find(token).is_none() {
             return;

@@ -1,11 +1,11 @@
-//! Connections leave a worker that works on a long command, for one that has time.
+//! A worker that works on a long command gives its other connections to workers that have time.
 //!
-//! The slices of a long command come between a worker's other commands, and the thread that works
-//! without a pause is the one that the kernel takes the core from. So once that has lasted for a
-//! while the worker is laden: one of its clients that asks for something is served, and then goes
-//! to another worker, one by one as they ask. Connections that are silent stay, and those that
-//! listen. Where all others are laden, or busy with small commands, all clients stay: then half a
-//! worker is better than none (ADR 4).
+//! The slices of a long command come between the worker's other commands. A thread that works
+//! without a pause is also the one that the kernel takes the core from. So after a while such a
+//! worker counts as laden: when one of its clients sends a command, the worker executes it, and
+//! then moves the client to another worker. Silent connections stay, and so do those that listen.
+//! If all other workers are laden or busy with small commands, every client stays: half a worker is
+//! better than none (ADR 4).
 //!
 //! Some time after the long command the workers share out their connections again.
 
@@ -13,16 +13,16 @@ use std::sync::atomic::Ordering;
 
 use super::{Worker, accept};
 
-/// What a worker knows of its burden.
+/// What a worker knows of its own load.
 #[derive(Default)]
 pub(super) struct Relief {
-    /// When the long commands began, in ticks; one may follow another.
+    /// When the worker began to work on long commands without a pause, in ticks.
     jobs_since: Option<u64>,
     is_laden: bool,
-    /// Slots of connections that had commands executed, while it is laden.
+    /// Slots of connections that executed commands while the worker was laden.
     active: Vec<u32>,
-    /// Connections went to others: when to have them shared out again (Unix ms), put off by every
-    /// long command.
+    /// Set once connections were given away: when all workers share them out again (Unix ms). Every
+    /// long command puts it off.
     shares_out_at_ms: Option<i64>,
 }
 
@@ -36,7 +36,7 @@ impl Relief {
 }
 
 impl Worker {
-    /// A turn ends, `now` in ticks.
+    /// Updates `is_laden` and `is_busy` at the end of a turn. `now` is in ticks.
     #[inline]
     pub(super) fn note_burden(&mut self, now: u64) {
         self.relief.jobs_since = self.has_jobs().then(|| self.relief.jobs_since.unwrap_or(now));
@@ -48,14 +48,14 @@ impl Worker {
             self.relief.is_laden = is_laden;
             self.handle.is_laden.store(is_laden, Ordering::Relaxed);
         }
-        // Others look at it: it is written when it changes, which is seldom.
+        // Other threads read this word, so it is written only when it changes.
         if self.schedule.is_busy() != self.handle.is_busy.load(Ordering::Relaxed) {
             self.handle.is_busy.store(self.schedule.is_busy(), Ordering::Relaxed);
         }
     }
 
-    /// Gives away the connections that were active in this turn, if this worker is laden and the
-    /// next one is neither that nor busy.
+    /// Gives away the connections that executed commands in the last turn, if this worker is laden
+    /// and the next one is neither laden nor busy.
     #[inline]
     pub(super) fn give_to_others(&mut self) {
         if !self.relief.active.is_empty() {
@@ -69,7 +69,7 @@ impl Worker {
         let next = accept::least_burdened(self.server);
         let has_time = next.is_some_and(|next| next.id != self.handle.id && next.has_time());
         for slot in active.drain(..).filter(|_| has_time) {
-            // Whose command is the long one stays with it.
+            // A client whose command is the long one stays.
             if self.give_away(slot) {
                 self.relief.shares_out_at_ms = Some(self.data.turn.now_ms + REST_MS);
             }
@@ -77,7 +77,7 @@ impl Worker {
         self.relief.active = active;
     }
 
-    /// Has the connections shared out again, once the long commands are over for some time.
+    /// Has the connections shared out again, once no long command has run for some time.
     pub(super) fn share_out(&mut self) {
         let Some(at_ms) = &mut self.relief.shares_out_at_ms else { return };
         if self.relief.is_laden {
@@ -89,8 +89,8 @@ impl Worker {
     }
 }
 
-/// From when on a worker with a long command is laden, in microseconds: shorter work is over before
-/// others gain by it.
+/// After how many microseconds of long commands a worker is laden. Moving clients away from shorter
+/// work gains nothing.
 const LADEN_US: u64 = 5_000;
-/// After a long command there may be another soon.
+/// How long after a long command the connections are shared out: another one may follow soon.
 const REST_MS: i64 = 1_000;

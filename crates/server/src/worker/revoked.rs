@@ -1,4 +1,4 @@
-//! Clients of users that lost rights, and listen to what they may not listen to any more.
+//! Closes clients that listen to channels which their user may not use any more.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::engine::pubsub::ChannelKind;
 use crate::engine::server::Server;
 
 impl Worker {
-    /// Ends those among these users' clients.
+    /// Closes those clients of these users.
     pub(super) fn end_listeners(&mut self, users: &[u64]) {
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot) else { continue };
@@ -17,7 +17,7 @@ impl Worker {
             }
             connection.client.info.kill.store(true, Ordering::Relaxed);
             if connection.replies.is_some() {
-                // It did this itself, and is told so first.
+                // The client changed its own user's rights: it gets the reply first.
                 connection.closing = true;
                 touch(&mut self.slots.touched, connection);
             } else {

@@ -1,47 +1,48 @@
 //! How the kernel schedules a worker.
 //!
-//! When there are as many workers as cores, or more, a busy worker that is woken would push another
-//! thread off its core, mostly one that was just about to send us more. As a batch task it waits
-//! until that one sleeps, and then finds more to do in one turn. Where cores are idle nothing
+//! With at least as many workers as cores, a busy worker that wakes up would take the core from
+//! another thread, often one that is about to send it more commands. As a batch task the worker
+//! waits until that thread sleeps, and then finds more to do in one turn. With idle cores nothing
 //! changes: a woken thread gets one at once. Measured with two cores
-//! (`docs/adr/0004-batch-scheduling.md`): at four workers the CPU per operation falls by a third.
+//! (`docs/adr/0004-batch-scheduling.md`): at four workers the CPU time per operation falls by a
+//! third.
 //!
-//! A worker with little to do gains nothing by that, and its clients would wait for another
-//! thread's time slice to end: it has short turns instead. So has one that works on a long command,
-//! and gives way after each slice of it (ADR 4).
+//! A worker with little to do gains nothing by that, and its clients would wait for the end of
+//! another thread's time slice. So it gets short time slices instead. The same holds for a worker
+//! on a long command, which gives way after each slice of it (ADR 4).
 
 use crate::base::cores::{Share, cores, share};
 use crate::engine::server::Server;
 
-/// How the calling worker's thread is scheduled, and from what that follows.
+/// How the calling worker's thread is scheduled, and the state that decides it.
 #[derive(Default)]
 pub struct Schedule {
-    /// There are as many workers as cores.
+    /// There are at least as many workers as cores.
     crowded: bool,
     busy: bool,
-    /// `None`: as the process was started.
+    /// `None`: not set yet, the thread runs as the process was started.
     share: Option<Share>,
-    /// When the window began, in ticks, and the commands since then.
+    /// When the current window began, in ticks, and how many commands were executed in it.
     since: u64,
     commands: u64,
     window: u64,
 }
 
 impl Schedule {
-    /// Fits the number of workers; to be called at the start, and when that number changes.
+    /// Adapts to the number of workers. Must be called at the start and when that number changes.
     pub fn fit(&mut self, server: &Server) {
         self.crowded = cores() > 1 && server.workers.serving() >= cores();
         self.window = server.clock.ticks(WINDOW_US);
         self.change(false);
     }
 
-    /// Whether many commands were executed lately.
+    /// Whether the worker executed many commands lately.
     pub const fn is_busy(&self) -> bool {
         self.busy
     }
 
-    /// A turn is over: `now` in ticks, the commands that it executed, and whether there is long
-    /// work.
+    /// Takes note of a turn that ended at `now` (in ticks): how many commands it executed, and
+    /// whether there is long work.
     #[inline]
     pub fn turned(&mut self, now: u64, commands: u64, has_long_work: bool) {
         self.commands += commands;
@@ -68,7 +69,7 @@ impl Schedule {
     }
 }
 
-/// A worker's load is measured in windows of this length ...
+/// The load is measured in windows of this length ...
 const WINDOW_US: u64 = 5000;
-/// ... and with this many commands in one, 40,000 a second, it is busy.
+/// ... and a worker that executes this many commands in one, 40,000 a second, is busy.
 const BUSY_COMMANDS: u64 = 200;

@@ -1,9 +1,9 @@
-//! Connections with TLS: their bytes are opened before they are parsed, and sealed after they were
-//! answered.
+//! Connections with TLS: their bytes are decrypted before they are parsed, and their replies are
+//! encrypted before they are sent.
 //!
-//! All between is as for any connection: what waits in `Output` is not sealed yet. A turn seals,
-//! for each connection, what it has to say as one run of records, all connections' behind each
-//! other, and then sends.
+//! All other code sees such a connection as any other: `Output` holds plain bytes. A turn first
+//! seals the output of all connections, each as one run of records in one buffer, and then sends
+//! them.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -17,17 +17,17 @@ use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
 use crate::system::tls::{Handshake, TlsSession};
 
-/// Memory of a worker for such connections.
+/// Buffers of a worker for connections with TLS.
 #[derive(Default)]
 pub(super) struct Workspace {
-    /// What the turn's bytes were opened to. The batch's arguments lie in it, so it never grows
-    /// while there are any.
+    /// The plain bytes of the turn. The batch's arguments lie in it, so it never grows while the
+    /// batch has any.
     plain: Vec<u8>,
     /// The records that the turn sends. It grows only before the first of them is sent.
     sealed: Vec<u8>,
     /// Slots of connections that may have something to seal.
     sealing: Vec<u32>,
-    /// Slots of connections whose handshake has not come to its end.
+    /// Slots of connections whose handshake is not complete.
     greeting: Vec<u32>,
     complaints: Complaints,
 }
@@ -40,7 +40,8 @@ struct Complaints {
 }
 
 impl Workspace {
-    /// Forgets what the turn opened and sealed, and gives back memory beyond `kept_max` bytes.
+    /// Forgets the plain bytes and records of the last turn, and gives back memory beyond
+    /// `kept_max` bytes.
     pub(super) fn clear(&mut self, kept_max: usize) {
         if self.plain.capacity() + self.sealed.capacity() > 0 {
             self.plain.clear();
@@ -50,12 +51,12 @@ impl Workspace {
         }
     }
 
-    /// The turn has something to send for this connection, perhaps.
+    /// Lists a connection that may have something to send in this turn.
     pub(super) fn add(&mut self, slot: u32) {
         self.sealing.push(slot);
     }
 
-    /// A connection came; its handshake is looked after.
+    /// Watches the handshake of a new connection.
     pub(super) fn watch(&mut self, connection: &Connection) {
         if connection.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             self.greeting.push(connection.token.slot());
@@ -64,7 +65,7 @@ impl Workspace {
 }
 
 impl Worker {
-    /// Opens what came for a connection, and has it executed.
+    /// Decrypts the bytes that arrived for a connection, and has them executed.
     pub(super) fn open(&mut self, token: Token, bytes: &mut [u8]) {
         self.execute_before_growth(token);
         let Some(room) = self.begin_opening(token, bytes.len()) else { return };
@@ -75,7 +76,7 @@ impl Worker {
         let (plain, large) = (&mut workspace.plain, &mut connection.large);
         let (start, mut fed) = (plain.len(), 0);
         let outcome = tls.open(bytes, &mut |piece| {
-            // Where a large argument arrives, its bytes need not go another way.
+            // Bytes of a large argument go straight to their place.
             let taken = large.feed(piece);
             fed += taken;
             plain.extend_from_slice(&piece[taken..]);
@@ -100,8 +101,8 @@ impl Worker {
         }
         let plain = &self.workspace.plain[start..];
         if !plain.is_empty() {
-            // SAFETY: they stay in place until `make_room` or the next turn, and both come after
-            // the batch was cleared.
+            // SAFETY: the bytes stay in place until `make_room` or the next turn, and the batch is
+            // cleared before both.
             let plain = unsafe { std::slice::from_raw_parts(plain.as_ptr(), plain.len()) };
             self.take_plain(token, plain);
         }
@@ -110,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Has the connection's part of the protocol begin if it has not. How much room the bytes may
-    /// need; none: they are not looked at.
+    /// Begins the connection's TLS session if that has not happened. Returns how many bytes of room
+    /// decrypting `len` bytes may need; `None`: the session has failed.
     fn begin_opening(&mut self, token: Token, len: usize) -> Option<usize> {
         let connection = self.connections.find(token)?;
         let tls = connection.tls.as_mut()?;
@@ -131,7 +132,7 @@ impl Worker {
         Some(tls.room_for(len))
     }
 
-    /// Makes sure that `len` bytes can be opened without moving those that were opened before.
+    /// Makes sure that `len` bytes can be decrypted without moving earlier plain bytes of the turn.
     fn make_room(&mut self, len: usize) {
         let plain = &self.workspace.plain;
         if plain.capacity() - plain.len() >= len {
@@ -143,7 +144,7 @@ impl Worker {
         plain.reserve(len.max(PLAIN_LEN));
     }
 
-    /// The other side said that nothing more will come.
+    /// Handles the peer's notice that it will send nothing more.
     fn end_sealed(&mut self, token: Token) {
         self.execute();
         if let Some(connection) = self.connections.find(token) {
@@ -152,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// A handshake came to its end.
+    /// Handles a complete handshake.
     fn greeted(&mut self, slot: u32, handshake: &Handshake) {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
@@ -162,8 +163,8 @@ impl Worker {
         touch(&mut self.slots.touched, connection);
     }
 
-    /// What came makes no sense, or is of nobody we know: the connection ends, with the reason as
-    /// its last word.
+    /// Closes a connection that sent nonsense, or has no valid certificate. The TLS alert with the
+    /// reason is sent first.
     #[cold]
     fn refuse(&mut self, slot: u32, reason: &str) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -188,7 +189,7 @@ impl Worker {
         touch(&mut self.slots.touched, connection);
     }
 
-    /// Once a second: a connection that is slow to begin goes.
+    /// Once a second, closes connections whose handshake takes too long.
     pub(super) fn look_at_handshakes(&mut self) {
         let mut greeting = std::mem::take(&mut self.workspace.greeting);
         greeting.sort_unstable();
@@ -209,7 +210,7 @@ impl Worker {
 
     // Step: send.
 
-    /// Seals and sends what the turn's connections have to say.
+    /// Seals and sends the output of the turn's connections.
     pub(super) fn flush_sealed(&mut self) {
         let mut sealing = std::mem::take(&mut self.workspace.sealing);
         for &slot in &sealing {
@@ -221,7 +222,7 @@ impl Worker {
         self.workspace.sealing = sealing;
     }
 
-    /// Seals what a connection has to say, or a beginning of it.
+    /// Seals a connection's output, or the first part of it.
     fn seal(&mut self, slot: u32) {
         let Self { connections, workspace, arena, slots, .. } = self;
         let Some(connection) = connections.at(slot) else { return };
@@ -235,7 +236,7 @@ impl Worker {
                 output.free();
             }
             if !output.blocked {
-                // There was much to seal; it is this one's turn in the next.
+                // The turn has sealed enough; this connection has its turn in the next.
                 touch(&mut slots.touched, connection);
                 self.next.sleepless = true;
             }
@@ -275,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// Sends what was sealed for a connection, or ends it if it has nothing more to say.
+    /// Sends a connection's records, or closes the connection if it has nothing more to send.
     fn send_sealed(&mut self, slot: u32) {
         let Self { connections, workspace, driver, .. } = self;
         let Some(connection) = connections.at(slot) else { return };
@@ -284,17 +285,17 @@ impl Worker {
         if let Sending::Sealed(range) = output.sending {
             let bytes = &workspace.sealed[range.start..range.end];
             let (token, socket) = (connection.token, connection.socket.as_fd());
-            // SAFETY: the records are not changed before the next wait has returned.
+            // SAFETY: the records do not change before the next wait has returned.
             unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
             self.next.sends_long |= output.is_free();
-            // What is left, or the end, comes next: do not sleep before.
+            // The rest, or the end, comes next, so the next turn must not sleep.
             self.next.sleepless |= output.is_free() || connection.closing;
         } else if connection.closing && !output.blocked && (output.is_empty() || has_failed) {
             self.close(slot);
         }
     }
 
-    /// What became of a connection's records.
+    /// Handles the outcome of sending a connection's records.
     pub(super) fn sent_sealed(&mut self, slot: u32, sending: Sending, sent: usize) {
         let Self { connections, workspace, .. } = self;
         let Some(connection) = connections.at(slot) else { return };
@@ -313,7 +314,7 @@ impl Worker {
     }
 }
 
-/// What one connection has sealed in a turn.
+/// The records that one connection seals in a turn.
 struct SealedRun<'a> {
     tls: &'a mut TlsSession,
     sealed: &'a mut Vec<u8>,
@@ -331,8 +332,8 @@ impl SealedRun<'_> {
 }
 
 impl Complaints {
-    /// Whether one more line is fit for the log: a client that sends garbage without end shall not
-    /// fill the disk.
+    /// Whether one more failure may be logged. The limit keeps clients that send garbage from
+    /// filling the disk.
     fn may_say(&mut self, now_ms: i64) -> bool {
         if now_ms - self.since_ms >= 1000 {
             (self.since_ms, self.count) = (now_ms, 0);
@@ -342,8 +343,8 @@ impl Complaints {
     }
 }
 
-/// Tells the other side that this is the end, if that can be done at once. The driver has let go of
-/// the socket.
+/// Tells the peer that the connection ends, if the socket takes the record at once. The driver has
+/// let go of the socket.
 pub(super) fn say_goodbye(connection: &mut Connection) {
     let Some(tls) = &mut connection.tls else { return };
     if connection.output.sending != Sending::Nothing || !tls.wire().is_empty() {
@@ -353,19 +354,19 @@ pub(super) fn say_goodbye(connection: &mut Connection) {
     tls.seal_end(&mut word);
     if !word.is_empty() {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // If not, the other side sees the end of the connection alone.
+        // If the send fails, the peer only sees that the connection ends.
         rustix::net::send(&connection.socket, &word, flags).ok();
     }
 }
 
-/// Opened bytes of a turn before what was parsed is executed.
+/// Room for plain bytes, after which the parsed commands are executed.
 const PLAIN_LEN: usize = 256 * 1024;
-/// Bytes that a turn seals for one connection: as many are copied by the kernel and kept by us
-/// until it takes them.
+/// How many bytes a turn seals for one connection. The kernel copies them, and we keep them until
+/// it has taken them.
 const SEAL_MAX: usize = 256 * 1024;
-/// A turn that has sealed so much leaves the others to the next.
+/// After sealing this many bytes a turn leaves the other connections to the next turn.
 const SEALED_MAX: usize = 4 * 1024 * 1024;
 /// How long a handshake may take.
 const HANDSHAKE_MS: i64 = 10_000;
-/// Failures that are logged in a second, by each worker.
+/// How many failures each worker logs in a second.
 const COMPLAINTS_MAX: usize = 20;

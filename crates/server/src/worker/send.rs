@@ -11,7 +11,7 @@ impl Worker {
         let mut touched = std::mem::take(&mut self.slots.touched);
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
-            // A slot is there twice if a connection has left it and another one has come.
+            // A slot is listed twice if one connection has left it and another one has taken it.
             if !std::mem::take(&mut connection.touched) {
                 continue;
             }
@@ -56,12 +56,12 @@ impl Worker {
             let has_more = !offered.is_all;
             if offered.len > 0 {
                 output.offered = offered.len;
-                // Before the client can see them.
+                // Counted now, before the client can see the bytes.
                 connection.client.info.net_output_bytes.add(offered.len as u64);
                 self.handle.stats.totals.net_output_bytes.add(offered.len as u64);
             }
             self.next.sends_long |= has_more;
-            // What is left comes next: do not sleep before.
+            // The next turn sends the rest, so it must not sleep.
             self.next.sleepless |= has_more;
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
@@ -75,8 +75,8 @@ impl Worker {
         self.flush_sealed();
     }
 
-    /// Ends a connection from which nothing more comes, once none of its commands wait for their
-    /// turn. Whether there is something to send.
+    /// Closes a connection whose peer has gone, once none of its commands is unfinished. Returns
+    /// whether the connection has something to send.
     #[cold]
     fn end_if_done(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };

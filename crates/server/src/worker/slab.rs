@@ -1,5 +1,5 @@
-//! A worker's connections, by slot. A slot that is used again has another generation, so that a
-//! token names one connection for ever.
+//! A worker's connections, by slot. A slot gets a new generation for each connection, so a token
+//! never names two connections.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ struct SlabSlot {
 }
 
 impl Slab {
-    /// Gives the connection a slot, a token and a worker.
+    /// Stores a connection, and gives it a slot and a token. `worker` is the id of this worker.
     pub fn insert(&mut self, mut connection: Box<Connection>, worker: usize) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(SlabSlot::default());
@@ -35,7 +35,7 @@ impl Slab {
         slot
     }
 
-    /// The connection of a token; none when it is gone.
+    /// The connection of a token; `None` if it is gone.
     #[inline(always)]
     pub fn find(&mut self, token: Token) -> Option<&mut Connection> {
         let connection = self.slots.get_mut(token.slot() as usize)?.connection.as_deref_mut()?;

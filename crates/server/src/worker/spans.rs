@@ -1,4 +1,4 @@
-//! The commands in the bytes of a turn: parsed for all connections, then executed.
+//! The commands of a turn: parsed from the bytes of all connections, then executed.
 
 use std::sync::atomic::Ordering;
 
@@ -14,19 +14,19 @@ use crate::engine::buffers::output::ReplyRange;
 use crate::engine::client::connection::Reading;
 use crate::engine::client::connection::large::OutsideArgument;
 
-/// An argument of which at least this much is missing is received straight into the connection's
-/// own buffer.
+/// If at least this many bytes of an argument are missing, they are received straight into the
+/// connection's own buffer.
 const DIRECT_MIN: usize = 64 * 1024;
 
 /// The commands that one connection's bytes held.
 pub(super) struct CommandSpan {
     pub(super) slot: u32,
     pub(super) found: ParsedInput,
-    /// The connection's own buffer; else the driver's memory.
+    /// The bytes lie in the connection's own buffer; otherwise in the driver's memory.
     pub(super) own: bool,
     pub(super) start: *const u8,
     pub(super) len: usize,
-    /// Arguments of the first command that are not among those bytes.
+    /// Arguments of the first command that are not in those bytes.
     pub(super) large: Vec<OutsideArgument>,
 }
 
@@ -50,9 +50,10 @@ impl Worker {
         } else {
             Limits::unauthenticated(bulk_len_max)
         };
-        // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
-        // connection's own, which change only in `settle`, after the batch was cleared. Large
-        // arguments are not changed while anything shares them, and the span does until then.
+        // SAFETY: the bytes are the driver's or the connection's own. The driver keeps its bytes
+        // until the next wait. The connection's bytes change only in `settle`, after the batch was
+        // cleared. A large argument does not change while anything shares it, and the span shares
+        // it until `settle`.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
             let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
@@ -65,7 +66,7 @@ impl Worker {
         self.spans.push(CommandSpan { slot, found, own, start, len, large });
     }
 
-    /// Executes the batch, and puts what is left of each connection's bytes aside.
+    /// Executes the batch. Then stores the rest of each connection's bytes in its own buffer.
     pub(super) fn execute(&mut self) {
         if self.spans.is_empty() {
             return;
@@ -87,9 +88,9 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        // What has not come in full stays as it is: of a large argument there may be a part aside.
+        // An incomplete command may go on arriving: parts of a large argument are stored elsewhere.
         if !span.found.commands.is_empty() && self.kept_back.is_too_much(connection) {
-            // It goes on once the disk has what its replies tell of.
+            // The connection continues once the disk has the changes that its replies tell of.
             connection.client.postpone(true);
             connection.parser = Parser::default();
             span.found.halt_at(0);
@@ -126,7 +127,7 @@ impl Worker {
         }
         let blocked = connection.client.blocked.is_some();
         if done.halted {
-            // What follows is parsed again when its time comes.
+            // The commands that were not executed are parsed again later.
             connection.parser = Parser::default();
             span.found.halt_at(done.end);
         }
@@ -159,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the bytes that were not executed. The batch is clear.
+    /// Keeps the bytes that were not executed. The batch has been cleared before.
     fn settle(&mut self, span: CommandSpan) {
         let Some(connection) = self.connections.at(span.slot) else { return };
         let consumed = span.found.consumed;
@@ -173,7 +174,7 @@ impl Worker {
         if span.own {
             connection.input.take(consumed);
         } else if consumed < span.len {
-            // SAFETY: these are the driver's bytes, which last until the next wait.
+            // SAFETY: the bytes are the driver's, and last until the next wait.
             let rest = unsafe {
                 std::slice::from_raw_parts(span.start.add(consumed), span.len - consumed)
             };
@@ -187,7 +188,8 @@ impl Worker {
                 self.slots.arriving.insert(span.slot);
             }
         }
-        // Where one large argument came from there may be more, and changing the way has its price.
+        // A connection that sent one large argument often sends more, and each switch between the
+        // two ways of reading costs something.
         let large = !span.large.is_empty() || connection.large.memory() > 0;
         let stay = large && connection.reading == Reading::Direct;
         let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();

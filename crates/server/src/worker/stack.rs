@@ -1,8 +1,7 @@
-//! What a worker's thread is doing: its stack and its command, as a signal's handler writes them.
+//! Shows what a thread is doing: its stack and its command, written by a signal handler.
 //!
-//! The watchdog asks a thread for them by a signal; the crash report has them of the thread that
-//! crashed. A handler may not allocate or lock, so all is written piece by piece from where it
-//! lies.
+//! The watchdog asks a thread for them by a signal. The crash report shows those of the thread that
+//! crashed. A signal handler must not allocate or lock, so it writes each piece from where it lies.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -14,33 +13,32 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
 use crate::system::logging;
 
-/// Frames of the stack that are shown.
+/// How many frames of a stack are shown.
 const FRAMES_MAX: usize = 64;
-/// Arguments of the command that are shown, ...
+/// How many arguments of the command are shown ...
 const ARGUMENTS_MAX: usize = 32;
-/// ... and bytes of each.
+/// ... and how many bytes of each.
 const ARGUMENT_BYTES_MAX: usize = 128;
 
-/// What a handler finds ready.
+/// What is prepared for the signal handler.
 struct Shown {
     server: &'static Server,
-    /// Where in memory the program begins: addresses are shown relative to it.
+    /// The address where the program begins. Addresses are shown relative to it.
     base: usize,
 }
 
 static SHOWN: OnceLock<Shown> = OnceLock::new();
 
 thread_local! {
-    /// What the calling worker executes from.
+    /// The batch that the calling worker executes.
     static BATCH: Cell<*const Batch> = const { Cell::new(std::ptr::null()) };
-    /// The calling thread has a `SignalStack`.
+    /// Whether the calling thread has a `SignalStack`.
     static HAS_STACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling worker executes from this batch, for as long as it runs.
+/// Tells the signal handler which batch the calling worker executes.
 ///
-/// # Safety
-/// The batch stays where it is until the thread ends, or this is called with null.
+/// # Safety The batch must stay in place until the thread ends, or until this is called with null.
 pub unsafe fn show_batch(batch: *const Batch) {
     BATCH.set(batch);
 }
@@ -50,37 +48,37 @@ pub(crate) fn has_signal_stack() -> bool {
     HAS_STACK.get()
 }
 
-/// Has threads show what they do from now on; see [`show_stack`].
+/// Makes [`show_stack`] work from now on.
 pub(crate) fn install(server: &'static Server) {
     if SHOWN.set(Shown { server, base: program_base() }).is_err() {
         return;
     }
-    // The unwinder's first call does what a handler may not.
+    // The unwinder's first call does things that a signal handler must not do.
     let mut frames = Frames { addresses: [0; FRAMES_MAX], count: 0 };
     // SAFETY: as in `write_stack`.
     unsafe { _Unwind_Backtrace(note_frame, (&raw mut frames).cast()) };
     catch(STACK_SIGNAL, stack_wanted, libc::SA_RESTART);
 }
 
-/// A stack for the calling thread's handler of faults, large enough for a report; until it is
-/// dropped, by the same thread.
+/// A separate stack for fault handlers of the calling thread, large enough for a report. The same
+/// thread must drop it.
 pub struct SignalStack {
     start: *mut c_void,
 }
 
 impl SignalStack {
-    /// `None`: there is no memory; then a fault's report has no stack trace.
+    /// `None`: there is no memory, and a fault's report will have no stack trace.
     pub fn install() -> Option<Self> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new pages, anywhere.
+        // SAFETY: these are new pages at an address that the kernel chooses.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), SIGNAL_STACK_LEN, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
         let stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: SIGNAL_STACK_LEN };
-        // SAFETY: the pages are ours until they are taken from the kernel again in `drop`.
+        // SAFETY: the pages stay mapped until `drop` takes them from the kernel again.
         unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
         HAS_STACK.set(true);
         Some(Self { start })
@@ -92,7 +90,7 @@ impl Drop for SignalStack {
         HAS_STACK.set(false);
         let none =
             libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: the kernel lets go of the pages before they are unmapped.
+        // SAFETY: the kernel stops using the pages before they are unmapped.
         unsafe {
             libc::sigaltstack(&none, std::ptr::null_mut());
             libc::munmap(self.start, SIGNAL_STACK_LEN);
@@ -100,36 +98,36 @@ impl Drop for SignalStack {
     }
 }
 
-/// Pages that no code touches before a crash.
+/// In bytes. No page of it is touched before a crash.
 const SIGNAL_STACK_LEN: usize = 256 * 1024;
 
 pub(crate) type StackHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Has a signal handled so.
+/// Installs a handler for a signal.
 pub(crate) fn catch(signal: c_int, handler: StackHandler, flags: c_int) {
-    // SAFETY: all zeros are a valid `sigaction`: numbers and pointers that may be null.
+    // SAFETY: all zeros are a valid `sigaction`: it has numbers, and pointers that may be null.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | flags;
-    // SAFETY: both pointers are to values of ours, or null; the handler has the right type for
-    // SA_SIGINFO, and keeps to what handlers may do.
+    // SAFETY: each pointer is null or points to a value of ours. The handler has the type that
+    // SA_SIGINFO demands, and does only what handlers may do.
     unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
-/// Has a thread of ours write its stack to the log, from a signal.
+/// Makes a thread of this process write its stack to the log, by sending it a signal.
 pub fn show_stack(thread: i32) {
     if SHOWN.get().is_some() {
-        // SAFETY: a system call about a thread of this process; when it has ended, nothing happens.
+        // SAFETY: the system call names a thread of this process. If it has ended, nothing happens.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, STACK_SIGNAL) };
     }
 }
 
-/// Asks a thread for its stack. The server has no other use for it.
+/// The signal that asks for a stack. The server does not use it otherwise.
 const STACK_SIGNAL: c_int = libc::SIGUSR2;
 
 extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // What was interrupted must find its error number again.
-    // SAFETY: the C library's place of this thread's number.
+    // The interrupted code must find its error number unchanged.
+    // SAFETY: this is the thread's own place in the C library.
     let error = unsafe { *libc::__errno_location() };
     let out = Out(logging::descriptor());
     out.text("------ STACK OF THAT THREAD ------\n");
@@ -140,13 +138,13 @@ extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_vo
     unsafe { *libc::__errno_location() = error };
 }
 
-/// The command at work, if the thread is a worker that executes one.
+/// Writes the command at work, if the thread is a worker that executes one.
 pub(crate) fn write_command(out: Out) {
     let Some(Shown { server, .. }) = SHOWN.get() else { return };
     let batch = BATCH.get();
-    // SAFETY: `show_batch` was told that it stays where it is. This thread is the one that changes
-    // it, and it is stopped here: what it was about to change may be odd, but a command is read
-    // only while one is at work.
+    // SAFETY: the caller of `show_batch` keeps the batch in place. Only this thread changes it, and
+    // the handler has interrupted this thread. A change may be half done, but a command is read
+    // only while it is being executed.
     let current = if batch.is_null() { None } else { unsafe { (*batch).at_work() } };
     let Some((command, args)) = current else {
         out.text("none\n");
@@ -180,7 +178,7 @@ pub(crate) fn write_command(out: Out) {
     }
 }
 
-/// Where the report goes. Only what a signal's handler may do.
+/// Writes a report to a descriptor. Does only what a signal handler may do.
 #[derive(Clone, Copy)]
 pub(crate) struct Out(c_int);
 
@@ -233,7 +231,7 @@ impl Out {
         }
     }
 
-    /// Bytes as a line can show them.
+    /// Writes bytes so that they fit one line.
     pub(crate) fn printable(self, bytes: &[u8]) {
         for &byte in bytes {
             if (b' '..=b'~').contains(&byte) && byte != b'\\' {
@@ -247,7 +245,7 @@ impl Out {
     }
 }
 
-/// Where the thread was when the signal came.
+/// The address that the signal interrupted.
 #[cfg(target_arch = "x86_64")]
 fn interrupted_at(context: *mut c_void) -> usize {
     // SAFETY: as in `write_registers`.
@@ -261,17 +259,17 @@ fn interrupted_at(_: *mut c_void) -> usize {
     0
 }
 
-/// Addresses of the calls that led here, relative to the program.
+/// Writes the addresses of the calls that led here, relative to the program.
 pub(crate) fn write_stack(out: Out, context: *mut c_void) {
     let base = SHOWN.get().map_or(0, |shown| shown.base);
     let mut frames = Frames { addresses: [0; FRAMES_MAX], count: 0 };
-    // SAFETY: the unwinder of the standard library; the callback gets our `Frames` back. It reads
-    // tables of the program and takes the loader's lock for that, which is held for moments only,
-    // by a thread that starts or ends a library.
+    // SAFETY: this is the standard library's unwinder, and the callback gets our `Frames` back. The
+    // unwinder reads the program's tables. For that it takes the loader's lock, which a thread that
+    // loads or unloads a library holds only for moments.
     unsafe { _Unwind_Backtrace(note_frame, (&raw mut frames).cast()) };
     let at = interrupted_at(context);
     let frames = &frames.addresses[..frames.count];
-    // The handler's own frames come first.
+    // The handler's own frames come first; leave them out.
     let first = frames.iter().position(|address| at != 0 && address.abs_diff(at) <= 1).unwrap_or(0);
     for address in &frames[first..] {
         out.hex(address.wrapping_sub(base) as u64);
@@ -285,12 +283,12 @@ struct Frames {
 }
 
 extern "C" fn note_frame(context: *mut c_void, frames: *mut c_void) -> c_int {
-    // SAFETY: what `write_stack` passed, which nothing else has.
+    // SAFETY: this is the pointer that `write_stack` passed, and nothing else has it.
     let frames = unsafe { &mut *frames.cast::<Frames>() };
     if frames.count == FRAMES_MAX {
         return END_OF_STACK;
     }
-    // SAFETY: the unwinder's own context.
+    // SAFETY: the context is the unwinder's own.
     frames.addresses[frames.count] = unsafe { _Unwind_GetIP(context) };
     frames.count += 1;
     0
@@ -307,11 +305,11 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// Where the loader put the program.
+/// The address where the loader put the program.
 fn program_base() -> usize {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     let function: fn(&'static Server) = install;
-    // SAFETY: the pointer is to a `Dl_info` of ours, which is valid with all zeros too.
+    // SAFETY: the pointer is to our own `Dl_info`, which may be all zeros.
     unsafe {
         libc::dladdr(function as *const c_void, found.as_mut_ptr());
         found.assume_init().dli_fbase as usize

@@ -1,4 +1,4 @@
-//! What a worker does by the clock: expiring keys of its share of the shards, a slice at a time.
+//! A worker's periodic work, above all expiring the keys of its share of the shards, in slices.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::persistence::Persistence;
 use crate::persistence::aof::{Aof, rewrite};
 use crate::replication::Replication;
 
-/// How often a worker looks for keys to expire, while there are any.
+/// How often a worker looks for expired keys while there are keys that expire.
 const EXPIRE_MS: i64 = 10;
-/// When keys wait until they are looked at: what goes is logged, and the log may not grow at such
-/// times.
+/// While one of these is set, workers expire no keys: each expiry is logged, and the log must not
+/// grow then.
 const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::CRON_PAUSED
     | Switch::LOADING
@@ -26,28 +26,29 @@ const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::IMPORT
     | Switch::LOG_FAILED
     | Switch::LOG_BEHIND;
-/// How often it wakes when there is nothing to do.
+/// How often a worker wakes when there is nothing to do.
 const IDLE_MS: i64 = 100;
 /// How long one turn expires keys, at most.
 const EXPIRE_US: u64 = 300;
-/// An expire slice that took this long is shown to the latency monitor.
+/// An expiry slice that takes this long goes to the latency monitor.
 const EXPIRE_SLOW_US: u64 = 1000;
-/// Looks at a shard's index before another shard, or a client, gets its turn.
+/// How many entries of a shard's index are looked at before another shard, or a client, has its
+/// turn.
 const EXPIRE_LOOKS: usize = 64;
 
-/// What a worker does from time to time.
+/// The state of a worker's periodic work.
 #[derive(Default)]
 pub struct Timer {
     now_ms: i64,
-    /// When to look for keys to expire again.
+    /// When to look for expired keys again.
     expire_at_ms: i64,
     /// When to look at idle clients again.
     pub(super) clients_at_ms: i64,
-    /// The shard to go on with.
+    /// The shard to continue with.
     shard: usize,
-    /// Which share of the shards is this worker's.
+    /// Which share of the shards this worker expires.
     place: WorkerPlace,
-    /// Something that is due was refused the gate; and when that is forgotten, Unix ms.
+    /// Set while a due task that was refused the gate asks for it; and when that ends (Unix ms).
     gate_wish: Option<(GateWish, i64)>,
 }
 
@@ -72,7 +73,7 @@ impl Worker {
         self.share_out();
         self.look_at_clients();
         if self.data.turn.now_ms >= self.timer.expire_at_ms {
-            // To free a state may take long: no shard of the last command stays locked meanwhile.
+            // Freeing a Lua state may take long, so the last command's shards are unlocked first.
             self.data.release();
             Lua::tidy(self.server, &mut self.data);
             if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
@@ -97,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Begins what needs the gate for a moment and was scheduled: rewrites, snapshots, copies.
+    /// Begins scheduled tasks that need the gate for a moment: rewrites, snapshots and copies.
     fn begin_what_is_due(&mut self) {
         self.data.take_refusal();
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
@@ -105,14 +106,14 @@ impl Worker {
         Replication::tick(self.server, &mut self.data);
         let now_ms = self.data.turn.now_ms;
         if self.data.take_refusal() {
-            // What is tried again in this time is not refused for ever.
+            // A task that is tried again within this time will get the gate.
             self.timer.gate_wish = Some((GateWish::new(self.server), now_ms + 2 * IDLE_MS));
         } else if self.timer.gate_wish.as_ref().is_some_and(|(_, until_ms)| now_ms > *until_ms) {
             self.timer.gate_wish = None;
         }
     }
 
-    /// Takes expired keys out of this worker's share of the shards, for a bounded time.
+    /// Removes expired keys from this worker's share of the shards, for a limited time.
     fn expire(&mut self) {
         let now_ms = self.data.turn.now_ms;
         self.server.workers.update_place(self.handle.id, &mut self.timer.place);
@@ -129,7 +130,7 @@ impl Worker {
                 self.data.expire_shard(shard, EXPIRE_LOOKS);
                 if ticks() >= deadline {
                     self.handle.stats.totals.expire_slices_cut.add(1);
-                    // More is due: look again at the next turn, which comes at once.
+                    // More keys are due, so the next turn looks again at once.
                     self.timer.expire_at_ms = now_ms;
                     return;
                 }

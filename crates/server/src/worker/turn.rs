@@ -10,22 +10,22 @@ use crate::base::cores;
 use crate::engine::blocking;
 use crate::engine::server::Switch;
 
-/// The arena's memory is given back when a turn needed more than this, ...
+/// After a turn that needed more than this, the arena's memory shrinks to it, in bytes ...
 pub(super) const ARENA_KEPT_MAX: usize = 1024 * 1024;
-/// ... and when there is nothing to do, down to this.
+/// ... and to this when there is nothing to do.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long a worker sleeps between turns when all its jobs wait for something.
 const PARKED_PAUSE: Duration = Duration::from_millis(1);
 
-/// What there was when a turn began.
+/// The state when a turn began.
 struct Begun {
     ticks: u64,
-    /// Commands that the worker had executed.
+    /// Commands that the worker had executed by then.
     commands: u64,
 }
 
 impl Worker {
-    /// One turn: waits for events, and does what they and the time ask for.
+    /// Takes one turn: waits for events and handles them, and does the work that is due.
     pub(super) fn turn(&mut self) {
         self.wait();
         let begun = self.begin_turn();
@@ -37,7 +37,7 @@ impl Worker {
         self.end_turn(&begun);
     }
 
-    /// Waits until something arrives, or the time comes for what waits for it.
+    /// Waits for an event, or until the next deadline.
     pub(super) fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.has_posts() || self.missed_release();
@@ -56,7 +56,7 @@ impl Worker {
             timeout = timeout.min(self.until_resumed());
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
-            // Nothing that a client does leads here; without the driver the worker is of no use.
+            // No client can cause this error. A worker without its driver cannot serve.
             log::error!("Worker {} cannot wait for events: {error}", self.handle.id);
             std::process::abort();
         }
@@ -67,7 +67,7 @@ impl Worker {
         self.next.sleepless = false;
     }
 
-    /// Becomes busy: from here to the end of the turn no other thread gets the gate.
+    /// Enters the gate: until the end of the turn no other thread gets it.
     #[inline(always)]
     fn begin_turn(&mut self) -> Begun {
         let begun = Begun { ticks: ticks(), commands: self.handle.stats.totals.commands.get() };
@@ -83,7 +83,7 @@ impl Worker {
         self.data.follow_config(self.server);
     }
 
-    /// Executes what arrived, and what was deferred in turns before.
+    /// Executes the commands that arrived, and those that earlier turns deferred.
     #[inline(always)]
     fn serve_events(&mut self, begun: &Begun) {
         let mut events = std::mem::take(&mut self.events);
@@ -109,7 +109,7 @@ impl Worker {
             !self.next.puts_off && self.handle.stats.totals.commands.get() > begun.commands;
     }
 
-    /// Takes what other threads left, and goes on with clients whose waiting is over.
+    /// Handles the posts of other threads, and serves clients whose wait is over.
     #[inline(always)]
     fn serve_posts_and_waits(&mut self) {
         self.give_to_others();
@@ -119,7 +119,7 @@ impl Worker {
         self.resume_behind_reserved();
     }
 
-    /// Goes on with long commands, and with what happens from time to time, a slice of each.
+    /// Does one slice of each long command, and of the timer's work.
     #[inline(always)]
     fn work_on_long_commands(&mut self) {
         if !self.next.puts_off {
@@ -140,7 +140,7 @@ impl Worker {
         self.data.broadcast();
     }
 
-    /// Sends what may be sent now; the rest waits for the disk or for its clients.
+    /// Sends what may be sent now. Other output waits for the disk, or for its client to read.
     #[inline(always)]
     fn send_replies(&mut self) {
         self.release_replies();
@@ -150,7 +150,7 @@ impl Worker {
         self.collect();
     }
 
-    /// Lets others have the gate, and notes what the turn cost.
+    /// Leaves the gate, and notes how long the turn took.
     #[inline(always)]
     fn end_turn(&mut self, begun: &Begun) {
         self.data.leave();
@@ -161,7 +161,7 @@ impl Worker {
         let works_long = std::mem::take(&mut self.next.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         self.note_burden(now);
-        // A worker whose turns a test takes has no thread to give way to.
+        // A simulated worker shares its thread with the test, so it does not give way.
         #[cfg(test)]
         let works_long = works_long && !crate::simulation::tasks::is_driven();
         if works_long && !self.next.puts_off {

@@ -1,4 +1,4 @@
-//! The watchdog (`watchdog-period`): it logs a worker's turn that does not end.
+//! The watchdog (`watchdog-period`) logs when a worker's turn does not end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,8 @@ impl Watchdog {
 /// The shortest period.
 const PERIOD_MIN_MS: u64 = 200;
 
-/// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more.
-/// At start, and for CONFIG SET.
+/// Starts the watchdog's thread if `watchdog-period` asks for it. The thread ends by itself when
+/// the option becomes 0. Called at the start and by CONFIG SET.
 pub fn follow_watchdog(server: &'static Server) {
     if server.config.watchdog_period() == 0
         || Watchdog::of(server).runs.swap(true, Ordering::AcqRel)
@@ -34,7 +34,7 @@ pub fn follow_watchdog(server: &'static Server) {
     let watch = move || {
         watch(server);
         Watchdog::of(server).runs.store(false, Ordering::Release);
-        // It may have been wanted again at the last moment.
+        // The option may have been set again at the last moment.
         follow_watchdog(server);
     };
     if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch) {
@@ -43,9 +43,9 @@ pub fn follow_watchdog(server: &'static Server) {
     }
 }
 
-/// Looks at all workers, some times in each period, until there is none.
+/// Checks all workers four times in each period, until the option is 0.
 fn watch(server: &'static Server) {
-    // By worker: the turn that was told of, and for how long it should not be again.
+    // By worker: the turn that was logged last, and how long it may take before it is logged again.
     let mut told: HashMap<usize, (u64, u64)> = HashMap::new();
     loop {
         let period_ms = match server.config.watchdog_period() {
@@ -67,7 +67,7 @@ fn watch(server: &'static Server) {
             if turn == 0 || ms < until_ms {
                 continue;
             }
-            // Then after twice the time, and so on.
+            // Log again after twice the time.
             told.insert(worker.id, (turn, ms * 2));
             log::warn!(
                 "WATCHDOG: worker {} has been in one turn for {ms} ms. {}",
@@ -79,7 +79,7 @@ fn watch(server: &'static Server) {
     }
 }
 
-/// SIGALRM: logs what all workers do, and where.
+/// Answers SIGALRM: logs what all workers do, and their stacks.
 pub fn show_workers(server: &'static Server) {
     log::warn!("Received SIGALRM");
     let now = ticks();
@@ -96,7 +96,7 @@ pub fn show_workers(server: &'static Server) {
     }
 }
 
-/// What a worker does, as far as others can see it.
+/// What a worker does, as far as other threads can see.
 pub fn describe(server: &Server, worker: &WorkerHandle) -> String {
     let Some(info) = server.clients.find(worker.watch.client()) else {
         return "The client that it served last is gone.".into();

@@ -1,20 +1,20 @@
 //! A cut: the keys of all databases as they were at one moment, read while they change.
 //!
-//! The cut begins with the whole process stopped, for as long as it takes to give each shard's part
-//! of each database a [`Part`]. From then on a walk goes through the tables in the order of
-//! positions, holding one shard at a time, and copies what it meets. What lies ahead of the walk is
-//! copied by the thread that changes it, before its first change, and marked; the mark is also put
-//! on what is new there. The walk passes over what is marked and takes the mark away, so that no
+//! A cut begins with the whole process stopped, only while each shard's part of each database gets
+//! a [`Part`]. Then a walk goes through the tables in the order of positions, locks one shard at a
+//! time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
+//! for the cut, and marks it. Threads also mark new entries there. The walk skips marked entries
+//! and removes their marks, so that no marks are left behind it:
 //! mark is left behind it:
 //!
 //! | an entry | behind the walk | ahead of it |
+//! | an entry | behind the walk | ahead of the walk |
 //! |---|---|---|
 //! | without a mark | free to change | as it was at the cut |
 //! | with a mark | | was copied, or is new |
-//!
-//! A copy is cheap: small values are copied, of large ones the clone is a pin. Whole databases that
-//! are flushed go to the cut, which walks them on; exchanged ones keep their part, which says what
-//! number they had.
+//! A copy is cheap: small values are copied, and a large value is pinned by cloning it. If a whole
+//! database is flushed, it goes to the cut, which walks it later. Exchanged databases keep their
+//! part, which knows the database's number at the cut.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,22 +24,22 @@ use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{CutHandle, CutState, Database, Part, Piece, Shard};
 
-/// All keys as they were at one moment. One at a time: a second one aborts the first. The thread
-/// that has it walks it to its end by `step`, aborted or not.
+/// All keys as they were at one moment. There is one cut at a time: a second one aborts the first.
+/// The thread that has the cut walks it to its end by `step`, even if it was aborted.
 pub struct Cut {
     shared: Arc<CutState>,
     databases: Vec<CutDatabase>,
     has_expiring_fields: bool,
-    /// Where the walk is: in which of `databases`, in which shard.
+    /// How far the walk is: an index into `databases`, and the shard.
     at: usize,
     shard: usize,
-    /// A flushed part that is being walked.
+    /// A part of a flushed database that is being walked.
     detached: Option<Database>,
     /// Bytes of the copies that the last step yielded.
     fetched_bytes: usize,
 }
 
-/// A database of the cut, under the number that it had.
+/// A database of the cut, under the number that it had then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CutDatabase {
     pub number: u32,
@@ -48,8 +48,7 @@ pub struct CutDatabase {
 }
 
 impl CutDatabase {
-    /// Adds what a shard has of a database to what is known of `all`, which are in the order of
-    /// their numbers.
+    /// Adds a shard's part of a database to `all`, which is in the order of the numbers.
     pub fn add(all: &mut Vec<Self>, number: u32, part: &Database) {
         let at = all.binary_search_by_key(&number, |database| database.number);
         let at = at.unwrap_or_else(|at| {
@@ -62,8 +61,8 @@ impl CutDatabase {
 }
 
 impl Cut {
-    /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which
-    /// takes long.
+    /// Begins a cut. If another cut is in progress, it is aborted, and its marks are removed here,
+    /// which takes long.
     pub fn begin(keyspace: &Keyspace, gate: &mut GateGuard<'_>) -> Self {
         let gauge = keyspace.cut_gauge();
         gauge.cuts.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +97,7 @@ impl Cut {
         &self.databases
     }
 
-    /// Whether there may be hashes with fields that expire; if not, there are none.
+    /// Whether there may be hashes with fields that expire. `false`: there are none.
     pub fn has_expiring_fields(&self) -> bool {
         self.has_expiring_fields
     }
@@ -107,9 +106,10 @@ impl Cut {
         CutHandle(Arc::clone(&self.shared))
     }
 
-    /// Walks on, until `out` has about `limit` pieces or one shard is done; what it yielded before
-    /// is done with. `visit` calls its argument with the shard of a number, held. `false` once all
-    /// is in `out`, or, if the cut was aborted, has been passed over.
+    /// Walks on until `out` has about `limit` pieces, or one shard is done. The pieces of the step
+    /// before count as used up. `visit` calls its argument with the locked shard of an index.
+    /// Returns `false` once everything has been put into `out`, or was skipped because the cut was
+    /// aborted.
     pub fn step(
         &mut self,
         hasher: &Hasher,
@@ -138,7 +138,8 @@ impl Cut {
             }
             return true;
         }
-        // From here on there are no parts in the keyspace, so nothing can be kept or detached.
+        // From here on the keyspace has no parts, so no further entry can be kept and no database
+        // detached.
         if self.detached.is_none() {
             self.detached = self.shared.detached.lock().pop();
         }
@@ -152,7 +153,7 @@ impl Cut {
         false
     }
 
-    /// Appends what writers kept.
+    /// Appends the copies that writers kept.
     fn fetch(&mut self, out: &mut Vec<Piece>) {
         for stripe in &self.shared.kept {
             let pieces = std::mem::take(&mut *stripe.lock());
@@ -165,11 +166,11 @@ impl Cut {
         }
     }
 
-    /// What was fetched does not take memory any more.
+    /// Subtracts the memory of the pieces of the last step.
     fn release_fetched(&mut self) {
         let bytes = std::mem::take(&mut self.fetched_bytes);
         if bytes > 0 {
-            // Every writer looks at it.
+            // Every writer reads this cache line, so it is changed only if needed.
             self.shared.gauge.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -182,7 +183,7 @@ impl Drop for Cut {
     }
 }
 
-/// The walk fetches what writers kept when there is more than this.
+/// If writers have kept more bytes than this, the walk fetches them.
 const FETCH_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -1,30 +1,33 @@
-//! When and how often an entry was used: the 28 bits that eviction looks at.
+//! When and how often an entry was used: the 28 bits that eviction reads.
 //!
-//! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28: like
-//! Redis's 24 bits of seconds they go round in 194 days. Seconds alone would tell nothing where a
-//! cache is filled anew every second. A server that does not evict has no use for the fractions and
-//! leaves them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from
-//! which the counter decays, the 64th part of that minute (6 bits) and a logarithmic counter (8
-//! bits). Redis has no parts, and 16 bits of minutes, which go round in 45 days and not in 11. The
-//! parts tell apart the many entries that are used equally often: on loads after Zipf's law half a
-//! percent more of all reads are hits. Either way the bits are written only when their value
-//! changes, so that most reads write nothing.
+//! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28. Like
+//! Redis's 24 bits of seconds, they wrap around after 194 days. Whole seconds would tell nothing
+//! about a cache that is refilled every second. A server that does not evict needs no fractions and
+//! leaves them out (`coarse`).
+//!
+//! Under LFU they are the minute of the last access (14 bits), from which the counter decays, the
+//! 64th part of that minute (6 bits) and a logarithmic counter (8 bits). Redis has no parts, and
+//! has 16 bits of minutes, which wrap around after 45 days instead of 11. The parts distinguish the
+//! many entries that are used equally often: on loads with Zipf's distribution half a percent more
+//! of all reads are hits.
+//!
+//! In both cases the bits are written only when their value changes, so most reads write nothing.
 
-/// A new key's counter under LFU, so that it is not evicted before it had a chance.
+/// The counter of a new key under LFU, so that it is not evicted before it had a chance.
 pub const LFU_START: u32 = 5;
-/// The 28 bits that an entry has for it.
+/// The mask of the 28 access bits.
 pub const ACCESS_MASK: u32 = 0x0fff_ffff;
-/// Units of the time of an access under LRU, as a power of two of a second.
+/// Under LRU a second has two to this power units.
 const FRACTION_BITS: u32 = 4;
-/// Units of the time of an access under LFU, as a power of two of a minute.
+/// Under LFU a minute has two to this power units.
 const PART_BITS: u32 = 6;
-/// LFU's counter, in the lowest bits.
+/// The width of LFU's counter, which is in the lowest bits.
 const COUNTER_BITS: u32 = 8;
 const COUNTER_MASK: u32 = (1 << COUNTER_BITS) - 1;
-/// LFU's time, without the counter.
+/// The mask of LFU's time, without the counter.
 const PARTS_MASK: u32 = ACCESS_MASK >> COUNTER_BITS;
-/// An access that seems to lie so far ahead, a minute, was made by a thread whose clock was read
-/// later than ours.
+/// An access that seems to lie up to this far in the future, one minute, was made by a thread that
+/// read its clock later than this one.
 const AHEAD_MAX: u32 = 60 << FRACTION_BITS;
 const PARTS_AHEAD_MAX: u32 = 1 << PART_BITS;
 
@@ -53,7 +56,7 @@ impl AccessClock {
         Self { policy, units, parts }
     }
 
-    /// The same clock, reading whole seconds only.
+    /// The same clock with whole seconds only.
     pub const fn coarse(self) -> Self {
         Self { units: self.units >> FRACTION_BITS << FRACTION_BITS, ..self }
     }
@@ -62,12 +65,12 @@ impl AccessClock {
         self.units as u32 & ACCESS_MASK
     }
 
-    /// The bits of an entry that is used now, with this counter (LFU).
+    /// The bits of an entry that is used now and has this counter (LFU).
     const fn lfu(&self, counter: u32) -> u32 {
         (self.parts & PARTS_MASK) << COUNTER_BITS | counter
     }
 
-    /// The bits of a key that is new.
+    /// The bits of a new key.
     #[inline]
     pub const fn fresh(&self) -> u32 {
         match self.policy {
@@ -95,13 +98,14 @@ impl AccessClock {
         if decay_minutes == 0 {
             return counter;
         }
-        // As in Redis the ends of minutes count, however short ago the access was.
+        // As in Redis, each end of a minute counts, even if the access was a moment ago.
         let then = self.parts.wrapping_sub(self.unused(access));
         let elapsed = (self.parts >> PART_BITS).wrapping_sub(then >> PART_BITS);
         counter.saturating_sub(elapsed / decay_minutes)
     }
 
-    /// When the last access was, by a clock that does not go round: to compare entries by.
+    /// When the last access was, by a clock that does not wrap around, so that entries can be
+    /// compared.
     pub const fn last_used(&self, access: u32) -> u64 {
         match self.policy {
             AccessPolicy::Lru => self.units.saturating_sub(self.idle(access) as u64),
@@ -131,7 +135,7 @@ impl AccessClock {
         self.lru().wrapping_sub(idle_seconds << FRACTION_BITS) & ACCESS_MASK
     }
 
-    /// The bits as Redis would have them, of which there are 24.
+    /// The bits as Redis shows them: it has 24.
     pub const fn shown(&self, access: u32) -> u32 {
         match self.policy {
             AccessPolicy::Lru => access >> FRACTION_BITS,

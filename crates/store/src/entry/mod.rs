@@ -11,22 +11,21 @@
 //!           key
 //!           value              the string, an aligned pointer to it, or an aligned collection
 //! ```
-//! Integers are kept as their digits: SET and GET, which are most of what happens, then have
-//! nothing to convert, and a short number is shorter than 8 bytes.
+//! Integers are kept as their digits. So SET and GET, the most frequent commands, convert nothing,
+//! and a short number takes less than 8 bytes.
 //!
 //! A key of 16 bytes with a value of 32 takes 56 bytes. The block's size is a multiple of 8, so a
-//! value may be overwritten by another of about its length without a new block.
+//! value of about the same length may overwrite another without a new block.
 //!
-//! What the unsafe code here rests on, by name:
+//! The unsafe code here relies on these rules:
 //! - *Whole*: an [`OwnedEntry`], [`EntryRef`] or [`EntryMut`] points to the beginning of a live
-//!   block that lies as the picture says. [`OwnedEntry::new`] makes it so, and each change keeps it
-//!   so. The header says where everything is, and all of that is initialised. The block is aligned
-//!   to 8.
+//!   block with the layout above. [`OwnedEntry::new`] makes it so, and each change keeps it so. The
+//!   header says where everything is, and all of that is initialised. The block is aligned to 8.
 //! - *Sized*: the block has the layout that [`layout`] gives for the end of its value. A value is
 //!   overwritten only by one whose end gives the same layout.
 //! - *Held*: while there is an [`EntryRef`] nothing changes the entry, and while there is an
-//!   [`EntryMut`] nothing else uses it. Their lifetimes say so: they are those of borrows of the
-//!   table or of the owned entry.
+//!   [`EntryMut`] nothing else uses it. Their lifetimes ensure this: they are those of borrows of
+//!   the table or of the owned entry.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -45,24 +44,24 @@ pub use crate::value::Shared;
 
 pub mod access;
 
-/// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
-/// them after the shard is unlocked.
+/// The longest string that lies inside its entry. Longer ones are shared, so that a reply can refer
+/// to them after the shard is unlocked.
 pub const INLINE_MAX: usize = 4096;
-/// Bytes of a key at most.
+/// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = u32::MAX as usize;
-/// What valkey-server 9 has for key, value and expiry together in one block of 128 bytes: a longer
-/// string is called `raw`.
+/// The bytes for key, value and expiry together that valkey-server 9 puts into one block of 128
+/// bytes. A longer string is called `raw`.
 const EMBSTR_ROOM: usize = 113;
-/// From this length on a key takes two bytes more of that room.
+/// A key of this length or more takes two more bytes of that room.
 const EMBSTR_LONG_KEY: usize = 32;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines of a value that are prefetched for a copy.
+/// How many cache lines of a value are prefetched for a copy.
 const LINES_AHEAD: usize = 4;
-/// Digits and sign of any 64-bit integer.
+/// The longest 64-bit integer: digits and sign.
 const INTEGER_LEN_MAX: usize = 20;
 
-/// A string that grows to this length, by more than its half, gets no spare room.
+/// If a string grows to this length at once by more than its half, it gets no spare room.
 const FRESH_ZEROS_MIN: usize = 64 * 1024;
 
 /// Collections of at most this many blocks of memory are freed at once.
@@ -73,18 +72,18 @@ const HEADER: usize = size_of::<Header>();
 const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
-/// A cut has copied it, or it is new (see `cut`). Never set outside a table.
+/// A cut has copied the entry, or the entry is new (see `cut`). Never set outside of a table.
 const MARKED: u8 = 1 << 2;
 /// The bits of their byte that are flags.
 const FLAGS: u8 = 0x0f;
 
-/// How the value lies in the entry; the low half of the first byte.
+/// How the value lies in the entry. It is the low half of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Form {
-    /// The bytes themselves; `int`, `embstr` or `raw` by what they are.
+    /// The bytes themselves. They are `int`, `embstr` or `raw`, depending on their contents.
     Inline = 0,
-    /// The bytes themselves, once changed in place: always `raw`.
+    /// The bytes themselves, after a change in place: always `raw`.
     InlineRaw = 1,
     /// The bytes themselves, never `int`.
     InlineText = 2,
@@ -103,17 +102,17 @@ struct Header {
     first: u8,
     /// The flags, and above them the lowest 4 of the access bits.
     flags: u8,
-    /// Says nothing with LONG_KEY.
+    /// Unused with LONG_KEY.
     key_len: u8,
     /// The other 24 access bits.
     access: [u8; 3],
-    /// Of an inline string.
+    /// The length of an inline string.
     value_len: u16,
 }
 
 const _: () = assert!(HEADER == 8 && offset_of!(Header, value_len) == 6);
 
-/// A string that becomes chunks stays in its block.
+/// A string that is converted to chunks stays in its block.
 const _: () = assert!(
     size_of::<Chunked>() == size_of::<Shared>() && align_of::<Chunked>() == align_of::<Shared>()
 );
@@ -125,14 +124,14 @@ impl Form {
     }
 }
 
-/// A value on its way into an entry.
+/// A value that will be put into an entry.
 #[derive(Clone, Debug)]
 pub enum NewValue<'a> {
     /// A string of at most `INLINE_MAX` bytes.
     Inline(&'a [u8]),
-    /// A short string for which OBJECT ENCODING says `raw`: it was changed in place.
+    /// A short string for which OBJECT ENCODING says `raw`, because it was changed in place.
     InlineRaw(&'a [u8]),
-    /// A short string for which OBJECT ENCODING never says `int`: INCRBYFLOAT made it.
+    /// A short string for which OBJECT ENCODING never says `int`, because INCRBYFLOAT made it.
     InlineText(&'a [u8]),
     Shared(Shared),
     Chunked(Chunked),
@@ -148,25 +147,25 @@ pub enum ValueRef<'a> {
     Collection(CollectionRef<'a>),
 }
 
-/// A shared look at an entry, while its shard is held.
+/// A shared reference to an entry, while its shard is locked.
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
     pointer: NonNull<u8>,
     shard: PhantomData<&'a ()>,
 }
 
-/// An exclusive hold of an entry, while its shard is held.
+/// An exclusive reference to an entry, while its shard is locked.
 pub struct EntryMut<'a> {
     pointer: NonNull<u8>,
     shard: PhantomData<&'a mut ()>,
 }
 
-/// An entry that is in no table: freshly made, or taken out. Dropping it frees it.
+/// An entry that is in no table: newly made, or removed. Dropping it frees it.
 pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: nothing else has a pointer to the block, and what it owns may be sent: `Shared` and
+// SAFETY: nothing else has a pointer to the block, and its contents may be sent: `Shared` and
 // `Chunked` by the assertion below, collections by the one beside their list.
 unsafe impl Send for OwnedEntry {}
 
@@ -194,7 +193,7 @@ impl Header {
         }
     }
 
-    /// The kind; a string's bits are 0.
+    /// The kind. A string's bits are 0.
     #[inline(always)]
     const fn kind(&self) -> Kind {
         match self.first >> KIND_SHIFT {
@@ -227,7 +226,7 @@ impl Header {
 }
 
 impl<'a> NewValue<'a> {
-    /// The form that a plain string gets.
+    /// The form of a plain string.
     #[inline]
     pub fn string(bytes: &'a [u8]) -> Self {
         if bytes.len() <= INLINE_MAX {
@@ -237,7 +236,7 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// The bytes, if they are to lie in the entry.
+    /// The bytes, if they will lie in the entry.
     #[inline(always)]
     const fn inline(&self) -> Option<&'a [u8]> {
         match *self {
@@ -260,7 +259,7 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// Form and kind, as the first byte has them.
+    /// Form and kind, combined as in the first byte.
     #[inline(always)]
     const fn first_byte(&self) -> u8 {
         match self {
@@ -271,7 +270,7 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// Bytes that the value takes inside the entry.
+    /// How many bytes the value takes inside the entry.
     #[inline(always)]
     const fn size(&self) -> usize {
         match self {
@@ -283,23 +282,23 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// Puts the value into an entry whose key ends at `end`.
+    /// Writes the value into an entry whose key ends at `end`.
     ///
-    /// # Safety
-    /// The block that begins at `pointer` is live, aligned to 8, the caller's alone, and as large
-    /// as `layout` says of `end` and the value's size.
+    /// # Safety The block at `pointer` is live, aligned to 8, used only by the caller, and as large
+    /// as `layout` gives for `end` and the value's size.
     #[inline(always)]
     unsafe fn write(self, pointer: NonNull<u8>, end: usize) {
         if let Some(bytes) = self.inline() {
-            // SAFETY: the block has room for the bytes behind the key; they are borrowed, so they
-            // lie elsewhere than in a block that is the caller's alone.
+            // SAFETY: the block has room for the bytes behind the key. They are borrowed, so they
+            // do not lie in a block that only the caller uses.
             unsafe {
                 pointer.add(end).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
             }
             return;
         }
-        // SAFETY: the place is aligned to 8 as the block is. The value ends within the block, whose
-        // size was rounded up to a multiple of 8: so is the value's place, and its size is one.
+        // SAFETY: the place is aligned to 8 like the block. The value ends within the block: the
+        // block's size was rounded up to a multiple of 8, and the value's place and size are such
+        // multiples.
         unsafe {
             let at = pointer.add(end.next_multiple_of(8));
             match self {
@@ -313,10 +312,9 @@ impl<'a> NewValue<'a> {
 }
 
 impl OwnedEntry {
-    /// Makes an entry. `access` are its access bits, `expire_ms` a Unix time.
+    /// Makes an entry. `access` is its access bits, and `expire_ms` a Unix time.
     ///
-    /// # Panics
-    /// When an inline value is longer than `INLINE_MAX` or the key is 4 GiB or longer.
+    /// # Panics If an inline value is longer than `INLINE_MAX`, or the key is 4 GiB or longer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, expire_ms: Option<i64>, access: u32) -> Self {
         let inline_len = value.inline().map_or(0, <[u8]>::len);
@@ -341,13 +339,13 @@ impl OwnedEntry {
         };
         header.set_access(access);
         let layout = layout(end + value.size());
-        // SAFETY: the layout has room for a header at least, so its size is not zero.
+        // SAFETY: the layout has room for at least a header, so its size is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
-        // SAFETY: the new block is ours alone and aligned to 8. Header, expiry, length and key are
-        // what `end` is the sum of, in this order, so all of them lie within it, the first two at
-        // multiples of 8.
+        // SAFETY: only this function uses the new block, and it is aligned to 8. `end` is the sum
+        // of the lengths of the header, the expiry, the length and the key, in this order. So all
+        // of them lie within the block, the first two at multiples of 8.
         unsafe {
             pointer.cast().write(header);
             let mut at = pointer.add(HEADER);
@@ -366,14 +364,14 @@ impl OwnedEntry {
         Self { pointer }
     }
 
-    /// What a table keeps of it.
+    /// The pointer that a table keeps.
     #[inline(always)]
     pub(crate) fn into_pointer(self) -> NonNull<u8> {
         ManuallyDrop::new(self).pointer
     }
 
-    /// # Safety
-    /// The pointer came from `into_pointer`, and no table and nothing else has it any more.
+    /// # Safety The pointer came from `into_pointer`, and neither a table nor anything else has it
+    /// any more.
     #[inline(always)]
     pub(crate) const unsafe fn from_pointer(pointer: NonNull<u8>) -> Self {
         Self { pointer }
@@ -388,7 +386,7 @@ impl OwnedEntry {
         EntryMut { pointer: self.pointer, shard: PhantomData }
     }
 
-    /// Puts the mark of a cut on it, or takes it away.
+    /// Sets or removes the mark of a cut.
     pub(crate) fn set_marked(&mut self, marked: bool) {
         self.as_mut().set_marked(marked);
     }
@@ -397,14 +395,14 @@ impl OwnedEntry {
         self.as_mut().set_access(access);
     }
 
-    /// The same value under another key, with another expiry. Nothing large is copied.
+    /// The same value under another key, with another expiry. Large values are not copied.
     pub fn renamed(self, key: &[u8], expire_ms: Option<i64>, access: u32) -> Self {
         let emptied = Emptied(self.into_pointer());
-        // SAFETY: this is the one time.
+        // SAFETY: this is the only call for this entry.
         Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 
-    /// Copies the entry into another block, and frees the one it was in.
+    /// Moves the entry to another block, and frees the old one.
     pub(crate) fn moved(self) -> Self {
         let emptied = Emptied(self.into_pointer());
         let layout = layout(emptied.as_ref().end());
@@ -412,8 +410,9 @@ impl OwnedEntry {
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
-        // SAFETY: *whole* and *sized*: both blocks have this layout, and the new one is ours alone.
-        // What the value points to is its own now, as the old block is freed alone.
+        // SAFETY: *whole* and *sized*: both blocks have this layout, and only this function uses
+        // the new one. The new block now owns what the value points to, because only the old
+        // block's memory is freed.
         unsafe { pointer.copy_from_nonoverlapping(emptied.0, layout.size()) };
         Self { pointer }
     }
@@ -422,7 +421,7 @@ impl OwnedEntry {
     pub(crate) fn with_expiry(self, expire_ms: Option<i64>) -> Self {
         let emptied = Emptied(self.into_pointer());
         let (key, access) = (emptied.as_ref().key(), emptied.as_ref().access());
-        // SAFETY: this is the one time.
+        // SAFETY: this is the only call for this entry.
         Self::new(key, unsafe { emptied.value() }, expire_ms, access)
     }
 }
@@ -432,14 +431,14 @@ impl Drop for OwnedEntry {
     fn drop(&mut self) {
         let emptied = Emptied(self.pointer);
         if !self.as_ref().header().form().is_inline() {
-            // SAFETY: this is the one time; nothing uses the entry after its drop.
+            // SAFETY: this is the only call, since nothing uses the entry after its drop.
             drop(unsafe { emptied.value() });
         }
     }
 }
 
-/// An entry whose value is moved elsewhere. Dropping it frees the block alone, also if that fails
-/// half-way.
+/// An entry whose value is moved elsewhere. Dropping it frees only the block, even if moving the
+/// value panics.
 struct Emptied(NonNull<u8>);
 
 impl Emptied {
@@ -448,15 +447,15 @@ impl Emptied {
         EntryRef { pointer: self.0, shard: PhantomData }
     }
 
-    /// The value, for another entry: what it points to is moved, not copied.
+    /// The value, for another entry. What it points to is moved, not copied.
     ///
-    /// # Safety
-    /// It is called once: there is one owner of what the value points to.
+    /// # Safety Must be called only once, so that what the value points to has one owner.
     #[inline(always)]
     unsafe fn value(&self) -> NewValue<'_> {
         let look = self.as_ref();
         let at = look.value_offset();
-        // SAFETY: *whole*: a value of this form lies there. By the caller it is not read again.
+        // SAFETY: *whole*: a value of this form lies there. The caller says that it is not read
+        // again.
         unsafe {
             match look.header().form() {
                 Form::Inline | Form::InlineRaw | Form::InlineText => look.to_new_value(),
@@ -474,8 +473,8 @@ impl Drop for Emptied {
     #[inline(always)]
     fn drop(&mut self) {
         let layout = layout(self.as_ref().end());
-        // SAFETY: *sized*: this is the block's layout. Nothing else has the block: it was an owned
-        // entry's.
+        // SAFETY: *sized*: this is the block's layout. The block was an owned entry's, so nothing
+        // else has it.
         unsafe { dealloc(self.0.as_ptr(), layout) };
     }
 }
@@ -495,10 +494,9 @@ impl<'a> EntryRef<'a> {
         unsafe { self.pointer.cast().as_ref() }
     }
 
-    /// What lies at an offset.
+    /// The value at an offset.
     ///
-    /// # Safety
-    /// By its header the entry has a T there.
+    /// # Safety The header says that the entry has a T there.
     #[inline(always)]
     unsafe fn at<T>(self, offset: usize) -> &'a T {
         // SAFETY: *whole*: the block has an initialised T there, which is aligned. *Held*: it lives
@@ -506,10 +504,9 @@ impl<'a> EntryRef<'a> {
         unsafe { self.pointer.add(offset).cast().as_ref() }
     }
 
-    /// A string of the entry.
+    /// The bytes at an offset.
     ///
-    /// # Safety
-    /// By its header the entry has these bytes there.
+    /// # Safety The header says that the entry has these bytes there.
     #[inline(always)]
     unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
         // SAFETY: *whole*: the block has `len` initialised bytes there. *Held*: they live and do
@@ -517,7 +514,7 @@ impl<'a> EntryRef<'a> {
         unsafe { NonNull::slice_from_raw_parts(self.pointer.add(offset), len).as_ref() }
     }
 
-    /// Offset and length of the key.
+    /// The offset and the length of the key.
     #[inline(always)]
     fn key_place(self) -> (usize, usize) {
         let header = self.header();
@@ -530,7 +527,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Where the value begins. A pointer's place is rounded up so that it is aligned.
+    /// The value's offset. That of a pointer is rounded up for its alignment.
     #[inline(always)]
     fn value_offset(self) -> usize {
         let (offset, len) = self.key_place();
@@ -538,7 +535,8 @@ impl<'a> EntryRef<'a> {
         if self.header().form().is_inline() { end } else { end.next_multiple_of(8) }
     }
 
-    /// What the block was made for: the end of the value, if it began where the key ends.
+    /// The size that the block was made for: where the value would end if it began at the key's
+    /// end.
     #[inline(always)]
     fn end(self) -> usize {
         let (offset, len) = self.key_place();
@@ -550,7 +548,7 @@ impl<'a> EntryRef<'a> {
         offset + len + value
     }
 
-    /// Of an inline string.
+    /// The length of an inline string.
     #[inline(always)]
     fn value_len(self) -> usize {
         usize::from(self.header().value_len)
@@ -559,7 +557,7 @@ impl<'a> EntryRef<'a> {
     #[inline(always)]
     pub fn key(self) -> &'a [u8] {
         let (offset, len) = self.key_place();
-        // SAFETY: that is the key.
+        // SAFETY: these bytes are the key.
         unsafe { self.bytes(offset, len) }
     }
 
@@ -568,11 +566,11 @@ impl<'a> EntryRef<'a> {
         self.header().kind()
     }
 
-    /// The collection, if it is one of this type.
+    /// The collection, if the entry has one of this type.
     #[inline(always)]
     pub fn collection<T: Collection>(self) -> Option<&'a T> {
         // SAFETY: `Collection` promises that an entry of the type's kind holds that type. It lies
-        // at the value's place, since only collections have such a kind.
+        // at the value's place, because only collections have such a kind.
         (self.kind() == T::KIND).then(|| unsafe { self.at(self.value_offset()) })
     }
 
@@ -583,7 +581,7 @@ impl<'a> EntryRef<'a> {
         self.header().has(EXPIRES).then(|| unsafe { *self.at(HEADER) })
     }
 
-    /// Whether a cut has marked it.
+    /// Whether a cut has marked the entry.
     pub(crate) fn is_marked(self) -> bool {
         self.header().has(MARKED)
     }
@@ -597,7 +595,7 @@ impl<'a> EntryRef<'a> {
     #[inline(always)]
     pub fn value(self) -> ValueRef<'a> {
         let at = self.value_offset();
-        // SAFETY: the form says which of these lies at the value's place, and the kind which
+        // SAFETY: the form says which of these lies at the value's place, and the kind says which
         // collection. *Held*: it lives and does not change in 'a.
         unsafe {
             match self.header().form() {
@@ -613,8 +611,8 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Prefetches what a copy reads beside the beginning of the entry, of which two lines were
-    /// prefetched before. The processor foresees by itself how a longer value goes on.
+    /// Prefetches what a copy reads beyond the first two cache lines of the entry, which were
+    /// prefetched before. The processor prefetches the rest of a longer value by itself.
     pub(crate) fn prefetch_value(self) {
         match self.value() {
             ValueRef::Bytes(bytes) => {
@@ -630,7 +628,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The string; empty when it is a collection.
+    /// The string. Empty if the value is a collection.
     #[inline(always)]
     pub fn string(self) -> StringRef<'a> {
         match self.inline() {
@@ -657,8 +655,8 @@ impl<'a> EntryRef<'a> {
         self.header().form().is_inline().then(bytes)
     }
 
-    /// The value as it would be put into another entry. What is `raw` stays so, even where it would
-    /// now be `embstr`.
+    /// The value, to be put into another entry. A `raw` string stays `raw`, even if it would now be
+    /// `embstr`.
     pub fn to_new_value(self) -> NewValue<'a> {
         match self.value() {
             ValueRef::Bytes(bytes) if self.encoding() == Encoding::Raw => {
@@ -672,7 +670,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Whether freeing it is quick.
+    /// Whether freeing the value is quick.
     #[inline(always)]
     pub fn is_light(self) -> bool {
         match self.value() {
@@ -692,7 +690,7 @@ impl<'a> EntryRef<'a> {
         self.header().form() == Form::InlineText
     }
 
-    /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
+    /// The answer of OBJECT ENCODING, by the rules of valkey-server 9.1.2: `embstr` depends on the
     /// length of the key and on whether it has an expiry.
     pub fn encoding(self) -> Encoding {
         let bytes = match self.value() {
@@ -716,7 +714,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Bytes of memory, its value's included.
+    /// Bytes of memory, including the value's.
     pub fn memory(self) -> usize {
         let block = layout(self.end()).size();
         match self.value() {
@@ -742,7 +740,7 @@ impl<'a> EntryMut<'a> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
 
-    /// Gives the exclusive hold up for a shared look of the same length.
+    /// Turns the exclusive reference into a shared one of the same lifetime.
     #[inline(always)]
     pub fn into_ref(self) -> EntryRef<'a> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
@@ -750,23 +748,22 @@ impl<'a> EntryMut<'a> {
 
     #[inline(always)]
     fn header_mut(&mut self) -> &mut Header {
-        // SAFETY: *whole*: an entry begins with its header. *Held*: the entry is ours alone, and
-        // borrowed exclusively for as long as the result is used.
+        // SAFETY: *whole*: an entry begins with its header. *Held*: nothing else uses the entry,
+        // and it is borrowed exclusively while the result is used.
         unsafe { self.pointer.cast().as_mut() }
     }
 
-    /// What lies at an offset, for changing it.
+    /// The value at an offset, for changing it.
     ///
-    /// # Safety
-    /// By its header the entry has a T there, and nothing else uses it for 'm.
+    /// # Safety The header says that the entry has a T there, and nothing else uses it for 'm.
     #[inline(always)]
     unsafe fn at_mut<'m, T>(&mut self, offset: usize) -> &'m mut T {
-        // SAFETY: *whole*: the block has an initialised T there, which is aligned. By the caller
-        // this is the only reference to it.
+        // SAFETY: *whole*: the block has an initialised T there, which is aligned. The caller says
+        // that this is the only reference to it.
         unsafe { self.pointer.add(offset).cast().as_mut() }
     }
 
-    /// Puts the mark of a cut on it, or takes it away.
+    /// Sets or removes the mark of a cut.
     pub(crate) fn set_marked(&mut self, marked: bool) {
         self.header_mut().set_marked(marked);
     }
@@ -776,7 +773,7 @@ impl<'a> EntryMut<'a> {
         self.header_mut().set_access(access);
     }
 
-    /// Puts another value in, if it fits the block as it is; gives it back if not.
+    /// Replaces the value in place if the new one fits the block. Otherwise gives the new one back.
     #[inline]
     pub fn replace<'v>(&mut self, value: NewValue<'v>) -> Result<(), NewValue<'v>> {
         let look = self.as_ref();
@@ -790,21 +787,22 @@ impl<'a> EntryMut<'a> {
         assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
         let header = self.header_mut();
         (header.first, header.value_len) = (value.first_byte(), bytes.len() as u16);
-        // SAFETY: *sized*: the new value ends within the block, since its end gives the same
-        // layout. *Held*: the entry is ours alone, until all of it is written.
+        // SAFETY: *sized*: the new value ends within the block, because its end gives the same
+        // layout. *Held*: nothing else uses the entry until all of it is written.
         unsafe { value.write(self.pointer, at) };
         Ok(())
     }
 
-    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when
-    /// that needs a new entry, or chunks (see `chunked_mut`). From then on its encoding is `raw`. A
-    /// long string is copied first if a reply still refers to it.
+    /// The string for changing in place, padded with zeros to at least `len` bytes. `None`: that
+    /// needs a new entry, or chunks (see `chunked_mut`). From then on its encoding is `raw`. A long
+    /// string is copied first if a reply still refers to it.
     #[inline]
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
         if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours for the borrow.
+            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it in the
+            // borrow.
             return padded(unsafe { self.at_mut(at) }, len);
         } else if !form.is_inline() {
             return None;
@@ -814,32 +812,33 @@ impl<'a> EntryMut<'a> {
             if len > INLINE_MAX || layout(at + len).size() != layout(at + old_len).size() {
                 return None;
             }
-            // SAFETY: *sized*: a string of `len` bytes ends within the block too, since its end
-            // gives the same layout. *Held*: the block is ours.
+            // SAFETY: *sized*: a string of `len` bytes ends within the block too, because its end
+            // gives the same layout. *Held*: nothing else uses the block.
             unsafe { self.pointer.add(at + old_len).write_bytes(0, len - old_len) };
         }
         let len = len.max(old_len);
         let header = self.header_mut();
         (header.first, header.value_len) = (Form::InlineRaw as u8, len as u16);
-        // SAFETY: *whole*: the string's bytes lie there, the last of them zeros since above.
-        // *Held*: they are ours for the borrow.
+        // SAFETY: *whole*: the string's bytes lie there; the last of them were set to zero above.
+        // *Held*: nothing else uses them in the borrow.
         unsafe { Some(NonNull::slice_from_raw_parts(self.pointer.add(at), len).as_mut()) }
     }
 
-    /// A long string for changing in place, padded with zeros to at least `len` bytes, in chunks
-    /// from now on: what else reads it stays as it is, and only what changes is copied. `None` when
-    /// the string lies in its entry.
+    /// A long string in chunks, for changing in place, padded with zeros to at least `len` bytes.
+    /// Converts the string to chunks if necessary. Other readers of the string keep its old
+    /// contents, and only changed chunks are copied. `None`: the string lies in its entry.
     #[cold]
     pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
         if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours. An empty one
-            // stays in its place, so that it is whole even if the conversion fails.
+            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it. An
+            // empty one stays in its place, so that the entry is whole even if the conversion
+            // panics.
             let shared = std::mem::take(unsafe { self.at_mut::<Shared>(at) });
             let chunked = Chunked::from_shared(shared);
-            // SAFETY: the place has room for a `Chunked`, which is as large as a `Shared` and
-            // aligned like one. The empty string that lies there is dropped first.
+            // SAFETY: the place has room for a `Chunked`, which has the size and alignment of a
+            // `Shared`. The empty string that lies there is dropped first.
             unsafe {
                 let place = self.pointer.add(at);
                 place.cast::<Shared>().drop_in_place();
@@ -849,24 +848,26 @@ impl<'a> EntryMut<'a> {
         } else if form != Form::Chunked {
             return None;
         }
-        // SAFETY: the form says that a `Chunked` lies there. *Held*: it is ours for the borrow.
+        // SAFETY: the form says that a `Chunked` lies there. *Held*: nothing else uses it in the
+        // borrow.
         let chunked = unsafe { self.at_mut::<Chunked>(at) };
         chunked.grow(len);
         Some(chunked)
     }
 
-    /// The collection for changing in place, if it is one of this type.
+    /// The collection for changing in place, if the entry has one of this type.
     #[inline(always)]
     pub fn collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
         let look = self.as_ref();
         let (kind, at) = (look.kind(), look.value_offset());
         // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*:
-        // it is ours for 'a, and we give our hold up for the result.
+        // nothing else uses it in 'a, and the result replaces our own reference.
         (kind == T::KIND).then(|| unsafe { self.at_mut(at) })
     }
 
-    /// Moves blocks of the value that lie where much is free, from a part of it on. Returns the
-    /// part to go on with; 0 at the end. Chunks of a string are too large to lie among others.
+    /// Moves blocks of the value out of sparsely used memory, from one part of the value on.
+    /// Returns the part to continue with; 0 at the end. Chunks of a string are too large for this
+    /// to help.
     pub(crate) fn defragment(self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self.as_ref().kind() {
             Kind::String => {
@@ -895,7 +896,7 @@ impl<'a> EntryMut<'a> {
             return;
         }
         let at = look.value_offset();
-        // SAFETY: the form says that a `Shared` lies there. *Held*: it is ours.
+        // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it.
         let shared = unsafe { self.at_mut::<Shared>(at) };
         if let Some(string) = Arc::get_mut(shared)
             && defragmenter.wants(NonNull::from(string.as_slice()).cast())
@@ -906,19 +907,20 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must
-    /// be made by a new entry.
+    /// Changes the expiry of an entry that has one. `false`: the entry has none, so a new entry
+    /// with room for the time is needed.
     pub(crate) fn set_expire_in_place(&mut self, expire_ms: i64) -> bool {
         let expires = self.as_ref().header().has(EXPIRES);
         if expires {
-            // SAFETY: the flag says that the time lies behind the header. *Held*: it is ours.
+            // SAFETY: the flag says that the time lies behind the header. *Held*: nothing else uses
+            // it.
             unsafe { *self.at_mut(HEADER) = expire_ms };
         }
         expires
     }
 }
 
-/// A long string, padded with zeros to at least `len` bytes; `None` when that needs chunks.
+/// A long string, padded with zeros to at least `len` bytes. `None`: that needs chunks.
 fn padded(shared: &mut Shared, len: usize) -> Option<&mut [u8]> {
     if len.max(shared.len()) >= CHUNKED_LEN_MIN {
         let grows = len > shared.len();
@@ -929,7 +931,7 @@ fn padded(shared: &mut Shared, len: usize) -> Option<&mut [u8]> {
     Some(string)
 }
 
-/// Whether a text is a 64-bit integer in the one form that formatting would give.
+/// Whether a text is a 64-bit integer in exactly the form that formatting gives.
 fn is_integer(text: &[u8]) -> bool {
     if text.len() > INTEGER_LEN_MAX {
         return false;
@@ -943,9 +945,9 @@ fn is_integer(text: &[u8]) -> bool {
     canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
 }
 
-/// Makes a string at least `len` bytes long. One that grows often gets as much spare room as it is
-/// long, and so is copied seldom; one that grows a lot gets none. Those that are longer than a few
-/// chunks never come here.
+/// Makes a string at least `len` bytes long. A string that grows often gets as much spare room as
+/// its length, so it is seldom copied. One that grows a lot at once gets none. Strings longer than
+/// a few chunks never come here.
 fn pad(string: &mut Vec<u8>, len: usize) {
     if len <= string.len() {
         return;
@@ -962,11 +964,11 @@ fn pad(string: &mut Vec<u8>, len: usize) {
     string.resize(len, 0);
 }
 
-/// The block for an entry of `size` bytes. Never smaller than the header and a pointer that was
-/// rounded up to be aligned.
+/// The block for an entry of `size` bytes. It has at least room for the header and an aligned
+/// pointer.
 #[inline(always)]
 fn layout(size: usize) -> Layout {
-    // Cannot fail: keys are below 4 GiB and inline values below 4 KiB.
+    // Cannot fail: keys are shorter than 4 GiB and inline values shorter than 4 KiB.
     Layout::from_size_align(size.next_multiple_of(8), 8).expect("an entry's size is in range")
 }
 

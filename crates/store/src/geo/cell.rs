@@ -1,4 +1,4 @@
-//! Cells: the Earth cut in half as often along each coordinate as a cell has steps.
+//! Cells of the map: the Earth is halved along both coordinates once for each step of a cell.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ pub struct Position {
     pub latitude: f64,
 }
 
-/// Two bits a step, the first ones highest: longitude, then latitude.
+/// Two bits for each step, the first step in the highest bits: longitude, then latitude.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cell {
     pub(super) bits: u64,
     pub(super) steps: u32,
 }
 
-/// From and to.
+/// The ranges of the coordinates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area {
     pub longitude: (f64, f64),
@@ -26,7 +26,7 @@ pub(super) struct Area {
 }
 
 impl Cell {
-    /// The one that a position lies in.
+    /// The cell that contains a position.
     pub(super) fn around(position: Position, steps: u32) -> Self {
         let bits = interleave(
             fraction(position.latitude, LATITUDE_MAX, steps),
@@ -35,12 +35,13 @@ impl Cell {
         Self { bits, steps }
     }
 
-    /// The cell that is `east` cells to the east and `north` cells to the north. The map is joined
-    /// at its edges.
+    /// The cell `east` cells to the east and `north` cells to the north. The map's edges are
+    /// joined.
     pub(super) fn neighbour(self, east: i32, north: i32) -> Self {
         let (latitude, longitude) = separate(self.bits);
         let mask = (1u64 << self.steps) - 1;
-        // The upper edge of the map is a cell of its own beyond the last, until one moves from it.
+        // The upper edge of the map is a cell of its own behind the last one, unless the caller
+        // moves from it.
         let moved = |at: u32, by: i32| match by {
             0 => at,
             _ => (u64::from(at.wrapping_add_signed(by)) & mask) as u32,
@@ -62,20 +63,20 @@ impl Cell {
         }
     }
 
-    /// The scores of positions in it.
+    /// The scores of the positions in the cell.
     pub(super) fn scores(self) -> Range<u64> {
         let shift = 2 * (STEPS_MAX - self.steps);
         self.bits << shift..(self.bits + 1) << shift
     }
 }
 
-/// A coordinate as a part of the way from `-bound` to `bound`, in 2^-steps.
+/// A coordinate as a fraction of the way from `-bound` to `bound`, in units of 2^-steps.
 pub(super) fn fraction(coordinate: f64, bound: f64, steps: u32) -> u32 {
     let part = (coordinate - -bound) / (bound - -bound);
     (part * (1u64 << steps) as f64) as u32
 }
 
-/// Bits of two numbers in turn; those of the second are the higher ones.
+/// Interleaves the bits of two numbers; the second number's are the higher ones.
 pub(super) fn interleave(low: u32, high: u32) -> u64 {
     spread(low) | spread(high) << 1
 }
@@ -89,7 +90,7 @@ fn spread(number: u32) -> u64 {
     GAPS.iter().fold(u64::from(number), |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
 
-/// The opposite of `spread`; what is in the gaps is ignored.
+/// The opposite of `spread`. Ignores the gaps.
 fn gather(bits: u64) -> u32 {
     let even = bits & GAPS[4].1;
     let masks = [GAPS[3].1, GAPS[2].1, GAPS[1].1, GAPS[0].1, u64::from(u32::MAX)];
@@ -99,7 +100,7 @@ fn gather(bits: u64) -> u32 {
     gathered as u32
 }
 
-/// By how much to move, and what to keep then.
+/// By how much to shift, and which bits to keep then.
 const GAPS: [(u32, u64); 5] = [
     (16, 0x0000_ffff_0000_ffff),
     (8, 0x00ff_00ff_00ff_00ff),

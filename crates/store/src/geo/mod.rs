@@ -1,10 +1,10 @@
-//! Positions on Earth as scores of a sorted set, and which ranges of scores a search has to look
-//! at.
+//! Positions on Earth as scores of a sorted set, and the ranges of scores that a search has to
+//! read.
 //!
-//! A position becomes 52 bits, 26 of its latitude and 26 of its longitude in turn, so that what is
-//! near lies in few ranges. The formulas are Redis's, in its order of operations: scores, distances
-//! and what is on the edge of a shape come out the same. Longitudes and latitudes are in degrees,
-//! distances in metres.
+//! A position becomes 52 bits, 26 of its latitude and 26 of its longitude, interleaved. So
+//! positions near each other lie in few ranges. The formulas are Redis's, in its order of
+//! operations, so scores, distances, and results at the edge of a shape are the same. Longitudes
+//! and latitudes are in degrees, distances in metres.
 
 mod cell;
 mod shape;
@@ -17,23 +17,23 @@ const STEPS_MAX: u32 = 26;
 /// Mean radius of Earth, in metres.
 const EARTH_RADIUS: f64 = 6_372_797.560_856;
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// Beyond it the projection has no place.
+/// The projection ends at this latitude.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
 
 impl Position {
-    /// `None`: no such position on the map.
+    /// `None`: the map has no such position.
     pub fn new(longitude: f64, latitude: f64) -> Option<Self> {
         let on_map = (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&longitude)
             && (-LATITUDE_MAX..=LATITUDE_MAX).contains(&latitude);
         on_map.then_some(Self { longitude, latitude })
     }
 
-    /// As the score of a sorted set's member.
+    /// The score of this position in a sorted set.
     pub fn score(self) -> u64 {
         Cell::around(self, STEPS_MAX).bits
     }
 
-    /// The middle of what a score stands for, whatever score it is.
+    /// The middle of the cell that a score stands for. Any score is allowed.
     pub fn from_score(score: f64) -> Self {
         let area = Cell { bits: to_bits(score), steps: STEPS_MAX }.area();
         let middle = |(min, max): (f64, f64), bound: f64| ((min + max) / 2.0).clamp(-bound, bound);
@@ -43,7 +43,7 @@ impl Position {
         }
     }
 
-    /// The geohash of the world, which has other bounds: 11 characters, of which the last is always
+    /// The standard geohash, which uses other bounds: 11 characters, the last of which is always
     /// `0`.
     pub fn geohash(self) -> [u8; 11] {
         let bits = cell::interleave(
@@ -57,7 +57,7 @@ impl Position {
         text
     }
 
-    /// Along the great circle.
+    /// The distance along the great circle.
     pub fn distance(self, other: Self) -> f64 {
         let (longitude, other_longitude) = (radians(self.longitude), radians(other.longitude));
         let v = ((other_longitude - longitude) / 2.0).sin();
@@ -70,13 +70,13 @@ impl Position {
         2.0 * EARTH_RADIUS * a.sqrt().asin()
     }
 
-    /// Along the meridian.
+    /// The distance along the meridian.
     fn latitude_distance(self, other: Self) -> f64 {
         EARTH_RADIUS * (radians(other.latitude) - radians(self.latitude)).abs()
     }
 }
 
-/// A score as bits, also one that ZADD made of anything: as C converts it on x86-64.
+/// Converts any score to bits, as C does on x86-64: ZADD may have set it.
 fn to_bits(score: f64) -> u64 {
     const HALF: f64 = (1u64 << 63) as f64;
     if score < HALF {
@@ -96,7 +96,7 @@ fn degrees(radians: f64) -> f64 {
     radians / (std::f64::consts::PI / 180.0)
 }
 
-/// Sine of half a difference of longitudes that is none: some nanometres.
+/// The sine of half a difference of longitudes below this counts as zero: some nanometres.
 const SAME_MERIDIAN: f64 = 1e-15;
 const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
@@ -142,8 +142,8 @@ mod tests {
             prop_assert!(place.latitude.abs() <= LATITUDE_MAX);
         }
 
-        /// Near the poles, and where a shape is as large as the Earth, Redis's cells do not cover
-        /// all of it.
+        /// Near the poles, and for a shape as large as the Earth, Redis's cells do not cover all of
+        /// it.
         #[test]
         fn the_cells_of_a_circle_cover_it(
             longitude in -150.0..150.0f64,

@@ -1,4 +1,4 @@
-//! What a search looks within, and the cells that cover it.
+//! The shape of a search, and the cells that cover it.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub enum Shape {
         centre: Position,
         radius: f64,
     },
-    /// Along the coordinates.
+    /// A rectangle along the coordinates.
     Box {
         centre: Position,
         width: f64,
@@ -24,14 +24,14 @@ pub enum Shape {
     },
 }
 
-/// The ranges of coordinates that a shape lies in.
+/// The ranges of coordinates that contain a shape.
 struct Bounds {
     longitude: (f64, f64),
     latitude: (f64, f64),
 }
 
 impl Shape {
-    /// Distances from a polygon are distances from the mean of its vertices.
+    /// Distances from a polygon are measured from the mean of its vertices.
     pub fn polygon(vertices: Vec<Position>) -> Self {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for vertex in &vertices {
@@ -47,7 +47,7 @@ impl Shape {
         Self::Polygon { centre, vertices }
     }
 
-    /// How far a position is from the centre, if it lies in the shape.
+    /// The distance of a position from the centre, if it lies in the shape.
     pub fn distance_within(&self, position: Position) -> Option<f64> {
         match self {
             Self::Circle { centre, radius } => {
@@ -68,12 +68,12 @@ impl Shape {
         }
     }
 
-    /// The ranges of scores that hold all positions within, in the order in which Redis looks at
-    /// them. The same may come twice where a shape is as large as the Earth.
+    /// The ranges of scores that contain all positions in the shape, in the order in which Redis
+    /// reads them. A shape as large as the Earth may give the same range twice.
     pub fn score_ranges(&self) -> Vec<Range<u64>> {
         let (centre, bounds) = (self.centre(), self.bounds());
         if Position::new(centre.longitude, centre.latitude).is_none() {
-            // Around a pole, where no position can be: Redis finds nothing there.
+            // The centre is nearer to a pole than any position can be: Redis finds nothing there.
             return Vec::new();
         }
         let mut steps = steps_for(self.reach(&bounds), centre.latitude);
@@ -93,7 +93,7 @@ impl Shape {
         let mut cells: Vec<Cell> = Vec::with_capacity(AROUND.len());
         for by in AROUND.into_iter().filter(|&by| needed(by)) {
             let next = cell.neighbour(by.0, by.1);
-            // Redis leaves out what is the same as the one before, unless that is the first.
+            // Redis skips a cell that equals the one before it, unless that is the first.
             let again = cells.len() > 1 && cells.last() == Some(&next);
             if !again {
                 cells.push(next);
@@ -102,7 +102,7 @@ impl Shape {
         cells.into_iter().map(Cell::scores).collect()
     }
 
-    /// How much work it is to check whether a position is within the shape. The unit is about the
+    /// How much work it is to check whether a position lies in the shape. The unit is about the
     /// work for one edge of a polygon.
     pub fn effort(&self) -> usize {
         match self {
@@ -119,7 +119,7 @@ impl Shape {
         }
     }
 
-    /// The distance from the centre that nothing of it exceeds.
+    /// A distance that no point of the shape exceeds, measured from the centre.
     fn reach(&self, bounds: &Bounds) -> f64 {
         match self {
             Self::Circle { radius, .. } => *radius,
@@ -153,7 +153,7 @@ impl Shape {
             }
         };
         let high = degrees(height / EARTH_RADIUS);
-        // A degree of longitude is shorter nearer to the pole: what is nearer to it is wider, in
+        // A degree of longitude is shorter near a pole, so that side of the shape is wider in
         // degrees.
         let polar =
             if centre.latitude < 0.0 { centre.latitude - high } else { centre.latitude + high };
@@ -165,7 +165,7 @@ impl Shape {
     }
 }
 
-/// How many steps a cell may have so that it and its neighbours cover so far around it.
+/// How many steps a cell may have so that it and its neighbours cover this distance around it.
 fn steps_for(reach: f64, latitude: f64) -> u32 {
     if reach == 0.0 {
         return STEPS_MAX;
@@ -177,12 +177,12 @@ fn steps_for(reach: f64, latitude: f64) -> u32 {
         steps += 1;
     }
     steps -= 2;
-    // Towards the poles cells get narrower.
+    // Cells get narrower towards the poles.
     steps -= i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
     steps.clamp(1, STEPS_MAX as i32) as u32
 }
 
-/// Whether the cells around reach beyond the bounds on all sides.
+/// Whether the neighbouring cells reach beyond the bounds on all sides.
 fn covered_by_neighbours(cell: Cell, bounds: &Bounds) -> bool {
     let area = |east, north| cell.neighbour(east, north).area();
     let (north, south, east, west) = (area(0, 1), area(0, -1), area(1, 0), area(-1, 0));
@@ -211,12 +211,12 @@ fn contains(vertices: &[Position], position: Position) -> bool {
     inside
 }
 
-/// The cell itself and its neighbours, (east, north), in the order of looking.
+/// The cell itself and its neighbours as (east, north), in the order in which they are read.
 const AROUND: [(i32, i32); 9] =
     [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
-/// Half of the equator, about, in metres.
-/// Sines and cosines, and a distance.
+/// The effort of a circle: sines, cosines and a distance.
 const CIRCLE_EFFORT: usize = 16;
+/// About half of the equator, in metres.
 const MERCATOR_MAX: f64 = 20_037_726.37;
 
 #[cfg(test)]

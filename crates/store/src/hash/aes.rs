@@ -1,14 +1,15 @@
-//! The keyed hash where the processor has AES: a message authentication code of one block cipher.
+//! The keyed hash for processors with AES instructions: a message authentication code made from one
+//! block cipher.
 //!
-//! A key of up to 16 bytes is one block, so it costs one encryption. Longer ones are chained: the
+//! A key of up to 16 bytes is one block and costs one encryption. Longer keys are chained: the
 //! state begins with a secret, and each block is added to it and mixed in by four rounds. The last
-//! block is added too, with a secret mask, a different one for each number of bytes that the block
-//! brings, so that no key is the beginning of another to the cipher. The hash is half of what the
-//! whole cipher makes of the state.
+//! block is also combined with a secret mask, which depends on the number of bytes in the block. So
+//! no key is a prefix of another for the cipher. The hash is half of the encrypted state.
 //!
-//! So nobody sees a state, only whether two are equal. For one block this is AES itself. The chain
-//! is that of Pelican (Daemen and Rijmen, 2005) with keys for its rounds: no difference of two keys
-//! leads to equal states with a probability of more than 2^-113 a step, on average over keys.
+//! So an observer sees no state, only whether two states are equal. For one block this is AES
+//! itself. The chain is Pelican's (Daemen and Rijmen, 2005) with keys for its rounds: on average
+//! over keys, no difference of two keys leads to equal states with a probability above 2^-113 per
+//! step.
 
 use std::arch::x86_64::{
     __m128i, _mm_aesenc_si128, _mm_aesenclast_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si64,
@@ -22,18 +23,19 @@ use super::KEY_LEN;
 const BLOCK: usize = 16;
 /// Rounds of AES with keys of 128 bits.
 const ROUNDS: usize = 10;
-/// As few as have every bit of a block change every bit of the state, and no probable difference.
+/// The fewest rounds in which every bit of a block changes every bit of the state, and no
+/// difference is probable.
 const MIXING_ROUNDS: usize = 4;
 
-/// The secrets of the function. A caller that has one has shown that the processor has the
+/// The secrets of the function. A value of this type proves that the processor has the
 /// instructions.
 #[derive(Clone)]
 pub(super) struct Keys {
     cipher: Cipher,
-    /// The state before the first block of a chain, and the keys of the rounds that follow a block.
+    /// The state before the first block of a chain, and the keys of the rounds after each block.
     start: __m128i,
     mixing: [__m128i; MIXING_ROUNDS],
-    /// By the bytes that the last block brings.
+    /// By the number of bytes in the last block.
     masks: [__m128i; BLOCK + 1],
 }
 
@@ -42,9 +44,9 @@ pub(super) struct Keys {
 struct Cipher([__m128i; ROUNDS + 1]);
 
 impl Keys {
-    /// `None`: the processor does not have the instructions.
+    /// `None`: the processor lacks the instructions.
     pub(super) fn new(key: &[u8; KEY_LEN]) -> Option<Self> {
-        // SAFETY: the function needs the feature `aes`, and is called where the processor has it.
+        // SAFETY: the function needs the feature `aes`, and is called only if the processor has it.
         std::is_x86_feature_detected!("aes").then(|| unsafe { Self::derive(key) })
     }
 
@@ -67,19 +69,19 @@ impl Keys {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only where the processor
-        // has it, and nothing else does.
+        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only if the processor
+        // has it, and nothing else makes them.
         unsafe { self.hash_here(key) }
     }
 
-    /// Not inlined: the compiler may not mix it with code for processors of any kind.
+    /// Not inlined, because the compiler must not mix it with code for all processors.
     #[target_feature(enable = "aes")]
     fn hash_here(&self, key: &[u8]) -> u64 {
         let len = key.len();
         let last = if len <= BLOCK {
             _mm_xor_si128(short(key), self.masks[len])
         } else {
-            // All but the last block, which lies at the end and may overlap the one before.
+            // All blocks but the last, which lies at the end and may overlap the one before it.
             let (blocks, _) = key[..len - 1].as_chunks::<BLOCK>();
             let mut state = self.start;
             for block in blocks {
@@ -96,7 +98,7 @@ impl Keys {
     }
 }
 
-/// One block of a key that fits: another one for each key of the same length.
+/// The block of a key that fits one. Keys of the same length get different blocks.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn short(key: &[u8]) -> __m128i {
@@ -117,7 +119,7 @@ fn short(key: &[u8]) -> __m128i {
 #[inline]
 #[target_feature(enable = "sse2")]
 fn load(block: &[u8; BLOCK]) -> __m128i {
-    // SAFETY: it reads sixteen bytes, which the block has, at any alignment.
+    // SAFETY: this reads sixteen bytes, which the block has, at any alignment.
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
 
@@ -151,7 +153,7 @@ impl Cipher {
 #[target_feature(enable = "aes")]
 fn next_key<const CONSTANT: i32>(key: __m128i) -> __m128i {
     let derived = _mm_shuffle_epi32::<0xff>(_mm_aeskeygenassist_si128::<CONSTANT>(key));
-    // Each word becomes the sum of itself and those before.
+    // Each word becomes the sum of itself and all words before it.
     let mut sums = key;
     sums = _mm_xor_si128(sums, _mm_slli_si128::<4>(sums));
     sums = _mm_xor_si128(sums, _mm_slli_si128::<8>(sums));
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// AES as FIPS 197 has it, byte by byte: what the instructions are compared with.
+    /// AES as FIPS 197 defines it, byte by byte, to compare the instructions with.
     struct Reference([[u8; BLOCK]; ROUNDS + 1]);
 
     /// Multiplication by x in the field of AES.
@@ -222,7 +224,7 @@ mod tests {
         std::array::from_fn(|i| a[i] ^ b[i])
     }
 
-    /// Bytes lie by columns; row r is shifted by r columns.
+    /// The bytes lie in columns; row r is shifted by r columns.
     fn shifted(state: [u8; BLOCK]) -> [u8; BLOCK] {
         std::array::from_fn(|i| substitute(state[(i + 4 * (i % 4)) % BLOCK]))
     }
@@ -234,10 +236,10 @@ mod tests {
         })
     }
 
-    /// The whole function, as the module says it.
+    /// The whole function, as the module's documentation describes it.
     struct ReferenceHash {
         cipher: Reference,
-        /// The masks, the start, the keys of the mixing.
+        /// The masks, the start, and the keys of the mixing.
         secrets: Vec<[u8; BLOCK]>,
     }
 
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(encrypted, 0x3925841d_02dc09fb_dc118597_196a0b32);
     }
 
-    /// Keys of all lengths, at all alignments, ended by the end of what was allocated.
+    /// Keys of all lengths, at all alignments, ending at the end of an allocation.
     #[test]
     fn the_instructions_do_what_the_reference_does() {
         let key: [u8; KEY_LEN] = std::array::from_fn(|i| KEY[i % BLOCK].rotate_left(i as u32 / 3));

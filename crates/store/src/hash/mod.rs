@@ -4,16 +4,16 @@
 //! 63        52 51                              20 19       13 12          0
 //! [  shard   ][      position in the table       ][  unused  ][    tag     ]
 //! ```
-//! The three parts share no bit: bits that chose the shard say nothing inside its table, and a tag
-//! tells apart keys of one bucket. The database is not hashed, so a key has the same shard in all.
-//! Of the unused bits one is always set, so that no key's hash is [`Hash::default`].
+//! The three parts share no bit. So the bits that choose the shard do not matter inside its table,
+//! and a tag tells keys of one bucket apart. The database is not hashed, so a key has the same
+//! shard in all databases. One of the unused bits is always set, so no key's hash equals
+//! [`Hash::default`].
 
 #[cfg(target_arch = "x86_64")]
 mod aes;
 mod sip;
 
-/// log2 of the number of shards. Shuttle explores what few of them do, and Miri takes long for
-/// each.
+/// log2 of the number of shards. Shuttle explores only a few shards, and Miri takes long for each.
 pub const SHARD_BITS: u32 = if cfg!(shuttle) {
     2
 } else if cfg!(miri) {
@@ -27,7 +27,7 @@ const POSITION_SHIFT: u32 = 64 - SHARD_BITS - 32;
 /// Set in the hash of every key.
 const PRESENT: u64 = 1 << TAG_BITS;
 
-/// A key's hash, cut into the parts that the keyspace uses. The default is no key's.
+/// A key's hash, divided into the parts that the keyspace uses. The default is no key's hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Hash(pub u64);
 
@@ -38,22 +38,23 @@ impl Hash {
         (self.0 >> (64 - SHARD_BITS)) as usize
     }
 
-    /// Where in its shard's table the key has its home, as a fraction of 2^32. Tables of any size
-    /// keep their keys in the order of positions, which is also the order of SCAN.
+    /// The key's home in its shard's table, as a fraction of 2^32. Tables of any size keep their
+    /// keys in the order of positions, which is also the order of SCAN.
     #[inline(always)]
     pub const fn position(self) -> u32 {
         (self.0 >> POSITION_SHIFT) as u32
     }
 
-    /// What a slot keeps of the hash to rule out most other keys without looking at them.
+    /// The part of the hash that a slot keeps, to rule out most other keys without reading them.
     #[inline(always)]
     pub const fn tag(self) -> u16 {
         (self.0 & ((1 << TAG_BITS) - 1)) as u16
     }
 }
 
-/// The hash function of one keyspace. Without its key its results look random, whatever SCAN shows
-/// of them. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
+/// The hash function of one keyspace. Without its key its results look random, even to a client
+/// that sees the order of SCAN. So nobody can compute keys that collide; see
+/// `docs/adr/0013-keyed-hashing.md`.
 #[derive(Clone)]
 pub struct Hasher(Form);
 
@@ -66,13 +67,13 @@ enum Form {
     #[cfg(target_arch = "x86_64")]
     Aes(aes::Keys),
     Sip(sip::Keys),
-    /// What a test says.
+    /// A function that a test gives.
     #[cfg(test)]
     Given(fn(&[u8]) -> u64),
 }
 
 impl Hasher {
-    /// The same key gives the same hashes on processors of one kind.
+    /// The same key gives the same hashes on processors of the same kind.
     pub fn with_key(key: &[u8; KEY_LEN]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(keys) = aes::Keys::new(key) {
@@ -81,7 +82,7 @@ impl Hasher {
         Self(Form::Sip(sip::Keys::new(key)))
     }
 
-    /// A hasher that is no secret: for tests, and for files that are only looked at.
+    /// A hasher that is not secret, for tests and for checks of files.
     pub fn new(seed: u64) -> Self {
         let mut key = [0; KEY_LEN];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -111,8 +112,8 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// How far counts of `keys` keys in as many classes as there are counts are from even: chi
-    /// squared, in its standard deviations from the mean.
+    /// How far the counts are from even, if `keys` keys are spread over that many classes: chi
+    /// squared, as standard deviations from its mean.
     fn unevenness(counts: &[u32], keys: u32) -> f64 {
         let classes = counts.len() as f64;
         let expected = f64::from(keys) / classes;
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Each bit of a key changes half of the hash's bits, about, and no length is a prefix of
+    /// Each bit of a key changes about half of the hash's bits, and no length is a prefix of
     /// another.
     #[test]
     fn every_bit_and_the_length_count() {

@@ -1,4 +1,4 @@
-//! The keyed hash where the processor has nothing for it: SipHash-1-3 (Aumasson and Bernstein,
+//! The keyed hash for processors without AES instructions: SipHash-1-3 (Aumasson and Bernstein,
 //! 2012).
 
 use super::KEY_LEN;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use std::hash::{DefaultHasher, Hasher};
 
-    /// The standard library's has the key zero.
+    /// The standard library uses the key zero.
     #[test]
     fn it_does_what_the_standard_library_does() {
         let bytes: Vec<u8> = (0..300).map(|i: u32| (i * 151 + i / 7) as u8).collect();

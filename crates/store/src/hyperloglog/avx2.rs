@@ -1,8 +1,8 @@
 //! The loops of `dense` for processors with AVX2: 32 registers in 24 bytes at once.
 //!
-//! Each half of a vector takes twelve bytes, and in it each word of 32 bits takes three bytes, *a*,
-//! *b* and *c*, of four registers. Unpacked they come as *ab* and *bc*, 16 bits each: the first two
-//! registers are the lower 12 bits of the one, the others the upper 12 bits of the other.
+//! Each half of a vector takes twelve bytes. Each word of 32 bits in it takes three bytes, *a*, *b*
+//! and *c*, which contain four registers. They are unpacked as *ab* and *bc*, 16 bits each: the
+//! first two registers are the lower 12 bits of *ab*, the others the upper 12 bits of *bc*.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_cvtsi128_si64, _mm_extract_epi32, _mm_loadu_si128, _mm256_and_si256,
@@ -14,7 +14,7 @@ use std::arch::x86_64::{
 
 use super::Registers;
 
-/// A processor that has the instructions.
+/// Proof that the processor has the instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
@@ -24,14 +24,14 @@ impl Avx2 {
         std::is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// As `dense::merge_into`.
+    /// Does the same as `dense::merge_into`.
     pub(super) fn merge_into(self, body: &[u8], registers: &mut Registers) {
-        // SAFETY: the function needs the feature `avx2`. `new` makes an `Avx2` only where the
-        // processor has it, and nothing else does.
+        // SAFETY: the function needs the feature `avx2`. `new` makes an `Avx2` only if the
+        // processor has it, and nothing else makes one.
         unsafe { merge_into(body, registers) };
     }
 
-    /// As `dense::write`.
+    /// Does the same as `dense::write`.
     pub(super) fn write(self, registers: &Registers, body: &mut [u8]) {
         // SAFETY: as in `merge_into`.
         unsafe { write(registers, body) };
@@ -47,7 +47,7 @@ fn merge_into(body: &[u8], registers: &mut Registers) {
             merge_block(bytes, registers);
         }
     }
-    // The last block: what is read beyond it has to come from somewhere.
+    // The last block is copied, because there are no further bytes to read behind it.
     if let (Some(last), Some(registers)) = (body.last_chunk::<BYTES>(), blocks.next()) {
         let mut bytes = [0; BYTES + READ_BEYOND];
         bytes[..BYTES].copy_from_slice(last);
@@ -86,18 +86,18 @@ fn unpacked(bytes: &[u8; BYTES + READ_BEYOND]) -> __m256i {
             0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11,
         ),
     );
-    // Of *ab* the lower bits go where those of *bc* are.
+    // Move the bits of *ab* to where those of *bc* are.
     let words = _mm256_mullo_epi16(words, _mm256_set1_epi32(1 << 16 | 16));
     let even = _mm256_and_si256(_mm256_srli_epi16::<4>(words), _mm256_set1_epi16(0x3f));
     let odd = _mm256_and_si256(_mm256_srli_epi16::<2>(words), _mm256_set1_epi16(0x3f00));
     _mm256_or_si256(even, odd)
 }
 
-/// The way back: the lower twelve bytes of each half.
+/// The opposite of `unpacked`: the result is in the lower twelve bytes of each half.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn packed(values: __m256i) -> __m256i {
-    // Sums of neighbours, each in its place: two of 6 bits, and then two of 12.
+    // Add neighbours at their places: first two of 6 bits, then two of 12.
     let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi16(64 << 8 | 1));
     let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(4096 << 16 | 1));
     _mm256_shuffle_epi8(
@@ -112,27 +112,27 @@ fn packed(values: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(values: &[u8; VALUES]) -> __m256i {
-    // SAFETY: it reads 32 bytes, which the array has, at any alignment.
+    // SAFETY: this reads 32 bytes, which the array has, at any alignment.
     unsafe { _mm256_lddqu_si256(values.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_half(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: it reads 16 bytes, which the array has, at any alignment.
+    // SAFETY: this reads 16 bytes, which the array has, at any alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(values: &mut [u8; VALUES], vector: __m256i) {
-    // SAFETY: it writes 32 bytes, which the array has, at any alignment.
+    // SAFETY: this writes 32 bytes, which the array has, at any alignment.
     unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) };
 }
 
 /// Registers in a vector.
 const VALUES: usize = 32;
-/// Bytes that they are packed in.
+/// How many bytes contain them.
 const BYTES: usize = VALUES * 6 / 8;
-/// Bytes behind those that are read with them.
+/// How many bytes behind those are read too.
 const READ_BEYOND: usize = 4;

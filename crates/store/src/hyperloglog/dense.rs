@@ -6,13 +6,13 @@ use super::avx2::Avx2;
 use super::estimate::Histogram;
 use super::{Element, REGISTER_MAX, REGISTERS, Registers};
 
-/// Of the bytes behind the header, as everywhere here.
+/// A register. `body` is always the bytes behind the header.
 pub(super) fn register(body: &[u8], index: usize) -> u8 {
     let (at, shift) = place(index);
     (window(body, at) >> shift) as u8 & REGISTER_MAX
 }
 
-/// Raises a register; whether it was lower.
+/// Raises a register. Returns whether it was lower.
 pub(super) fn raise(body: &mut [u8], element: Element) -> bool {
     let (at, shift) = place(element.register);
     let before = window(body, at);
@@ -30,7 +30,7 @@ pub(super) fn histogram(body: &[u8]) -> Histogram {
     Histogram::of(&registers)
 }
 
-/// Raises each register to that of a whole body.
+/// Raises each register to at least its value in a whole body.
 pub(super) fn merge_into(body: &[u8], registers: &mut Registers) {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = Avx2::new() {
@@ -76,19 +76,19 @@ fn write_plainly(registers: &Registers, body: &mut [u8]) {
     }
 }
 
-/// Four registers of 6 bits as four bytes: first two of 12 bits are moved apart, then each of them.
+/// Four registers of 6 bits as four bytes: separates two of 12 bits, then the registers in each.
 const fn unpacked(group: u32) -> u32 {
     let pairs = group & 0xfff | (group & 0xfff_000) << 4;
     pairs & 0x3f_003f | (pairs & 0xfc0_0fc0) << 2
 }
 
-/// The way back.
+/// The opposite of `unpacked`.
 const fn in_three_bytes(values: u32) -> u32 {
     let pairs = values & 0x3f_003f | values >> 2 & 0xfc0_0fc0;
     pairs & 0xfff | pairs >> 4 & 0xfff_000
 }
 
-/// Where a register lies: in three bytes from here, at this bit.
+/// Where a register lies: the first of its three bytes, and its lowest bit there.
 fn place(index: usize) -> (usize, usize) {
     (index / 4 * 3, index % 4 * 6)
 }
@@ -97,14 +97,14 @@ fn window(body: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([body[at], body[at + 1], body[at + 2], 0])
 }
 
-/// Groups of four registers that are taken at once. The compiler makes vectors of these loops.
+/// How many groups of four registers are handled at once. The compiler vectorises these loops.
 const GROUPS: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// With vectors, where the processor has them, and without.
+    /// With vectors, if the processor has them, and without.
     #[test]
     fn both_ways_give_the_same() {
         let mut state = 1u64;

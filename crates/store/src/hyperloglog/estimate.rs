@@ -1,6 +1,6 @@
-//! From registers to a cardinality: the estimator of Otmar Ertl's "New cardinality estimation
-//! algorithms for HyperLogLog sketches" (arXiv:1702.01284), as Redis uses it. It needs only how
-//! many registers have each value.
+//! Estimates the cardinality from the registers, with the estimator of Otmar Ertl's "New
+//! cardinality estimation algorithms for HyperLogLog sketches" (arXiv:1702.01284), as Redis does.
+//! It needs only how many registers have each value.
 
 use super::{RANK_MAX, REGISTER_MAX, REGISTERS, Registers};
 
@@ -16,8 +16,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts these registers. Neighbours are counted apart: most are equal or nearly so, and a
-    /// count would wait for the one before it.
+    /// Counts these registers. Neighbours are counted in different arrays: most are equal or nearly
+    /// so, and each addition to one counter would wait for the previous one.
     pub(super) fn of(registers: &Registers) -> Self {
         let mut parts = [Self::default().0; 8];
         for neighbours in registers.as_chunks::<8>().0 {
@@ -43,12 +43,13 @@ impl Histogram {
         }
         sum += m * sigma(registers(0) / m);
         let estimate = (ALPHA * m * m / sum).round();
-        // Only registers that no element can have made give more; C's conversion then gives this.
+        // Only registers that no elements can produce give more. C's conversion then gives this
+        // value.
         if estimate < i64::MAX as f64 { estimate as u64 } else { 1 << 63 }
     }
 }
 
-/// Corrects for registers that are zero; `x` is their part of all.
+/// The correction for registers that are zero; `x` is their fraction.
 fn sigma(x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -65,7 +66,7 @@ fn sigma(x: f64) -> f64 {
     }
 }
 
-/// Corrects for registers at the highest rank; `x` is the part of those that are not.
+/// The correction for registers at the highest rank; `x` is the fraction of the others.
 fn tau(x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;

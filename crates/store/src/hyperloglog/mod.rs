@@ -2,11 +2,11 @@
 //! about 0.8 %.
 //!
 //! The value is a string in Redis's format, so that GET, SET, DUMP and other servers see the same
-//! bytes: a header of 16 bytes, and 16384 registers of 6 bits, either all of them (*dense*) or as
-//! runs of equal ones (*sparse*, while most are zero). Header: `HYLL`, one byte of encoding (0
-//! dense, 1 sparse), three zeros, and the cardinality as it was last computed, little endian, whose
-//! highest bit says that the registers have changed since. Since clients can write any string,
-//! everything here checks what it reads.
+//! bytes. It has a header of 16 bytes, and 16384 registers of 6 bits: either all of them (*dense*),
+//! or runs of equal ones (*sparse*, while most are zero). The header is `HYLL`, one byte of
+//! encoding (0 dense, 1 sparse), three zeros, and the cardinality as it was last computed, little
+//! endian. The highest bit of the cardinality says that the registers have changed since. Clients
+//! can write any string, so everything here checks what it reads.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -30,7 +30,7 @@ pub enum Encoding {
     Sparse,
 }
 
-/// What an element does to the registers: raises one to its rank.
+/// The effect of an element: it raises one register to its rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Element {
     pub register: usize,
@@ -41,18 +41,18 @@ pub struct Element {
 /// All registers, a byte each.
 pub type Registers = [u8; REGISTERS];
 
-/// A sparse value whose runs do not make up the registers.
+/// The error for a sparse value whose runs do not add up to the registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corrupt;
 
-/// A look at a string with a good header. The runs of a sparse one may still be wrong.
+/// A reference to a string with a valid header. The runs of a sparse one may still be wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     bytes: &'a [u8],
     encoding: Encoding,
 }
 
-/// A value of its own, for changing. Its header is good.
+/// An owned value with a valid header.
 #[derive(Clone, Debug)]
 pub struct HyperLogLog {
     bytes: Vec<u8>,
@@ -60,17 +60,17 @@ pub struct HyperLogLog {
 }
 
 impl Element {
-    /// Of these bytes, by Redis's hash and seed.
+    /// The element of these bytes, by Redis's hash and seed.
     pub fn of(bytes: &[u8]) -> Self {
         let hash = murmur(bytes);
-        // A one behind the last bit keeps the rank within its bounds.
+        // The added bit limits the rank.
         let rest = hash >> INDEX_BITS | 1 << (RANK_MAX - 1);
         Self { register: hash as usize & (REGISTERS - 1), rank: rest.trailing_zeros() as u8 + 1 }
     }
 }
 
 impl<'a> View<'a> {
-    /// `None`: the string is no HyperLogLog.
+    /// `None`: the string is not a HyperLogLog.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() < HEADER || !bytes.starts_with(MAGIC) {
             return None;
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
         Ok(value < element.rank)
     }
 
-    /// Raises each register to this value's.
+    /// Raises each register to at least this value's.
     pub fn merge_into(self, registers: &mut Registers) -> Result<(), Corrupt> {
         match self.encoding {
             Encoding::Dense => {
@@ -137,7 +137,7 @@ impl<'a> View<'a> {
 }
 
 impl Default for HyperLogLog {
-    /// Nothing seen, sparse.
+    /// An empty value, which is sparse.
     fn default() -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -156,9 +156,9 @@ impl HyperLogLog {
         self.bytes
     }
 
-    /// Adds an element; whether a register changed. A sparse value becomes dense when it would get
-    /// longer than `sparse_len_max`, header included; and so does one, written by a client, that is
-    /// longer than a dense one.
+    /// Adds an element. Returns whether a register changed. A sparse value becomes dense if it
+    /// would get longer than `sparse_len_max` bytes with its header. A sparse value from a client
+    /// that is longer than a dense one becomes dense too.
     pub fn add(&mut self, element: Element, sparse_len_max: usize) -> Result<bool, Corrupt> {
         if self.encoding == Encoding::Sparse && self.bytes.len() > sparse_len_max.max(DENSE_LEN) {
             self.make_dense()?;
@@ -176,8 +176,8 @@ impl HyperLogLog {
         Ok(raise_dense(&mut self.bytes, element))
     }
 
-    /// Makes these the registers, none of which is lower than it was; the cardinality has to be
-    /// computed anew in any case. With `dense` the value becomes dense first.
+    /// Sets all registers, none of which may be lower than before. The cardinality is computed anew
+    /// in any case. With `dense` the value becomes dense first.
     pub fn raise_all(
         &mut self,
         registers: &Registers,
@@ -198,12 +198,12 @@ impl HyperLogLog {
         Ok(())
     }
 
-    /// The cardinality has to be computed when it is asked for next.
+    /// Notes that the cardinality has to be computed when it is next needed.
     pub fn mark_stale(&mut self) {
         mark_stale(&mut self.bytes);
     }
 
-    /// Nothing when it is dense already.
+    /// Does nothing if the value is dense already.
     pub fn make_dense(&mut self) -> Result<(), Corrupt> {
         if self.encoding == Encoding::Dense {
             return Ok(());
@@ -220,7 +220,8 @@ impl HyperLogLog {
     }
 }
 
-/// Adds an element to a dense value in place; whether a register changed. The header is good.
+/// Adds an element to a dense value in place. Returns whether a register changed. The header must
+/// be valid.
 pub fn raise_dense(bytes: &mut [u8], element: Element) -> bool {
     let raised = dense::raise(&mut bytes[HEADER..], element);
     if raised {
@@ -229,13 +230,13 @@ pub fn raise_dense(bytes: &mut [u8], element: Element) -> bool {
     raised
 }
 
-/// As `HyperLogLog::raise_all`, for a dense value in place. The header is good.
+/// Does what `HyperLogLog::raise_all` does, for a dense value in place. The header must be valid.
 pub fn raise_all_dense(bytes: &mut [u8], registers: &Registers) {
     dense::write(registers, &mut bytes[HEADER..]);
     mark_stale(bytes);
 }
 
-/// Keeps the cardinality in the header.
+/// Stores the cardinality in the header.
 pub fn set_cached(bytes: &mut [u8], cardinality: u64) {
     bytes[CACHE_AT..HEADER].copy_from_slice(&cardinality.to_le_bytes());
 }
@@ -270,9 +271,9 @@ fn murmur(bytes: &[u8]) -> u64 {
     hash ^ hash >> R
 }
 
-/// Bits of the hash that choose the register.
+/// How many bits of the hash choose the register.
 const INDEX_BITS: u32 = 14;
-/// The highest rank that an element can have: all other bits zero.
+/// The highest rank of an element: all other bits are zero.
 const RANK_MAX: u32 = 64 - INDEX_BITS + 1;
 const MAGIC: &[u8] = b"HYLL";
 const ENCODING_AT: usize = 4;
@@ -296,8 +297,7 @@ mod tests {
         registers
     }
 
-    /// Each change may move all that follows it: so what is longer than any sound value is not
-    /// changed.
+    /// A change may move everything behind it, so a value longer than any valid one is not changed.
     #[test]
     fn a_sparse_value_longer_than_any_is_not_changed() {
         let runs = |run: &[u8]| {
@@ -308,7 +308,7 @@ mod tests {
             }
         };
         let element = Element { register: 5, rank: 3 };
-        // Each register by itself, in the longer form: as long as can be.
+        // Each register is a run of its own in the longer form: the longest valid value.
         let mut longest = runs(&[0x40, 0x00]);
         assert_eq!(longest.view().count(), Ok(0));
         assert_eq!(longest.add(element, usize::MAX), Ok(true));

@@ -1,10 +1,9 @@
-//! PFSELFTEST: shows on this machine that registers keep what is written to them, that both forms
-//! agree, and that the estimate is as near the truth as it should be. It does what Redis's own
-//! does, in steps.
+//! PFSELFTEST: checks that registers keep their values, that both forms agree, and that the
+//! estimate is accurate enough. It does what Redis's test does, but in steps.
 
 use super::{Element, HyperLogLog, REGISTER_MAX, REGISTERS, dense, raise_dense};
 
-/// A test under way.
+/// A test in progress.
 pub struct SelfTest {
     random: u64,
     seed: u64,
@@ -17,7 +16,7 @@ pub struct SelfTest {
 }
 
 impl SelfTest {
-    /// `seed` says which registers and elements are tried.
+    /// `seed` determines the registers and elements that are tried.
     pub fn new(seed: u64, sparse_len_max: usize) -> Self {
         Self {
             random: seed | 1,
@@ -31,8 +30,8 @@ impl SelfTest {
         }
     }
 
-    /// Goes on for some hundred microseconds; `false` when all is done, an error when something is
-    /// wrong.
+    /// Continues for some hundred microseconds. `false`: the test is complete. The error says what
+    /// is wrong.
     pub fn step(&mut self) -> Result<bool, String> {
         if self.cycles < REGISTER_CYCLES {
             self.cycles += 1;
@@ -65,7 +64,7 @@ impl SelfTest {
         Ok(())
     }
 
-    /// Adds one element to both forms, and looks at the estimate at powers of ten.
+    /// Adds one element to both forms, and checks the estimate at powers of ten.
     fn add(&mut self) -> Result<(), String> {
         self.added += 1;
         let element = Element::of(&(self.added ^ self.seed).to_le_bytes());
@@ -87,7 +86,7 @@ impl SelfTest {
         }
         let error = count.abs_diff(self.added);
         let error_max = match self.added {
-            // Two of so few share a register now and then.
+            // Among so few, two may share a register.
             10 => 1,
             added => (6.0 * STANDARD_ERROR * added as f64).ceil() as u64,
         };

@@ -1,9 +1,8 @@
-//! The sparse form: runs of registers of one value.
+//! The sparse form: runs of registers with the same value.
 //!
-//! `00nnnnnn` is a run of n + 1 zeros, `01nnnnnn nnnnnnnn` a longer one (of up to 16384),
-//! `1vvvvvnn` a run of n + 1 registers of value v + 1. A value is changed by splitting a run and
-//! then joining equal neighbours, in exactly Redis's way: the bytes after the same commands are the
-//! same.
+//! `00nnnnnn` is a run of n + 1 zeros, `01nnnnnn nnnnnnnn` a longer one (of up to 16384), and
+//! `1vvvvvnn` a run of n + 1 registers of value v + 1. Changing a register splits a run and then
+//! joins equal neighbours, exactly as Redis does, so the same commands give the same bytes.
 
 use std::fmt::Write;
 
@@ -13,10 +12,10 @@ use super::{Corrupt, Element, HEADER, REGISTERS, Registers};
 /// One run that covers all registers.
 pub(super) const EMPTY: [u8; 2] = [LONG_ZEROS | 0x3f, 0xff];
 
-/// What came of raising a register.
+/// The outcome of raising a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Raised {
-    /// It was as high already.
+    /// The register was as high already.
     Not,
     Done,
     /// The value has to become dense first. Nothing was changed.
@@ -26,19 +25,19 @@ pub(super) enum Raised {
 /// A run of registers.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Bytes that it takes.
+    /// Its length in bytes.
     size: usize,
     /// 0 to `VALUE_MAX`.
     value: u8,
-    /// How many registers.
+    /// How many registers it has.
     len: usize,
-    /// Zeros in the longer form.
+    /// Whether it is a run of zeros in the longer form.
     long: bool,
 }
 
 impl Run {
-    /// Reads the one at the beginning of these bytes.
-    /// Where its second byte is missing, a zero is read in its place, as Redis does.
+    /// Reads the run at the start of these bytes. If its second byte is missing, zero is used, as
+    /// in Redis.
     #[inline(always)]
     fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let Some((&byte, rest)) = bytes.split_first() else { return Err(Corrupt) };
@@ -55,7 +54,7 @@ impl Run {
     }
 }
 
-/// The runs of a value, each with its first register. Ends at the first that is not whole.
+/// The runs of a value, each with its first register, up to the first incomplete run.
 fn runs(body: &[u8]) -> impl Iterator<Item = (usize, Run)> {
     let (mut at, mut first) = (0, 0);
     std::iter::from_fn(move || {
@@ -67,8 +66,8 @@ fn runs(body: &[u8]) -> impl Iterator<Item = (usize, Run)> {
     })
 }
 
-/// Calls `f` with each run and its first register, all within the registers; an error if they do
-/// not make up the registers exactly.
+/// Calls `f` with each run and its first register. Fails if the runs do not add up to exactly all
+/// registers.
 fn walk(body: &[u8], mut f: impl FnMut(usize, Run)) -> Result<(), Corrupt> {
     let (mut at, mut first) = (0, 0);
     while at < body.len() {
@@ -106,11 +105,11 @@ pub(super) fn merge_into(body: &[u8], registers: &mut Registers) -> Result<(), C
 
 pub(super) fn describe(body: &[u8]) -> String {
     let mut text = String::new();
-    // No sound value has more.
+    // A valid value has no more runs.
     for (_, run) in runs(body).take(REGISTERS) {
         let separator = if text.is_empty() { "" } else { " " };
         let Run { value, len, long, .. } = run;
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match (value, long) {
             (0, false) => write!(text, "{separator}z:{len}"),
             (0, _) => write!(text, "{separator}Z:{len}"),
@@ -120,8 +119,7 @@ pub(super) fn describe(body: &[u8]) -> String {
     text
 }
 
-/// Raises a register of a whole value, header included, if that does not make it longer than
-/// `len_max`.
+/// Raises a register of a value with its header, if the value then is not longer than `len_max`.
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     element: Element,
@@ -133,7 +131,7 @@ pub(super) fn raise(
     if element.rank > VALUE_MAX {
         return Ok(Raised::TooLong);
     }
-    // The run that covers the register, and the one before it.
+    // Find the run with the register, and the run before it.
     let (mut before, mut at, mut first) = (None, HEADER, 0);
     let run = loop {
         let run = Run::read(&bytes[at..])?;
@@ -160,7 +158,7 @@ pub(super) fn raise(
     Ok(Raised::Done)
 }
 
-/// Joins equal neighbours among the few runs from here on that a split may have made so.
+/// Joins equal neighbours among the next few runs, which a split may have made equal.
 fn join(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOIN_STEPS {
         let (Some(&run), next) = (bytes.get(at), bytes.get(at + 1)) else { return };
@@ -168,7 +166,7 @@ fn join(bytes: &mut Vec<u8>, mut at: usize) {
             at += if run & LONG_ZEROS != 0 { 2 } else { 1 };
             continue;
         }
-        // Of two runs of one value the upper bits are the same.
+        // Two runs of the same value have the same upper bits.
         let joined = match next {
             Some(&next) if next | 3 == run | 3 => (run & 3) + (next & 3) + 1,
             _ => VALUE_LEN_MAX,
@@ -182,7 +180,7 @@ fn join(bytes: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-/// The runs that replace one; at most five bytes.
+/// The runs that replace one run, at most five bytes.
 #[derive(Default)]
 struct Split {
     bytes: [u8; 5],
@@ -222,8 +220,8 @@ const VALUE_MAX: u8 = 32;
 const VALUE_LEN_MAX: u8 = 4;
 /// The longest run of zeros in one byte.
 const SHORT_ZEROS_MAX: usize = 64;
-/// No sound value is longer: each register would be a run of its own, in the longer form. Joining
-/// moves all that follows, so of a string of any length it would take any time.
+/// The longest valid value: each register is a run of its own, in the longer form. Joining moves
+/// everything behind it, so a longer string would take too much time.
 const LEN_MAX: usize = HEADER + 2 * REGISTERS;
 /// How many runs are looked at for joining.
 const JOIN_STEPS: usize = 5;

@@ -1,40 +1,41 @@
-//! Putting the lanes together by number.
+//! Merges the lanes by number.
 
 use std::sync::Arc;
 
-use super::{Buffer, HEADER_BYTES, Held, IS_LARGE, KEPT_MAX, Lanes, Log, Records, header};
+use super::{Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, Lanes, Log, Records, Shared, header};
 
-/// Puts the lanes together. There is one.
+/// Merges the lanes of a log. Each log has one merger.
 #[derive(Default)]
 pub struct Merger {
     /// The number of the last record that was yielded.
     done: u64,
-    /// What it knows of each lane. A place is empty where a lane has ended, until another one gets
-    /// it.
+    /// The merger's view of each lane. The place of a lane that has ended is empty until another
+    /// lane gets it.
     pub(super) sources: Vec<Option<Source>>,
-    /// Which lanes have the records behind `done` that were collected, by number.
+    /// The lanes of the collected records behind `done`, in the order of the records' numbers.
     owners: Vec<Owner>,
-    /// How many of the owners have no more to do with it, from the first on.
+    /// How many of the owners, from the first on, belong to yielded records.
     passed: usize,
-    /// For sorting them.
+    /// Memory for sorting the owners.
     spare: Vec<Owner>,
     /// All records up to this number were collected.
     complete_to: u64,
-    /// The changes of the list of lanes that were seen.
+    /// How many changes of the list of lanes were seen.
     seen: u64,
-    /// What the log knows of the memory of the owners.
+    /// How much of the owners' memory the log has counted.
     held: u64,
 }
 
-/// Where a record is.
+/// Says which lane has a record.
 #[derive(Clone, Copy)]
 struct Owner {
     number: u64,
     place: u32,
 }
 
-/// A lane as the merger sees it, with what it took from there.
+/// A lane as the merger sees it, with the records that were taken from it.
 pub(super) struct Source {
+    shared: Arc<Shared>,
     buffer: Arc<Buffer>,
     taken: Records,
     at: usize,
@@ -42,23 +43,23 @@ pub(super) struct Source {
     shown: Vec<u8>,
 }
 
-/// Room for more owners than this is given back once there are none.
+/// If there is room for more owners than this, it is freed once there are none.
 const OWNERS_KEPT_MAX: usize = 1 << 16;
-/// Up to this many runs are merged by comparing.
+/// Up to this many runs are merged by comparison.
 const RUNS_COMPARED: usize = 3;
-/// More are sorted by digits of this many bits, if that takes a few passes.
+/// More runs are sorted by digits of this many bits, if a few passes are enough.
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const PASSES_MAX: u32 = 3;
 
 impl Merger {
-    /// Takes what the lanes hold: every record whose number was given out before.
+    /// Takes all records from the lanes: every record whose number was given out before.
     pub fn collect(&mut self, log: &Log) {
         let mut lanes = log.shared.lanes.0.lock();
-        // Before any lane is looked at: what comes there later has a higher number.
+        // Read before any lane is looked at: records that come later have higher numbers.
         self.complete_to = log.until_now();
         if lanes.changes != self.seen {
-            self.follow(&mut lanes);
+            self.follow(&log.shared, &mut lanes);
         }
         self.owners.drain(..self.passed);
         self.passed = 0;
@@ -71,46 +72,50 @@ impl Merger {
         for (source, place) in self.sources.iter_mut().zip(0..) {
             let Some(known) = source else { continue };
             let (has_ended, before) = (known.buffer.has_ended(), self.owners.len());
-            let held = &log.shared.held;
-            self.owners.extend(known.refill(held).map(|number| Owner { number, place }));
+            self.owners.extend(known.refill().map(|number| Owner { number, place }));
             runs += usize::from(self.owners.len() > before);
             if let Some(mut source) = source.take_if(|source| has_ended && source.is_empty()) {
-                held.free(&mut source.taken);
-                held.free(&mut source.buffer.lock());
+                log.shared.held.free(&mut source.taken);
+                log.shared.held.free(&mut source.buffer.lock());
             }
         }
         drop(lanes);
-        // Where the clock showed two threads the same, their records are about different things.
+        // If two threads got the same number from the clock, their records concern different
+        // things.
         sort(&mut self.owners, runs, &mut self.spare);
         let capacity = self.owners.capacity() + self.spare.capacity();
         let held = capacity.saturating_sub(2 * OWNERS_KEPT_MAX) * size_of::<Owner>();
         log.shared.held.change(&mut self.held, held);
     }
 
-    /// Gets to know lanes that are new, and takes those off the list that have ended.
+    /// Adds new lanes, and removes those that have ended from the list.
     #[cold]
-    fn follow(&mut self, lanes: &mut Lanes) {
+    fn follow(&mut self, shared: &Arc<Shared>, lanes: &mut Lanes) {
         for buffer in &lanes.buffers {
             let is_known = |source: &Source| Arc::ptr_eq(&source.buffer, buffer);
             if self.sources.iter().flatten().any(is_known) {
                 continue;
             }
-            let buffer = Arc::clone(buffer);
-            let source =
-                Some(Source { buffer, taken: Records::default(), at: 0, shown: Vec::new() });
+            let source = Some(Source {
+                shared: Arc::clone(shared),
+                buffer: Arc::clone(buffer),
+                taken: Records::default(),
+                at: 0,
+                shown: Vec::new(),
+            });
             match self.sources.iter_mut().find(|place| place.is_none()) {
                 Some(place) => *place = source,
                 None => self.sources.push(source),
             }
         }
         lanes.buffers.retain(|buffer| !buffer.has_ended() || buffer.lock().len() > 0);
-        // One that still holds something goes next time.
+        // A lane that ended but still holds records is removed later.
         if !lanes.buffers.iter().any(|buffer| buffer.has_ended()) {
             self.seen = lanes.changes;
         }
     }
 
-    /// The next record by number, if it was collected with all before it, and its number is not
+    /// The next record by number, if it and all before it were collected, and its number is not
     /// above `number_max`.
     pub fn take_next(&mut self, number_max: u64) -> Option<&[u8]> {
         let owner = self.owners.get(self.passed)?;
@@ -123,13 +128,13 @@ impl Merger {
         Some(source.expect("a source with records is kept").take())
     }
 
-    /// The number of the last record that was yielded: all before it were as well.
+    /// The number of the last record that was yielded. All records before it were yielded too.
     pub const fn done(&self) -> u64 {
         self.done
     }
 }
 
-/// Puts owners in order: some runs that are in order already.
+/// Sorts owners that consist of some sorted runs.
 fn sort(owners: &mut Vec<Owner>, runs: usize, spare: &mut Vec<Owner>) {
     if runs <= RUNS_COMPARED {
         owners.sort_by_key(|owner| owner.number);
@@ -150,9 +155,9 @@ fn sort(owners: &mut Vec<Owner>, runs: usize, spare: &mut Vec<Owner>) {
     }
 }
 
-/// One pass of a radix sort, from the lowest digit to the highest one.
+/// One pass of a radix sort. Passes go from the lowest digit to the highest.
 fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> usize) {
-    // Where the next owner with each digit belongs.
+    // For each digit, the place of the next owner with that digit.
     let mut places = [0; DIGITS];
     from.iter().for_each(|owner| places[digit(owner)] += 1);
     let mut before = 0;
@@ -168,16 +173,16 @@ fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> 
 }
 
 impl Source {
-    /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for
-    /// the records of others, behind that. Returns the numbers of what it took.
-    fn refill(&mut self, held: &Held) -> Numbers<'_> {
+    /// Takes all records from the lane. If earlier records still wait for those of other lanes, the
+    /// new ones are appended; otherwise the buffers are exchanged. Returns the numbers of the
+    /// records taken.
+    fn refill(&mut self) -> Numbers<'_> {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
         self.at = 0;
-        self.shown = Vec::new();
+        self.free_shown();
         if is_empty {
             self.taken.bytes.shrink_to(KEPT_MAX);
-            self.taken.large_bytes = 0;
         }
         let new_at = self.taken.bytes.len();
         let mut records = self.buffer.lock();
@@ -189,8 +194,8 @@ impl Source {
             self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
         }
         if self.taken.held + records.held > 0 {
-            held.follow(&mut self.taken);
-            held.follow(&mut records);
+            self.shared.held.follow(&mut self.taken);
+            self.shared.held.follow(&mut records);
         }
         drop(records);
         Numbers { bytes: &self.taken.bytes[new_at..] }
@@ -205,14 +210,23 @@ impl Source {
         let header = header(&self.taken.bytes[self.at..]).expect("an owner has a record");
         self.at = start + header.len_here();
         if header.length == IS_LARGE {
+            self.free_shown();
             self.shown = self.taken.large.pop_front().unwrap_or_default();
             return &self.shown;
         }
         &self.taken.bytes[start..self.at]
     }
+
+    /// Frees the large record that was yielded last, which counts as long as it is there.
+    fn free_shown(&mut self) {
+        if !self.shown.is_empty() {
+            self.taken.large_bytes -= std::mem::take(&mut self.shown).len();
+            self.shared.held.follow(&mut self.taken);
+        }
+    }
 }
 
-/// The numbers of the records that lie in some bytes.
+/// The numbers of the records in some bytes.
 struct Numbers<'a> {
     bytes: &'a [u8],
 }
@@ -238,7 +252,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 33) % bound
         };
-        // Few, many, many far apart, and some so far apart that digits do not pay.
+        // Few, many, many far apart, and some so far apart that sorting by digits does not pay.
         for (count, step) in [(10, 5), (5000, 3), (5000, 1 << 15), (1000, 1 << 40), (0, 1)] {
             let (mut owners, mut spare) = (Vec::new(), Vec::new());
             for _ in 0..6 {

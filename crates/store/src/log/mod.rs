@@ -1,15 +1,14 @@
 //! One order for the changes of all threads, without a lock or a buffer that they share.
 //!
-//! Each thread has a [`Lane`] of its own and appends its records there. A record's number comes
-//! from one counter, or from a clock that is the same for all threads; it is taken while everything
-//! that the record is about is held, after the last lock and before the first unlock. So records
-//! about the same thing are numbered in the order in which they happened, and a record that was
-//! made after another one was acknowledged has the higher number. The [`Merger`] puts the lanes
-//! together by number.
+//! Each thread appends its records to its own [`Lane`]. A record's number comes from one counter,
+//! or from a clock that is the same for all threads. The number is taken while everything that the
+//! record concerns is locked: after the last lock and before the first unlock. So records about the
+//! same thing are numbered in the order in which they happened, and a record made after another one
+//! was acknowledged has the higher number. The [`Merger`] merges the lanes by number.
 //!
-//! A number is taken while the lane is locked. So when the merger has looked at the counter, or the
-//! clock, and then at each lane, it has all records up to what it saw there. It yields those and no
-//! later ones: no beginning of what it yields holds a change without those that came before it.
+//! A number is taken while the lane is locked. So when the merger reads the counter, or the clock,
+//! and then each lane, it gets all records up to the number that it read. It yields those and no
+//! later ones. So no change is yielded before the changes that preceded it.
 
 mod merger;
 
@@ -29,42 +28,40 @@ pub struct Log {
     shared: Arc<Shared>,
 }
 
-/// A clock that numbers records. Each time it is read it shows more than it did whenever it was
-/// read before, by any thread.
+/// A clock that numbers records. Each reading, by any thread, is higher than all earlier ones.
 pub type NumberClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// What one thread appends to.
+/// One thread's part of the log.
 pub struct Lane {
     shared: Arc<Shared>,
     buffer: Arc<Buffer>,
 }
 
-/// What became of a record.
+/// The result of appending a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     pub number: u64,
-    /// Bytes that lie in the lane, this record's included.
+    /// How many bytes lie in the lane, including this record's.
     pub waiting_bytes: usize,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// The number that the counter gave out last.
+    /// The last number that the counter gave out.
     counter: OwnLine<AtomicU64>,
-    /// `AWAKE`, `RUNG` or `ASLEEP`: the merger's owner.
+    /// `AWAKE`, `RUNG` or `ASLEEP`: the state of the thread with the merger.
     reader: OwnLine<Futex>,
     modes: OwnLine<Modes>,
     lanes: OwnLine<Mutex<Lanes>>,
     held: Held,
 }
 
-/// Bytes of memory of records that wait for the merger, or that it has, beyond what is kept for
-/// those to come. It changes when memory is allocated or freed, and not with each record.
+/// Bytes of memory of records that wait for the merger or are in it, beyond the room that is kept
+/// for later records. Changes when memory is allocated or freed, not with each record.
 #[derive(Default)]
 struct Held(OwnLine<AtomicU64>);
 
-/// Whether records are made, and where their numbers come from. It changes only while the gate is
-/// held.
+/// Whether records are made, and where their numbers come from. Changes only with the gate held.
 #[derive(Default)]
 struct Modes {
     is_on: AtomicBool,
@@ -74,15 +71,15 @@ struct Modes {
 
 #[derive(Default)]
 struct Lanes {
-    /// Of those that are, and of those that were and hold records.
+    /// The buffers of all lanes, including ended ones that still hold records.
     buffers: Vec<Arc<Buffer>>,
-    /// How often a lane began or ended.
+    /// How many times a lane began or ended.
     changes: u64,
-    /// The highest number of a lane that has ended.
+    /// The highest number of a record in a lane that has ended.
     ended_last: u64,
 }
 
-/// What was appended and not taken yet.
+/// Records that were appended and not taken yet.
 #[derive(Default)]
 struct Buffer {
     records: Mutex<Records>,
@@ -94,11 +91,11 @@ struct Buffer {
 
 #[derive(Default)]
 struct Records {
-    /// Records, each behind its number and its length. Of a large one there is no more than that.
+    /// The records, each behind its number and its length. A large record has only these here.
     bytes: Vec<u8>,
     large: VecDeque<Vec<u8>>,
     large_bytes: usize,
-    /// What others know: the capacity, and the bytes of memory that are held.
+    /// The capacity, and the bytes of memory, that are counted in `Held`.
     known_capacity: usize,
     held: u64,
 }
@@ -106,19 +103,19 @@ struct Records {
 const NUMBER_BYTES: usize = size_of::<u64>();
 const LENGTH_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
-/// Where the length is, for a record that lies elsewhere.
+/// The length that says that the record is in `large`.
 const IS_LARGE: u64 = u64::MAX;
-/// A record of at least this many bytes is not copied if it may be kept.
+/// A record of at least this many bytes is moved instead of copied, if the caller gives it away.
 const LARGE_MIN: usize = 64 * 1024;
-/// A buffer larger than this is given back once it is empty.
+/// A buffer larger than this is freed once it is empty.
 const KEPT_MAX: usize = 1 << 20;
 
-/// What small records take, a cache line or two.
+/// How many cache lines a small record takes.
 const LINES_AHEAD: usize = 2;
 const LINE_BYTES: usize = 64;
 
 const AWAKE: u32 = 0;
-/// Awake, or about to be, and there is something to see.
+/// Awake, or about to be, and there is something new.
 const RUNG: u32 = 1;
 const ASLEEP: u32 = 2;
 
@@ -129,7 +126,7 @@ impl Log {
         Self { shared: Arc::new(Shared { modes, ..Shared::default() }) }
     }
 
-    /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
+    /// A lane for the calling thread. It ends when it is dropped and its records were merged.
     pub fn lane(&self) -> Lane {
         let buffer = Arc::<Buffer>::default();
         let mut lanes = self.shared.lanes.0.lock();
@@ -139,7 +136,7 @@ impl Log {
         Lane { shared: Arc::clone(&self.shared), buffer }
     }
 
-    /// Turns it on or off. The gate is held: no thread is in the midst of a change.
+    /// Turns the log on or off. The caller holds the gate: no thread is making a change.
     pub fn switch(&self, on: bool) {
         self.shared.modes.0.is_on.store(on, Ordering::SeqCst);
     }
@@ -148,20 +145,20 @@ impl Log {
         self.shared.modes.0.is_on.load(Ordering::SeqCst)
     }
 
-    /// Takes numbers from the clock from now on, or from the counter. The gate is held, or no
-    /// thread has a lane yet. A log without a clock is numbered by its counter.
+    /// Takes numbers from the clock from now on, or from the counter. The caller holds the gate, or
+    /// no thread has a lane yet. A log without a clock always uses its counter.
     ///
-    /// The counter is a line of memory that all threads write. It costs little with one thread, and
-    /// `last` is quick. The clock costs some 30 ns however many threads there are.
+    /// The counter is a cache line that all threads write. It costs little with one thread, and
+    /// makes `last` quick. The clock costs about 30 ns with any number of threads.
     pub fn number_by_clock(&self, by_clock: bool) {
         let Shared { counter, modes: OwnLine(modes), .. } = &*self.shared;
         let Some(clock) = &modes.clock else { return };
-        // The merger has this while it collects: it does not see the time and then, in the lanes,
-        // lower numbers from the counter.
+        // The merger locks this while it collects. So it cannot read the time, and then find lower
+        // numbers from the counter in the lanes.
         let lanes = self.shared.lanes.0.lock();
         let last = lanes.last_number();
         counter.0.fetch_max(last, Ordering::SeqCst);
-        // The counter does not get ahead of a clock that counts nanoseconds.
+        // The counter cannot get ahead of a clock that counts nanoseconds.
         modes.by_clock.store(by_clock && clock() > last, Ordering::SeqCst);
     }
 
@@ -170,7 +167,7 @@ impl Log {
         self.shared.modes.0.by_clock.load(Ordering::Relaxed)
     }
 
-    /// The highest number of a record; 0: there was none. Where the clock gives the numbers, this
+    /// The highest number of a record; 0: there was none. If the clock gives the numbers, this
     /// looks at each lane.
     #[inline]
     pub fn last(&self) -> u64 {
@@ -182,8 +179,8 @@ impl Log {
         self.shared.lanes.0.lock().last_number()
     }
 
-    /// A number that no record exceeds that was appended before, and all exceed that will be. There
-    /// need not be a record of that number.
+    /// A number that no earlier record exceeds, and that every later record exceeds. There need not
+    /// be a record with this number.
     #[inline]
     pub fn until_now(&self) -> u64 {
         match &self.shared.modes.0.clock {
@@ -192,20 +189,20 @@ impl Log {
         }
     }
 
-    /// Bytes that lie in the lanes.
+    /// How many bytes lie in the lanes.
     pub fn pending_bytes(&self) -> usize {
         self.shared.lanes.0.lock().buffers.iter().map(|buffer| buffer.lock().len()).sum()
     }
 
-    /// Bytes of memory of records that wait for the merger, or that it has, beyond the little that
-    /// is kept for those to come.
+    /// Bytes of memory of records that wait for the merger or are in it, beyond the little room
+    /// that is kept for later records.
     pub fn held_bytes(&self) -> usize {
         self.shared.held.0.0.load(Ordering::Relaxed) as usize
     }
 
-    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most
-    /// for the given time; not at all if that happened since it slept last. What was left before a
-    /// ring is there after this.
+    /// Sleeps until a thread calls [`Lane::ring`] or [`wake`](Self::wake), or for the given time at
+    /// most. Does not sleep if that happened since the last sleep. Afterwards everything that was
+    /// appended before the call is visible.
     pub fn sleep(&self, timeout: Option<Duration>) {
         let reader = &self.shared.reader.0;
         if reader
@@ -216,12 +213,12 @@ impl Log {
             reader.wait_for(ASLEEP, timeout);
         }
         reader.word().store(AWAKE, Ordering::Relaxed);
-        // Pairs with the fence of `wake`: either the thread that rings sees that it has to, or we
-        // see what was left.
+        // Pairs with the fence of `wake`: either the calling thread sees that it must wake us, or
+        // we see what it appended.
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes the reader, or lets it not fall asleep. To be called after what it is to see was left.
+    /// Wakes the reader, or keeps it from falling asleep. Must be called after appending.
     pub fn wake(&self) {
         self.shared.wake();
     }
@@ -248,7 +245,8 @@ impl Shared {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         let reader = &self.reader.0;
-        // Most threads find that one has rung before, and change nothing that they share.
+        // Most threads find that another one has rung already, and write nothing that threads
+        // share.
         if reader.word().load(Ordering::Relaxed) != RUNG
             && reader.word().swap(RUNG, Ordering::Relaxed) == ASLEEP
         {
@@ -258,29 +256,28 @@ impl Shared {
 }
 
 impl Lane {
-    /// Whether the log is read. Changes only while the gate is held.
+    /// Whether the log is read. Changes only with the gate held.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.shared.modes.0.is_on.load(Ordering::Relaxed)
     }
 
-    /// Appends a record and gives it its number. The caller holds everything that the record is
-    /// about.
+    /// Appends a record and gives it its number. The caller holds the locks of everything that the
+    /// record concerns.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Appended {
         self.append_with(|bytes| bytes.extend_from_slice(record))
     }
 
-    /// Appends a record as `append` does, but has `write` write it in place: it appends to the
-    /// bytes that are there.
+    /// Appends a record as `append` does. `write` writes it in place, by appending to the bytes.
     #[inline]
     pub fn append_with(&self, write: impl FnOnce(&mut Vec<u8>)) -> Appended {
         let mut records = self.buffer.lock();
         let at = records.bytes.len();
         records.push_header(0, 0);
         write(&mut records.bytes);
-        // From taking the number until the buffer is let go nothing can take long: the merger waits
-        // for it.
+        // Between taking the number and unlocking the buffer nothing may take long, because the
+        // merger waits for the buffer.
         let number = self.next_number();
         records.set_header(at, number);
         records.prefetch_end();
@@ -290,7 +287,7 @@ impl Lane {
         Appended { number, waiting_bytes: records.len() }
     }
 
-    /// Appends a record as `append` does, but takes a large one out of the vector instead of
+    /// Appends a record as `append` does, but moves a large one out of the vector instead of
     /// copying it.
     #[inline]
     pub fn append_from(&self, record: &mut Vec<u8>) -> Appended {
@@ -310,7 +307,7 @@ impl Lane {
         Appended { number, waiting_bytes: records.len() }
     }
 
-    /// A number for a record. The buffer is locked.
+    /// Takes a number for a record. The buffer is locked.
     #[inline]
     fn next_number(&self) -> u64 {
         let number = self.shared.next_number();
@@ -318,7 +315,7 @@ impl Lane {
         number
     }
 
-    /// Wakes the reader, or lets it not fall asleep. To be called once after the records of a turn.
+    /// Wakes the reader, or keeps it from falling asleep. Called once after the records of a turn.
     #[inline]
     pub fn ring(&self) {
         self.shared.wake();
@@ -326,7 +323,7 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// Where the log is not read, no other code would take the lane from the list.
+    /// If the log is not read, nothing else removes the lane from the list.
     fn drop(&mut self) {
         let mut lanes = self.shared.lanes.0.lock();
         lanes.changes += 1;
@@ -341,7 +338,7 @@ impl Drop for Lane {
 }
 
 impl Held {
-    /// Some records take more memory now, or less.
+    /// Updates the count after records took more or less memory.
     #[cold]
     fn follow(&self, records: &mut Records) {
         let capacity = records.bytes.capacity();
@@ -350,7 +347,7 @@ impl Held {
         self.change(&mut records.held, held);
     }
 
-    /// Counts `now` in the place of `before`.
+    /// Counts `now` instead of `before`.
     fn change(&self, before: &mut u64, now: usize) {
         let change = (now as u64).wrapping_sub(std::mem::replace(before, now as u64));
         if change != 0 {
@@ -358,21 +355,21 @@ impl Held {
         }
     }
 
-    /// There is nothing in these records, and nothing will be.
+    /// Frees the memory of records that will not be used again.
     fn free(&self, records: &mut Records) {
         self.change(&mut records.held, 0);
         *records = Records::default();
     }
 }
 
-/// What stands before a record.
+/// The header of a record.
 struct Header {
     number: u64,
     length: u64,
 }
 
 impl Header {
-    /// Bytes of the record that lie behind the header.
+    /// How many bytes of the record lie behind the header.
     const fn len_here(&self) -> usize {
         if self.length == IS_LARGE { 0 } else { self.length as usize }
     }
@@ -403,7 +400,7 @@ impl Records {
         self.bytes.extend_from_slice(&length.to_le_bytes());
     }
 
-    /// Sets the header `at` this place, of the last record.
+    /// Sets the header of the last record, which is at `at`.
     #[inline]
     fn set_header(&mut self, at: usize, number: u64) {
         let length = (self.bytes.len() - at - HEADER_BYTES) as u64;
@@ -413,8 +410,8 @@ impl Records {
         length_bytes.copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Has what is behind the last record brought here from the core of the merger, which had it
-    /// last, before the next record is written there.
+    /// Prefetches the bytes behind the last record, before the next record is written there. The
+    /// merger's core had them last.
     #[inline]
     fn prefetch_end(&self) {
         let end = self.bytes.as_ptr().wrapping_add(self.bytes.len());
@@ -423,7 +420,7 @@ impl Records {
         }
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory, approximately.
     fn len(&self) -> usize {
         self.bytes.len() + self.large_bytes
     }
@@ -454,7 +451,7 @@ mod tests {
         assert_eq!((merger.done(), log.pending_bytes()), (6, 0));
     }
 
-    /// A log whose clock shows what the returned word says, and one more each time.
+    /// A log whose clock begins with the returned word, and shows one more each time.
     fn clocked() -> (Log, Arc<AtomicU64>) {
         let time = Arc::<AtomicU64>::default();
         let clock = Arc::clone(&time);
@@ -471,7 +468,8 @@ mod tests {
         lanes[1].append(b"b");
         lanes[0].append(b"c");
         assert_eq!(log.last(), 102);
-        // The merger looked before these: what the first lane got meanwhile may be missing.
+        // The merger read the clock before these were appended, so records of the first lane may be
+        // missing.
         time.store(90, Ordering::Relaxed);
         merger.collect(&log);
         assert_eq!((all(&mut merger), merger.done()), (vec![], 0));
@@ -555,7 +553,7 @@ mod tests {
         merger.collect(&log);
         assert!(is_held(4_500_000));
         assert!(merger.take_next(u64::MAX).is_some());
-        // What is taken is put behind what was left.
+        // New records are appended to those that were taken before.
         fill(&first, 1000);
         merger.collect(&log);
         assert!(is_held(5_500_000));
@@ -570,6 +568,31 @@ mod tests {
         assert!(is_held(2_000_000));
         merger.collect(&log);
         while merger.take_next(u64::MAX).is_some() {}
+        merger.collect(&log);
+        assert_eq!(log.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_large_record_is_not_held_any_more_behind_the_next() {
+        const LARGE: usize = 1_000_000;
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lane = log.lane();
+        (0..4).for_each(|_| _ = lane.append_from(&mut vec![b'x'; LARGE]));
+        merger.collect(&log);
+        for left in (1..=4).rev() {
+            assert!(merger.take_next(u64::MAX).is_some());
+            assert_eq!(log.held_bytes(), left * LARGE, "the one that was yielded is still there");
+        }
+        // A lane that never runs empty.
+        for _ in 0..100 {
+            (0..2).for_each(|_| _ = lane.append_from(&mut vec![b'x'; LARGE]));
+            merger.collect(&log);
+            assert!(merger.take_next(u64::MAX).is_some());
+            lane.append_from(&mut vec![b'x'; LARGE]);
+            merger.collect(&log);
+            (0..2).for_each(|_| assert!(merger.take_next(u64::MAX).is_some()));
+        }
+        assert_eq!(log.held_bytes(), LARGE);
         merger.collect(&log);
         assert_eq!(log.held_bytes(), 0);
     }

@@ -1,4 +1,4 @@
-//! What the shards know of a cut: the copies that writers leave for its walk, and how far that is.
+//! What the shards know of a cut: how far its walk is, and the copies that writers leave for it.
 //!
 //! See [`cut`](crate::cut) for how the marks and the copies work.
 
@@ -17,26 +17,26 @@ pub struct Piece {
     pub entry: OwnedEntry,
 }
 
-/// What others see of a cut that is going on.
+/// How other threads see a cut in progress.
 #[derive(Clone)]
 pub struct CutHandle(pub(crate) Arc<CutState>);
 
-/// What a keyspace shows of its cuts without a lock.
+/// The state of a keyspace's cuts that can be read without a lock.
 #[derive(Default)]
 pub(crate) struct Gauge {
-    /// Cuts that are not walked to their end.
+    /// Cuts that were not walked to their end.
     pub(crate) cuts: AtomicUsize,
-    /// Bytes of copies for cuts that are walked, until the walk has gone on from the step that
-    /// yielded them.
+    /// Bytes of the copies for cuts. A copy counts until the walk has continued behind the step
+    /// that yielded it.
     pub(crate) kept_bytes: AtomicUsize,
 }
 
-/// What the walk of a cut and the threads that change its keys share.
+/// Shared between the walk of a cut and the threads that change its keys.
 pub(crate) struct CutState {
     /// Copies that the walk has not fetched yet.
     pub(crate) kept: [Mutex<Vec<Piece>>; STRIPES],
     pub(crate) gauge: Arc<Gauge>,
-    /// Databases that were flushed with a part of the cut in them.
+    /// Databases that were flushed while they were part of the cut.
     pub(crate) detached: Mutex<Vec<Database>>,
     pub(crate) aborted: AtomicBool,
 }
@@ -44,10 +44,10 @@ pub(crate) struct CutState {
 /// What a shard's part of a database knows of the cut that it belongs to.
 pub(crate) struct Part {
     cut: Arc<CutState>,
-    /// The number that the database had.
+    /// The database's number at the cut.
     number: u32,
     stripe: u32,
-    /// From this position on the walk has still to come.
+    /// The position from which on the walk has not come yet.
     from: u32,
 }
 
@@ -63,12 +63,12 @@ impl CutState {
 }
 
 impl CutHandle {
-    /// Bytes of memory of copies that the walk is not done with.
+    /// Bytes of memory of the copies that the walk still needs.
     pub fn kept_bytes(&self) -> usize {
         self.0.gauge.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// The cut is not wanted any more. Its walk goes on, quickly, to take the marks away.
+    /// Aborts the cut. Its walk continues quickly, to remove the marks.
     pub fn abort(&self) {
         self.0.aborted.store(true, Ordering::Relaxed);
     }
@@ -77,29 +77,29 @@ impl CutHandle {
         self.0.aborted.load(Ordering::Relaxed)
     }
 
-    /// Has the cut walk a database that is flushed.
+    /// Gives the cut a database that is flushed, to walk it later.
     pub(crate) fn detach(&self, database: Database) {
         self.0.detached.lock().push(database);
     }
 }
 
 impl Part {
-    /// What the shard of this index has of the database with this number.
+    /// The part of a shard's database: the shard's index, and the database's number.
     pub(crate) fn new(cut: Arc<CutState>, index: usize, number: u32) -> Self {
         Self { cut, number, stripe: (index % STRIPES) as u32, from: 0 }
     }
 
-    /// Whether it is what the cut has of the database that had this number.
+    /// Whether this part belongs to this cut and to the database that had this number.
     pub(crate) fn is(&self, number: u32, cut: &CutHandle) -> bool {
         self.number == number && Arc::ptr_eq(&self.cut, &cut.0)
     }
 
-    /// From which position on the walk has still to come.
+    /// The position from which on the walk has not come yet.
     pub(crate) fn from(&self) -> u32 {
         self.from
     }
 
-    /// Whether the walk has still to come to where a key of this hash lies.
+    /// Whether the walk has not come to the position of this hash yet.
     #[inline(always)]
     pub(crate) fn is_ahead(&self, hash: Hash) -> bool {
         hash.position() >= self.from
@@ -112,12 +112,12 @@ impl Part {
     /// Copies an entry that is about to change.
     pub(crate) fn keep(&self, entry: EntryRef<'_>) {
         let Some(piece) = self.piece(entry) else { return };
-        // Counted before it can be fetched, so that the sum is never below zero.
+        // Counted before the walk can fetch it, so that the sum is never below zero.
         self.cut.gauge.kept_bytes.fetch_add(piece.entry.as_ref().memory(), Ordering::Relaxed);
         self.cut.kept[self.stripe as usize].lock().push(piece);
     }
 
-    /// A copy of an entry; `None` if it is not wanted any more.
+    /// A copy of an entry. `None`: the cut was aborted.
     pub(crate) fn piece(&self, entry: EntryRef<'_>) -> Option<Piece> {
         if self.cut.aborted.load(Ordering::Relaxed) {
             return None;
@@ -132,6 +132,6 @@ impl Part {
     }
 }
 
-/// Shards are spread over this many locks. Writers of shards with different locks do not wait for
-/// each other.
+/// How many locks protect the copies. Writers of shards with different locks do not wait for each
+/// other.
 const STRIPES: usize = 32;

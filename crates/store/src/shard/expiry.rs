@@ -1,37 +1,36 @@
-//! Which keys of a shard's database expire when: a heap of (time, position) pairs.
+//! Knows when the keys of a shard's database expire: a heap of (time, position) pairs.
 //!
-//! An item is a hint and nothing more. It says that around its time the keys whose home is near
-//! that position are worth a look. For every key that has an expiry there is an item that is not
-//! later than it, so that:
+//! An item is only a hint. It says that around its time the keys whose home is near that position
+//! are worth a look. Every key with an expiry has an item that is not later than the expiry. So:
 //!
-//! - a key that is deleted leaves its item behind, which later finds nothing;
-//! - a key whose expiry moves back needs no new item: the old one comes due, finds the key alive,
-//!   and is put in again at the right time;
-//! - a key whose expiry moves forward gets one more item.
+//! - A key that is deleted leaves its item behind, which later finds nothing.
+//! - A key whose expiry moves back needs no new item: the old one comes due, finds the key alive,
+//!   and is inserted again with the right time.
+//! - A key whose expiry moves forward gets one more item.
 //!
-//! An item is one word of 32 bits, so its time is relative to a base, which moves along.
-//! Items left behind are bounded by rebuilding once they outnumber the keys.
+//! An item is one word of 32 bits, so its time is relative to a base, which moves. Once stale items
+//! outnumber the keys, the index is rebuilt.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Part;
 
-/// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
-/// how late the memory may come back.
+/// Milliseconds per unit of an item's time. A key is not visible from its own millisecond on; its
+/// memory may be freed up to one unit later.
 const UNIT_MS: i64 = 16;
-/// How many of an item's 32 bits are its time, counted from the index's base: four and a half
-/// hours. A key that lives longer is looked at and put in again that often.
+/// How many of an item's 32 bits are its time, counted from the index's base. They cover four and a
+/// half hours. A key that lives longer is looked at, and its item inserted again, that often.
 const TIME_BITS: u32 = 20;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
-/// The low bits of a position for which an item has no room. Keys that differ in no other share a
-/// hint, for which one item is enough: one bucket or so of a shard's table.
+/// How many low bits of a position an item lacks. Keys that differ only in these bits share one
+/// item: about one bucket of a shard's table.
 pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
-/// Fewer items than this are never worth a rebuild.
+/// An index with fewer items than this is not rebuilt.
 const REBUILD_MIN: usize = 64;
 
-/// The deadlines of a database's keys. One pointer, null while no key has an expiry, so that a
-/// shard without any stays within its cache line. That is also why the part of a cut lies behind
+/// The deadlines of a database's keys. It is one pointer, null while no key has an expiry, so that
+/// a shard without any stays within its cache line. For the same reason the part of a cut is behind
 /// it.
 #[derive(Default)]
 pub struct ExpiryIndex {
@@ -40,17 +39,18 @@ pub struct ExpiryIndex {
 
 #[derive(Default)]
 struct Items {
-    /// Time above the position's first bits; the smallest first.
+    /// Each item has its time in the high bits and the position's first bits below. The smallest
+    /// comes first.
     heap: BinaryHeap<Reverse<u32>>,
     /// The unit that times are counted from.
     base: u64,
-    /// Keys of the table that have an expiry.
+    /// How many keys of the table have an expiry.
     volatile: u32,
-    /// Hashes with fields that expire, as of the last rebuild.
+    /// How many hashes had fields that expire at the last rebuild.
     hashes: u32,
     /// Whether there may be such hashes.
     has_fields: bool,
-    /// While a cut is taken that the database's keys belong to.
+    /// Set while the database's keys belong to a cut.
     cut: Option<Part>,
 }
 
@@ -67,7 +67,7 @@ impl ExpiryIndex {
         self.items.as_ref().map_or(0, |items| items.volatile as usize)
     }
 
-    /// A key got an expiry that it did not have (`old_ms` none) or a different one.
+    /// Notes that a key got an expiry. `old_ms` is its earlier one, if it had one.
     pub fn set(&mut self, position: u32, old_ms: Option<i64>, new_ms: i64) {
         let items = self.items.get_or_insert_default();
         if old_ms.is_none() {
@@ -78,7 +78,7 @@ impl ExpiryIndex {
         }
     }
 
-    /// A key that had an expiry lost it, or went away.
+    /// Notes that a key with an expiry lost it, or was removed.
     pub fn unset(&mut self) {
         let Some(items) = &mut self.items else { return };
         items.volatile -= 1;
@@ -110,12 +110,12 @@ impl ExpiryIndex {
         self.items.as_ref().is_some_and(|items| items.has_fields)
     }
 
-    /// Gives the block back if nothing is in it.
+    /// Frees the block if it is empty.
     fn tidy(&mut self) {
         self.items.take_if(|items| items.volatile == 0 && !items.has_fields && items.cut.is_none());
     }
 
-    /// A field of the hash at a key expires, earlier than any other of it.
+    /// Notes that a field of the hash at a key expires earlier than its other fields.
     pub fn note_field(&mut self, position: u32, expire_ms: i64) {
         let items = self.items.get_or_insert_default();
         items.has_fields = true;
@@ -128,24 +128,25 @@ impl ExpiryIndex {
         self.items.as_ref()?.next_due_ms()
     }
 
-    /// Takes out the earliest item if its time has passed: the position from which on to look at
-    /// `1 << POSITION_BITS_LOST` of them.
+    /// Removes the earliest item if its time has passed. Returns the first of the `1 <<
+    /// POSITION_BITS_LOST` positions to look at.
     pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
         let items = self.items.as_mut()?;
         if items.next_due_ms()? > now_ms {
             return None;
         }
         let Reverse(item) = items.heap.pop()?;
-        // What is due goes out first; for what is left there is then room again at the far end.
+        // Items that are due are removed first. Then the remaining ones have room again at the far
+        // end.
         let now = unit(now_ms);
         if now > items.base + TIME_MAX / 2 {
-            // The unit before, so that the others that are due stay so.
+            // The unit before, so that other due items stay due.
             items.move_base(now - 1);
         }
         Some(item << POSITION_BITS_LOST)
     }
 
-    /// Puts an item in for keys that were found alive when one of theirs came due.
+    /// Inserts an item for keys that were found alive when one of their items came due.
     pub fn push(&mut self, position: u32, expire_ms: i64) {
         if let Some(items) = &mut self.items {
             items.push(position, expire_ms);
@@ -161,13 +162,13 @@ impl ExpiryIndex {
         })
     }
 
-    /// How many items there are, also stale ones.
+    /// How many items there are, including stale ones.
     pub fn items(&self) -> usize {
         self.items.as_ref().map_or(0, |items| items.heap.len())
     }
 
-    /// Starts over with every key that has an expiry, or fields that have: its position, that
-    /// expiry, and the earliest of the fields'.
+    /// Rebuilds the index from every key that has an expiry or fields with one. Each element is the
+    /// key's position, its expiry, and the earliest expiry of its fields.
     pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, Option<i64>, Option<i64>)>) {
         let Some(items) = &mut self.items else { return };
         items.heap = BinaryHeap::with_capacity((items.volatile + items.hashes) as usize);
@@ -194,7 +195,7 @@ impl ExpiryIndex {
 impl Items {
     fn next_due_ms(&self) -> Option<i64> {
         let Reverse(item) = self.heap.peek()?;
-        // The unit must have passed whole: its keys expire anywhere within it.
+        // The whole unit must have passed, because its keys may expire anywhere within it.
         let unit = self.base + u64::from(item >> (32 - TIME_BITS)) + 1;
         Some(i64::try_from(unit).map_or(i64::MAX, |unit| unit.saturating_mul(UNIT_MS)))
     }
@@ -204,11 +205,12 @@ impl Items {
         if self.heap.is_empty() {
             self.base = unit.saturating_sub(TIME_MAX / 2);
         } else if unit < self.base {
-            // With room for others that are earlier still.
+            // Leave room for still earlier times.
             self.move_base(unit.saturating_sub(TIME_MAX / 2));
         }
         if self.heap.len() == self.heap.capacity() {
-            // Doubling would leave half of it unused; these vectors are a cost per key.
+            // Doubling would leave half of the vector unused, and these vectors cost memory for
+            // each key.
             let more = block_size((self.heap.len() + 1) * size_of::<u32>()) / size_of::<u32>();
             self.heap.reserve_exact(more - self.heap.len());
         }
@@ -216,8 +218,8 @@ impl Items {
         self.heap.push(Reverse(time << (32 - TIME_BITS) | position >> POSITION_BITS_LOST));
     }
 
-    /// Counts times from another unit. What then lies out of range is put at its end, which may be
-    /// early but never late.
+    /// Counts times from another unit. A time that is then out of range becomes the nearest one in
+    /// range, which may be early but never late.
     #[cold]
     fn move_base(&mut self, base: u64) {
         let mut items = std::mem::take(&mut self.heap).into_vec();
@@ -231,12 +233,13 @@ impl Items {
     }
 }
 
-/// Times before 1970 are as good as 1970: an item only has to come early enough.
+/// A time before 1970 counts as 1970: an item only has to come early enough.
 fn unit(expire_ms: i64) -> u64 {
     (expire_ms / UNIT_MS).max(0) as u64
 }
 
-/// What an allocator with four classes for each power of two gives for this many bytes.
+/// The size of the block that an allocator with four classes per power of two gives for this many
+/// bytes.
 const fn block_size(bytes: usize) -> usize {
     if bytes <= 64 {
         bytes.next_multiple_of(16)
@@ -252,7 +255,7 @@ mod tests {
     const NOW_MS: i64 = 1_800_000_000_000;
     const HOUR_MS: i64 = 3_600_000;
 
-    /// The first position that an item of this one stands for.
+    /// The first position that an item for this position stands for.
     fn first(position: u32) -> u32 {
         position >> POSITION_BITS_LOST << POSITION_BITS_LOST
     }
@@ -281,8 +284,8 @@ mod tests {
         assert_eq!(index.volatile(), 1);
     }
 
-    /// However far and in whatever order times come in, for each there is an item that is not
-    /// later, and looking at every item that comes due ends.
+    /// For times in any order and distance there is always an item that is not later, and the
+    /// series of due items ends.
     #[test]
     fn no_item_is_later_than_its_key() {
         let mut state = 1u64;

@@ -1,7 +1,7 @@
 //! One shard: its keys in every database, and what goes with them.
 //!
-//! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for
-//! another value or for none; whatever must happen at such a moment happens in them.
+//! Only `insert`, `replace` and `remove` give a name another value, or none. Everything that must
+//! happen at such a moment happens in them.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub enum Expire {
     At(i64),
 }
 
-/// A field that was taken out as it had expired, and, behind all of them, the hash that it was in.
+/// A field that was removed because it had expired; and, after all of a hash's fields, its key.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaped<'a> {
     Field(&'a [u8]),
@@ -46,19 +46,19 @@ pub struct Database {
     expiry: ExpiryIndex,
 }
 
-/// Some keys of every database, which are locked together.
+/// Some keys of every database, locked together.
 #[derive(Default)]
 pub struct Shard {
-    /// Database 0, which most never leave.
+    /// Database 0, the only one that most clients use.
     first: Database,
-    /// The others, as far as they are used.
+    /// The other databases, as far as they are used.
     #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
     others: Option<Box<Vec<Option<Box<Database>>>>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
 impl Shard {
-    /// The database, for reading; `None` when it is not used.
+    /// The database, for reading. `None`: it is not used.
     #[inline(always)]
     pub fn database(&self, index: u32) -> Option<&Database> {
         if index == 0 {
@@ -67,7 +67,7 @@ impl Shard {
         self.others.as_ref()?.get(index as usize - 1)?.as_deref()
     }
 
-    /// The database, for taking something out of it; `None` when it is not used.
+    /// The database, for removing something. `None`: it is not used.
     #[inline(always)]
     pub fn used_mut(&mut self, index: u32) -> Option<&mut Database> {
         if index == 0 {
@@ -76,7 +76,7 @@ impl Shard {
         self.others.as_mut()?.get_mut(index as usize - 1)?.as_deref_mut()
     }
 
-    /// The database, made when it is not used.
+    /// The database. It is made if it is not used yet.
     #[inline(always)]
     pub fn database_mut(&mut self, index: u32) -> &mut Database {
         if index == 0 {
@@ -89,7 +89,7 @@ impl Shard {
         others[index as usize - 1].get_or_insert_default()
     }
 
-    /// Gives back what databases without keys take.
+    /// Frees the memory of databases without keys.
     pub fn trim(&mut self) {
         let Some(others) = &mut self.others else { return };
         for other in others.iter_mut() {
@@ -102,12 +102,12 @@ impl Shard {
         }
     }
 
-    /// One more than the highest number of a database that is used.
+    /// The highest number of a used database, plus one.
     pub fn databases(&self) -> u32 {
         1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
 
-    /// Whether there is more to it than keys of database 0 that never expire.
+    /// Whether the shard has more than keys of database 0 that never expire.
     #[inline(always)]
     pub(crate) const fn has_more(&self) -> bool {
         self.others.is_some() || self.first.expiry.is_some()
@@ -119,7 +119,7 @@ impl Shard {
         &self.first
     }
 
-    /// From when on (Unix ms) a database has keys or fields to take out.
+    /// From when on (Unix ms) a database has keys or fields to remove.
     #[inline(always)]
     pub(crate) fn next_due_ms(&self) -> Option<i64> {
         let first = self.first.next_due_ms();
@@ -127,9 +127,9 @@ impl Shard {
         others.iter().flatten().filter_map(|other| other.next_due_ms()).chain(first).min()
     }
 
-    /// Exchanges the contents of two databases. Their watched keys change where there was something
-    /// or will be; what is dead and watched goes away before, if `takes_dead`. Returns that, each
-    /// with its database.
+    /// Exchanges the contents of two databases. Watched keys count as changed if they existed or
+    /// will exist. With `takes_dead`, watched keys that have expired are removed first. Returns
+    /// those, each with its database.
     pub fn swap_watched(
         &mut self,
         a: u32,
@@ -154,7 +154,7 @@ impl Shard {
                     if takes_dead && is_dead(will_be) {
                         dead.push((to, Box::<[u8]>::from(key)));
                     }
-                    // A key that died unseen since it was watched counts as one that was there.
+                    // A key that expired unnoticed since it was watched counts as one that existed.
                     was.is_some() || will_be.is_some() && !is_dead(will_be)
                 });
             }
@@ -170,14 +170,14 @@ impl Shard {
         taken
     }
 
-    /// The expiry of a key that is there, dead or not.
+    /// The expiry of a key that exists, expired or not.
     fn expiry_of(&self, database: u32, key: &[u8], hasher: &Hasher) -> Option<Option<i64>> {
         let database = self.database(database)?;
         Some(database.entry(database.find(hasher.hash(key), key)?).expire_ms())
     }
 
-    /// Takes the contents of a database away, to be dropped when no lock is held. Its watched keys
-    /// change where there was something.
+    /// Removes the contents of a database. They should be dropped when no lock is held. Watched
+    /// keys that existed count as changed.
     pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
         if let Some(mut watched) = self.watched.take() {
             watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
@@ -186,7 +186,7 @@ impl Shard {
         self.take(index)
     }
 
-    /// The database that had this number when a cut began, if it is not walked yet.
+    /// The database that had this number when a cut began, if it was not walked yet.
     pub(crate) fn part_of_cut(&mut self, number: u32, cut: &CutHandle) -> Option<&mut Database> {
         let is_it =
             |database: &Database| database.expiry.cut().is_some_and(|part| part.is(number, cut));
@@ -209,8 +209,8 @@ impl Shard {
         [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
     }
 
-    /// Takes the contents of a database away, to be dropped when no lock is held. Nothing is left
-    /// to drop if they belong to a cut.
+    /// Removes the contents of a database. They should be dropped when no lock is held. If they
+    /// belong to a cut, the cut gets them, and the result is empty.
     pub fn take(&mut self, index: u32) -> Database {
         let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
         self.trim();
@@ -231,27 +231,27 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// Whether clients may watch, wait for or keep copies of keys of the shard. If so,
+    /// Whether clients may watch, wait for, or keep copies of keys of the shard. If so,
     /// `key_changed` must be called when a key changes.
     #[inline(always)]
     pub const fn has_watched(&self) -> bool {
         self.watched.is_some()
     }
 
-    /// Whether blocked clients wait for any of its keys.
+    /// Whether blocked clients wait for any key of the shard.
     pub fn has_waiters(&self) -> bool {
         self.watched.as_ref().is_some_and(|watched| watched.has_waiters())
     }
 
-    /// Must be called when a key changed; returns which clients the change concerns.
+    /// Must be called when a key has changed. Returns the clients that the change concerns.
     pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         let mut concerned = Concerned::default();
         self.leave(|watched| concerned = watched.changed(database, key, hash));
         concerned
     }
 
-    /// A client, by number, keeps a copy of what a key holds; whether no client did before.
-    /// `is_there` tells which clients are still around.
+    /// Notes that a client, by number, keeps a copy of a key. Returns whether no client did before.
+    /// `is_there` says which clients still exist.
     pub fn track(
         &mut self,
         key: &[u8],
@@ -262,25 +262,25 @@ impl Shard {
         self.watched.get_or_insert_default().tracked.add(key, hash, reader, is_there)
     }
 
-    /// How many keys clients keep copies of, and how many copies those are.
+    /// How many keys clients keep copies of, and the number of copies.
     pub fn tracked(&self) -> (usize, usize) {
         let tracked = self.watched.as_ref().map(|watched| &watched.tracked);
         tracked.map_or((0, 0), |tracked| (tracked.len(), tracked.items()))
     }
 
-    /// Takes out at most `count` tracked keys; returns them with the clients that keep copies.
+    /// Forgets at most `count` tracked keys. Returns them with the clients that keep copies.
     pub fn untrack_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
         let mut taken = Vec::new();
         self.leave(|watched| taken = watched.tracked.take_some(count));
         taken
     }
 
-    /// Forgets which clients keep copies, for all keys.
+    /// Forgets all tracked keys.
     pub fn untrack_all(&mut self) {
         self.leave(|watched| TrackedKeys::clear(&mut watched.tracked));
     }
 
-    /// The keys that clients watch or wait for; `None` when there are none.
+    /// The keys that clients watch or wait for. `None`: there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
         self.watched.as_deref_mut()
@@ -291,7 +291,7 @@ impl Shard {
         self.watched.get_or_insert_default().watch(database, key)
     }
 
-    /// Takes a watcher of a key away.
+    /// Removes a watcher of a key.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
         self.leave(|watched| watched.unwatch(database, key));
     }
@@ -301,12 +301,12 @@ impl Shard {
         self.watched.get_or_insert_default().wait(database, key);
     }
 
-    /// Takes a blocked client of a key away.
+    /// Removes a blocked client from a key.
     pub fn unwait(&mut self, database: u32, key: &[u8]) {
         self.leave(|watched| watched.unwait(database, key));
     }
 
-    /// Has an observer told of all changes from now on.
+    /// Reports all changes to an observer from now on.
     pub fn observe(&mut self, observer: &Arc<Observer>) {
         self.watched.get_or_insert_default().observe(observer);
     }
@@ -319,7 +319,7 @@ impl Shard {
         if let Some(watched) = &mut self.watched {
             leave(watched);
             if watched.is_empty() {
-                // The clock may start over: no client remembers a version.
+                // The versions may start over, because no client remembers one.
                 self.watched = None;
             }
         }
@@ -365,20 +365,20 @@ impl Database {
         self.table.entry(place)
     }
 
-    /// For its access bits; whatever changes the value takes `change`.
+    /// The entry, for changing its access bits only; a value is changed by `change`.
     #[inline(always)]
     pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
         self.table.entry_mut(place)
     }
 
-    /// The entry for changing its value in place.
+    /// The entry, for changing its value in place.
     #[inline(always)]
     pub fn change(&mut self, place: Place, hasher: &Hasher) -> EntryMut<'_> {
         self.before_change(place, hasher);
         self.entry_mut(place)
     }
 
-    /// To be called before the entry changes or goes away: a cut may have to keep it.
+    /// Must be called before the entry changes or is removed: a cut may have to copy it.
     #[inline(always)]
     fn before_change(&mut self, place: Place, hasher: &Hasher) {
         if self.expiry.cut().is_some() {
@@ -397,7 +397,7 @@ impl Database {
         }
     }
 
-    /// What is new and lies ahead of a cut's walk is none of its business.
+    /// A new entry ahead of a cut's walk is not part of the cut.
     #[inline(always)]
     fn mark_new(&self, hash: Hash, entry: &mut OwnedEntry) {
         if let Some(part) = self.expiry.cut() {
@@ -405,7 +405,7 @@ impl Database {
         }
     }
 
-    /// Entries outside tables have no marks.
+    /// Entries outside of tables have no marks.
     #[inline(always)]
     fn unmark_old(&self, mut entry: OwnedEntry) -> OwnedEntry {
         if self.expiry.cut().is_some() {
@@ -423,13 +423,13 @@ impl Database {
         self.expiry.set_cut(Some(part));
     }
 
-    /// Whether there may be hashes with fields that expire; if not, there are none.
+    /// Whether there may be hashes with fields that expire. `false`: there are none.
     pub fn may_have_expiring_fields(&self) -> bool {
         self.expiry.has_fields()
     }
 
-    /// Appends keys of the cut, until `out` has about `limit`, and goes on from there next time.
-    /// Whether these were all; then the database is no part of the cut any more.
+    /// Appends keys of the cut until `out` has about `limit`. The next call continues from there.
+    /// Returns whether the walk is complete; then the database does not belong to the cut any more.
     pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
         let Some(part) = self.expiry.cut() else { return true };
         let mut next = Some(part.from());
@@ -458,7 +458,7 @@ impl Database {
         }
     }
 
-    /// Moves blocks of keys and values that lie where much is free, from a cursor on; `false` at
+    /// Moves blocks of keys and values out of sparsely used memory, from a cursor on. `false` at
     /// the end.
     pub fn defragment(
         &mut self,
@@ -468,7 +468,7 @@ impl Database {
         self.table.defragment(cursor, defragmenter)
     }
 
-    /// Gives a name that stands for nothing a value.
+    /// Gives a value to a name that has none.
     #[inline]
     pub fn insert(&mut self, hash: Hash, mut entry: OwnedEntry, hasher: &Hasher) -> Place {
         self.mark_new(hash, &mut entry);
@@ -485,7 +485,7 @@ impl Database {
         place
     }
 
-    /// Gives a name that stands for something another value, and returns what it stood for.
+    /// Gives another value to a name that has one, and returns the old one.
     #[inline]
     pub fn replace(
         &mut self,
@@ -508,7 +508,7 @@ impl Database {
         self.unmark_old(old)
     }
 
-    /// Makes a name stand for nothing, and returns what it stood for.
+    /// Removes a name, and returns its value.
     pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
         self.before_change(place, hasher);
         if self.entry(place).expire_ms().is_some() {
@@ -518,8 +518,8 @@ impl Database {
         self.unmark_old(removed)
     }
 
-    /// Sets the key to a string, whatever it was. Returns the entry that was replaced, if there was
-    /// one. It must be dropped while no lock is held.
+    /// Sets the key to a string, whatever it was. Returns the old entry, if there was one. It must
+    /// be dropped while no lock is held.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
     pub fn set(
@@ -547,7 +547,7 @@ impl Database {
         };
         let access = match clock.policy {
             AccessPolicy::Lru => clock.fresh(),
-            // An overwritten key is as popular as it was.
+            // An overwritten key stays as popular as it was.
             AccessPolicy::Lfu { .. } => old.access(),
         };
         let value = if old_ms.is_some() == expire_ms.is_some() {
@@ -571,7 +571,7 @@ impl Database {
         Some(self.replace(hash, place, entry, hasher))
     }
 
-    /// Gives a key an expiry (Unix ms), another one, or none.
+    /// Sets or removes a key's expiry (Unix ms).
     pub fn set_expire(
         &mut self,
         hash: Hash,
@@ -585,7 +585,7 @@ impl Database {
         if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
             self.entry_mut(place).set_expire_in_place(new_ms);
         } else if old_ms != expire_ms {
-            // Room for the time is made, or given back, by another block.
+            // The time needs room in the block, or frees it, so a new block is made.
             let is_ahead = self.expiry.cut().is_some_and(|part| part.is_ahead(hash));
             self.table.remake(place, |entry| {
                 let mut entry = entry.with_expiry(expire_ms);
@@ -598,14 +598,14 @@ impl Database {
         }
     }
 
-    /// Whether the index of expiries is mostly stale, and large enough to be worth a walk over all
+    /// Whether the index of expiries is mostly stale, and large enough to justify a walk over all
     /// keys.
     #[inline(always)]
     fn wants_rebuilt_expiry(&self) -> bool {
         self.expiry.wants_rebuild() && self.expiry.items() > self.table.len() / KEYS_PER_STALE
     }
 
-    /// Brings the index up to date with a key's expiry, before and after a change.
+    /// Updates the index after a change of a key's expiry.
     #[inline(always)]
     fn note_expiry(&mut self, hash: Hash, old_ms: Option<i64>, new_ms: Option<i64>) {
         match (old_ms, new_ms) {
@@ -621,7 +621,7 @@ impl Database {
         self.expiry.next_due_ms()
     }
 
-    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    /// Must be called when a field of the hash at a key expires earlier than its other fields.
     pub fn note_field(&mut self, hash: Hash, expire_ms: i64, hasher: &Hasher) {
         self.expiry.note_field(hash.position(), expire_ms);
         if self.wants_rebuilt_expiry() {
@@ -629,12 +629,11 @@ impl Database {
         }
     }
 
-    /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
-    /// appends them to `out`. Returns how many looks it took.
+    /// Removes expired keys and appends them to `out`, with at most `limit` looks at the index.
+    /// Returns how many looks there were.
     ///
-    /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash
-    /// without fields left goes out as a whole. It ends, with looks left, once that were
-    /// [`FIELDS_MAX`] fields.
+    /// Also removes the expired fields of hashes, and reports them to `reaped`. A hash without
+    /// fields left is removed. It stops early after [`FIELDS_MAX`] fields.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
@@ -652,11 +651,11 @@ impl Database {
             }
             let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
             if seen.replace(position) == Some(position) {
-                // Nothing there is due any more, and the item it needs was put in.
+                // Nothing is due there any more, and its next item was inserted.
                 continue;
             }
-            // Removing moves entries about, so each removal looks anew. Where there are many keys,
-            // some share a position.
+            // Removing moves entries, so the places are looked up again after each removal. In a
+            // large table several keys share a position.
             loop {
                 places.clear();
                 self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
@@ -667,8 +666,8 @@ impl Database {
                 let Some(place) = due else { break };
                 out.push(self.remove(place, hasher));
             }
-            // One item for all keys that are left there: with one for each, those of keys that have
-            // theirs already would double at every look.
+            // Insert one item for all keys that are left there. With one for each key, keys that
+            // have their own items already would double their number at every look.
             let times = places.iter().filter_map(|&place| {
                 let entry = self.entry(place);
                 entry.expire_ms().into_iter().chain(fields_ms(entry)).min()
@@ -684,8 +683,7 @@ impl Database {
         self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
     }
 
-    /// Takes fields that have expired out of a hash, at most `fields_left`; whether it is empty
-    /// then.
+    /// Removes at most `fields_left` expired fields of a hash. Returns whether it is empty then.
     fn reap_fields(
         &mut self,
         place: Place,
@@ -724,7 +722,7 @@ impl Database {
     }
 }
 
-/// When the first field of a hash expires, about.
+/// When the first field of a hash expires, approximately.
 #[inline(always)]
 fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
     if entry.kind() != Kind::Hash {
@@ -733,9 +731,10 @@ fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
     entry.collection::<crate::value::Hash>()?.earliest_ms()
 }
 
-/// Fields that are taken out of hashes before others get the shard.
+/// How many fields are removed from hashes before other threads get the shard.
 pub const FIELDS_MAX: usize = 256;
-/// An index of expiries is rebuilt only with more items than a key in 16: a quarter of a byte each.
+/// An index of expiries is rebuilt only with more items than one for 16 keys, which is a quarter of
+/// a byte per key.
 const KEYS_PER_STALE: usize = 16;
 
 #[cfg(test)]
@@ -797,7 +796,7 @@ mod tests {
         assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
     }
 
-    /// Each look takes an item out and puts at most one in, however many keys an item stands for.
+    /// Each look removes an item and inserts one at most, however many keys an item stands for.
     #[test]
     fn keys_that_share_items_are_looked_at_once_each() {
         const KEYS: usize = if cfg!(miri) { 20 } else { 1000 };

@@ -1,7 +1,7 @@
-//! Which clients have read which keys and keep a copy of what they held: the readers of client-side
-//! caching, by number.
+//! Remembers which clients keep copies of which keys, for client-side caching. Readers are clients,
+//! by number.
 //!
-//! A key counts by its name alone, whatever the database: a copy does not say where it is from
+//! A key is known by its name alone, in all databases: a client's copy does not say its database
 //! either.
 
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ use crate::hash::Hash;
 /// The keys of a shard that readers keep copies of.
 #[derive(Default)]
 pub struct TrackedKeys {
-    /// By the hash that every command has of its keys anyway.
+    /// By the key's hash, which every command computes anyway.
     keys: HashMap<u64, Tracked, BuildHasherDefault<Mixed>>,
-    /// Keys whose hash one of those had before.
+    /// Keys whose hash another key in `keys` has.
     others: HashMap<Box<[u8]>, Vec<u64>>,
-    /// Readers of all keys together.
+    /// The number of readers of all keys together.
     items: usize,
 }
 
@@ -26,14 +26,14 @@ struct Tracked {
     readers: Vec<u64>,
 }
 
-/// The hash of a hash: mixed, since those of one shard have bits in common.
+/// Hashes a hash: the hashes of one shard have bits in common, so they are mixed.
 #[derive(Default)]
 struct Mixed(u64);
 
-/// A list is looked through for readers that are gone when it is about to grow beyond this, and
-/// then at each doubling.
+/// When a list is about to grow beyond this, and then at each doubling, readers that are gone are
+/// removed from it.
 const LOOKED_THROUGH_MIN: usize = 8;
-/// Odd, and with as many ones as zeros: 2^64 over the golden ratio.
+/// An odd number with about as many ones as zeros: 2^64 over the golden ratio.
 const MIXER: u128 = 0x9e37_79b9_7f4a_7c15;
 
 impl TrackedKeys {
@@ -46,13 +46,13 @@ impl TrackedKeys {
         self.keys.len() + self.others.len()
     }
 
-    /// How many readers, each counted once for every key.
+    /// How many readers there are, each counted once for every key.
     pub const fn items(&self) -> usize {
         self.items
     }
 
-    /// A reader has a copy of the key from now on; whether the key had none before. `is_there`
-    /// tells which readers are still around.
+    /// Notes that a reader keeps a copy of the key. Returns whether the key had none before.
+    /// `is_there` says which readers still exist.
     pub fn add(
         &mut self,
         key: &[u8],
@@ -61,7 +61,7 @@ impl TrackedKeys {
         is_there: impl Fn(u64) -> bool,
     ) -> bool {
         let readers = match self.keys.entry(hash.0) {
-            // Each key is in one place.
+            // Each key is in only one of the two maps.
             _ if self.others.contains_key(key) => self.others.entry(key.into()).or_default(),
             Entry::Vacant(place) => {
                 place.insert(Tracked { key: key.into(), readers: vec![reader] });
@@ -84,7 +84,7 @@ impl TrackedKeys {
         before == 0
     }
 
-    /// The readers of a key, which know nothing of it any more.
+    /// Removes a key and returns its readers.
     pub fn take(&mut self, key: &[u8], hash: Hash) -> Option<Vec<u64>> {
         let readers = match self.keys.entry(hash.0) {
             Entry::Occupied(found) if *found.get().key == *key => found.remove().readers,
@@ -97,7 +97,7 @@ impl TrackedKeys {
         Some(readers)
     }
 
-    /// Takes out at most `count` keys, any of them, with their readers.
+    /// Removes at most `count` keys, in any order, with their readers.
     pub fn take_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
         let hashes: Vec<u64> = self.keys.keys().take(count).copied().collect();
         let of_hash = hashes.iter().filter_map(|hash| self.keys.remove(hash));
@@ -158,7 +158,7 @@ mod tests {
         assert!(!keys.add(b"b", A, 3, |_| true));
         assert_eq!((keys.len(), keys.items()), (2, 3));
         assert_eq!(keys.take(b"a", A), Some(vec![1]));
-        // Its place may be taken by another key while a third is still among the others.
+        // Another key may take its place while a third one is still in `others`.
         assert!(!keys.add(b"b", A, 5, |_| true));
         assert!(keys.add(b"c", A, 4, |_| true));
         assert_eq!(keys.take(b"b", A), Some(vec![2, 3, 5]));

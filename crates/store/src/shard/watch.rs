@@ -1,10 +1,10 @@
-//! The keys of a shard that clients have an eye on: those that they watch, each with a version that
-//! grows when it changes, and those that blocked clients wait for.
+//! The keys of a shard that clients observe: those that they watch, each with a version that grows
+//! when the key changes, and those that blocked clients wait for.
 //!
-//! Only such keys cost anything: a shard without them has no table at all.
+//! Only such keys cost anything: a shard without them has no table for them.
 //!
-//! A command that reads very many keys one after the other does not watch each of them. Instead an
-//! [`Observer`] is told of every change.
+//! A command that reads very many keys does not watch each of them. Instead it registers an
+//! [`Observer`], which gets every change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,14 +17,14 @@ use crate::hash::Hash;
 /// The watched keys of a shard.
 #[derive(Default)]
 pub struct WatchedKeys {
-    /// By database, as few as there are.
+    /// By database. There are few.
     databases: Vec<(u32, Keys)>,
-    /// Grows with each change of any watched key, so that a key watched anew after all clients left
-    /// does not repeat a version.
+    /// Grows with each change of any watched key. So a key that is watched again after all clients
+    /// left does not get an earlier version.
     clock: u64,
-    /// Those that are gone are forgotten with the next change.
+    /// Observers that are gone are removed with the next change.
     observers: Vec<Weak<Observer>>,
-    /// The keys of which clients keep copies.
+    /// The keys that clients keep copies of.
     pub tracked: TrackedKeys,
 }
 
@@ -33,12 +33,12 @@ type Keys = HashMap<Box<[u8]>, Watched>;
 #[derive(Default)]
 struct Watched {
     watchers: u32,
-    /// Blocked clients.
+    /// How many blocked clients wait for it.
     waiters: u32,
     version: u64,
 }
 
-/// Which keys of a database changed, in all shards that it was given to.
+/// Collects which keys of a database changed, in all shards that the observer was registered with.
 #[derive(Default)]
 pub struct Observer {
     database: u32,
@@ -48,19 +48,19 @@ pub struct Observer {
 #[derive(Default)]
 struct Changes {
     hashes: Vec<Hash>,
-    /// They were too many, or all at once.
+    /// There were too many changes, or all keys may have changed.
     lost: bool,
 }
 
-/// Changes that an observer remembers at most: 8 MB of them.
+/// How many changes an observer remembers: 8 MB.
 const CHANGES_MAX: usize = 1 << 20;
 
 /// The clients that the change of a key concerns.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Concerned {
-    /// Blocked clients wait for it.
+    /// Blocked clients wait for the key.
     pub waiters: bool,
-    /// Clients, by number, that kept a copy of what it was.
+    /// Clients, by number, that kept a copy of its value.
     pub readers: Option<Vec<u64>>,
 }
 
@@ -75,7 +75,7 @@ impl Observer {
         Self { database, changes: Mutex::default() }
     }
 
-    /// The keys that changed since this was last asked; `None`: any may have.
+    /// The keys that changed since the last call. `None`: any key may have changed.
     pub fn take(&self) -> Option<Vec<Hash>> {
         let changes = std::mem::take(&mut *self.changes.lock());
         (!changes.lost).then_some(changes.hashes)
@@ -104,7 +104,7 @@ impl WatchedKeys {
         self.databases.is_empty() && self.observers.is_empty() && self.tracked.is_empty()
     }
 
-    /// Has an observer told of changes from now on.
+    /// Reports changes to an observer from now on.
     pub fn observe(&mut self, observer: &Arc<Observer>) {
         self.observers.push(Arc::downgrade(observer));
     }
@@ -130,7 +130,7 @@ impl WatchedKeys {
         watched.version
     }
 
-    /// Takes a watcher away.
+    /// Removes a watcher.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
         self.leave(database, key, |watched| watched.watchers -= 1);
     }
@@ -140,18 +140,18 @@ impl WatchedKeys {
         self.enter(database, key).waiters += 1;
     }
 
-    /// Takes a blocked client away.
+    /// Removes a blocked client.
     pub fn unwait(&mut self, database: u32, key: &[u8]) {
         self.leave(database, key, |watched| watched.waiters -= 1);
     }
 
-    /// The key's version now; none when no client has an eye on it.
+    /// The key's current version. `None`: no client observes it.
     pub fn version(&self, database: u32, key: &[u8]) -> Option<u64> {
         let (_, keys) = self.databases.iter().find(|(of, _)| *of == database)?;
         keys.get(key).map(|watched| watched.version)
     }
 
-    /// The key changed; which clients have to be told of it.
+    /// Notes that the key changed. Returns the clients to be told.
     pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         if !self.observers.is_empty() {
             self.tell(|observer| observer.note(database, hash));
@@ -166,7 +166,7 @@ impl WatchedKeys {
         Concerned { waiters: watched.waiters > 0, readers }
     }
 
-    /// Every watched key of a database for which `f` says so changed.
+    /// Notes a change of every watched key of a database for which `f` returns true.
     pub fn changed_where(&mut self, database: u32, mut f: impl FnMut(&[u8]) -> bool) {
         self.tell(|observer| observer.note_all(database));
         let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) else {
@@ -186,7 +186,7 @@ impl WatchedKeys {
         watched.any(|watched| watched.waiters > 0)
     }
 
-    /// The keys of a database for which blocked clients wait.
+    /// The keys of a database that blocked clients wait for.
     pub fn waited(&self, database: u32) -> impl Iterator<Item = &[u8]> {
         let of = self.databases.iter().filter(move |(of, _)| *of == database);
         let keys = of.flat_map(|(_, keys)| keys);

@@ -1,12 +1,12 @@
 //! Blocks of plain bytes whose length is written inside them, so that a thin pointer owns them.
 //!
-//! A block *was given* a number of bytes: by [`allocate`], or by the last [`resize`]. It has room
-//! for at least as many, and its layout is the one that [`layout`] gives for that number.
+//! A block *was given* a number of bytes by [`allocate`] or by the last [`resize`]. It has room for
+//! at least this number, and its layout is the one that [`layout`] gives for it.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
-/// A new block that begins with these bytes, a header and what follows it. There is at least one.
+/// Allocates a block that begins with these bytes. There must be at least one.
 #[inline]
 pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
     let len = header.len() + bytes.len();
@@ -16,8 +16,7 @@ pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
     let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
         handle_alloc_error(layout);
     };
-    // SAFETY: the new block has room for the bytes of both. They are borrowed, so they lie
-    // elsewhere.
+    // SAFETY: the new block has room for both. They are borrowed, so they lie elsewhere.
     unsafe {
         block.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
         block.add(header.len()).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
@@ -25,13 +24,12 @@ pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
     block
 }
 
-/// Changes a block from what `old_len` bytes take to what `len` bytes take. The pointer to it is
-/// written only if the block moves: it lies in an entry, whose cache line stays with the threads
-/// that read it as long as no thread writes there.
+/// Resizes a block from the size for `old_len` bytes to the size for `len` bytes. `block` is
+/// written only if the block moves: it lies in an entry, whose cache line stays with the reading
+/// threads while no thread writes there.
 ///
-/// # Safety
-/// The block is the caller's own, was last given `old_len` bytes, and is used through `block` alone
-/// afterwards. `len` is not zero.
+/// # Safety The caller owns the block, which was last given `old_len` bytes, and uses it only
+/// through `block` afterwards. `len` is not zero.
 #[inline]
 pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize) {
     let (old, new) = (layout(old_len), layout(len));
@@ -39,7 +37,7 @@ pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize)
         return;
     }
     // SAFETY: the caller owns the block and says what it was given, so `old` is its layout. The new
-    // size is not zero as `len` is not, and `layout` has checked that it is in range.
+    // size is not zero because `len` is not, and `layout` has checked that it is in range.
     match NonNull::new(unsafe { realloc(block.as_ptr(), old, new.size()) }) {
         Some(moved) => *block = moved,
         None => handle_alloc_error(new),
@@ -48,15 +46,15 @@ pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize)
 
 /// Frees a block.
 ///
-/// # Safety
-/// The block is the caller's own, was last given `len` bytes, and is not used afterwards.
+/// # Safety The caller owns the block, which was last given `len` bytes, and does not use it
+/// afterwards.
 pub(super) unsafe fn free(block: NonNull<u8>, len: usize) {
     // SAFETY: the caller owns the block and says what it was given, so this is its layout.
     unsafe { dealloc(block.as_ptr(), layout(len)) };
 }
 
-/// Bytes of memory that a block of `len` bytes takes: as many as the allocator would take anyway,
-/// four sizes to each power of two, so that most changes of length need no other block.
+/// The memory of a block of `len` bytes, in bytes. It is the allocator's own size class, of which
+/// there are four per power of two, so most changes of length need no other block.
 #[inline(always)]
 pub(super) fn size(len: usize) -> usize {
     let step = ((len - 1).max(32).ilog2() - 2).min(16);
@@ -65,6 +63,6 @@ pub(super) fn size(len: usize) -> usize {
 
 #[inline(always)]
 pub(super) fn layout(len: usize) -> Layout {
-    // Cannot fail: no block comes near to isize::MAX.
+    // Cannot fail: no block is nearly as long as isize::MAX.
     Layout::from_size_align(size(len), 8).expect("a block's size is in range")
 }

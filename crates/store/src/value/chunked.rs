@@ -1,10 +1,9 @@
-//! A large string that was changed: chunks of one size, which clones share until one of them
-//! changes.
+//! A large string that was changed: chunks of equal size, which clones share until one changes.
 //!
-//! What a client sent as one buffer stays that buffer, and is what most chunks lie in. A chunk is
-//! copied out of it only when it changes while something else still reads the buffer: a snapshot,
-//! or a reply on its way. When nothing else does any more, the next change of such a chunk puts it
-//! back, so that in the end a string takes its length once.
+//! A client's string arrives in one buffer, and most chunks stay in that buffer. A chunk is copied
+//! out of it only if the chunk changes while something else still reads the buffer, such as a
+//! snapshot or a reply in transit. Once nothing else reads the buffer, the next change of such a
+//! chunk moves it back. So in the end a string takes its length only once.
 //!
 //! A string never becomes shorter, so all bytes behind its end are zero.
 
@@ -15,16 +14,17 @@ use super::cow::Cow;
 use super::directory::Directory;
 use crate::value::Shared;
 
-/// Bytes of a chunk: what a change of a shared string copies.
+/// The length of a chunk, which a change of a shared string copies.
 pub const CHUNK_LEN: usize = if cfg!(miri) { 2 * 1024 } else { 64 * 1024 };
-/// From this length on a string is chunked when it grows, or changes while it is shared. To copy a
-/// shorter one costs other keys less than the time of a few commands.
+/// A string of at least this length becomes chunked when it grows, or changes while it is shared.
+/// Copying a shorter one delays other keys less than a few commands do.
 pub const CHUNKED_LEN_MIN: usize = 4 * CHUNK_LEN;
 
-/// A buffer with more spare room than this part of its length gives it back: it never grows again.
+/// If a buffer has more spare room than this fraction of its length, it frees that room, because it
+/// never grows again.
 const SPARE_PART_MAX: usize = 8;
 
-/// What no chunk was made for yet.
+/// The chunks that were never written.
 static ZEROS: LazyLock<Shared> = LazyLock::new(|| Arc::new(vec![0; CHUNK_LEN]));
 
 /// A string in chunks.
@@ -34,16 +34,16 @@ pub struct Chunked(Cow<Parts>);
 #[derive(Clone)]
 struct Parts {
     len: usize,
-    /// Where the chunks lie that have no memory of their own. Those behind its end are zeros.
+    /// The buffer of the chunks without memory of their own. Chunks behind its end are zeros.
     base: Shared,
-    /// All chunks. Each of those that have memory of their own is `CHUNK_LEN` long.
+    /// All chunks. Each chunk with memory of its own is `CHUNK_LEN` long.
     chunks: Directory<Option<Shared>>,
-    /// How many have memory of their own.
+    /// How many chunks have memory of their own.
     own: usize,
 }
 
 impl Chunked {
-    /// The same string; nothing is copied, unless there is much spare room to give back.
+    /// Makes a chunked string of a buffer. Copies it only to free much spare room.
     pub fn from_shared(mut base: Shared) -> Self {
         let len = base.len();
         if let Some(buffer) = Arc::get_mut(&mut base)
@@ -56,7 +56,7 @@ impl Chunked {
         Self(Cow::new(parts))
     }
 
-    /// A copy of the bytes, followed by zeros up to `len`, which take no memory.
+    /// A copy of the bytes, followed by zeros up to `len`. The zeros take no memory.
     pub fn from_bytes(bytes: &[u8], len: usize) -> Self {
         let mut string = Self::from_shared(Shared::default());
         string.grow(bytes.len().max(len));
@@ -64,7 +64,7 @@ impl Chunked {
         string
     }
 
-    /// Whether neither of two clones was changed since one was made of the other.
+    /// Whether both strings are clones of one, and neither has changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.is_same(&other.0)
     }
@@ -77,7 +77,7 @@ impl Chunked {
         self.0.len == 0
     }
 
-    /// Bytes of memory; what is shared counts in full.
+    /// Bytes of memory. Shared memory counts in full.
     pub fn memory(&self) -> usize {
         let parts = &*self.0;
         let directory = parts.chunks.len() * size_of::<Option<Shared>>();
@@ -94,7 +94,7 @@ impl Chunked {
         &shared[range]
     }
 
-    /// What the bytes of a range lie in, piece by piece.
+    /// The buffers that the bytes of a range lie in, piece by piece.
     pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (&Shared, Range<usize>)> {
         let (mut at, end) = (range.start, range.end.min(self.0.len));
         std::iter::from_fn(move || {
@@ -102,7 +102,7 @@ impl Chunked {
                 return None;
             }
             let (shared, mut found) = self.0.place(at);
-            // Chunks that still lie side by side in the buffer are one piece.
+            // Neighbouring chunks in the buffer are one piece.
             while at + found.len() < end {
                 let (next, next_found) = self.0.place(at + found.len());
                 if !Arc::ptr_eq(shared, next) || next_found.start != found.end {
@@ -125,7 +125,7 @@ impl Chunked {
         bytes
     }
 
-    /// Copies bytes out; those behind the end stay what they are in `into`.
+    /// Copies bytes into `into`. The part of `into` behind the string's end stays unchanged.
     pub fn read(&self, mut at: usize, mut into: &mut [u8]) {
         while let slice = self.slice_at(at)
             && !slice.is_empty()
@@ -144,17 +144,16 @@ impl Chunked {
             return;
         }
         let parts = self.0.make_mut();
-        // The chunk that the buffer ends in gets bytes behind it.
+        // The chunk at the buffer's end gets memory of its own with bytes behind that end.
         if parts.len == parts.base.len() && !parts.len.is_multiple_of(CHUNK_LEN) {
             parts.chunk_mut(parts.len / CHUNK_LEN);
         }
         parts.lengthen(len);
     }
 
-    /// Puts bytes in the place of others.
+    /// Overwrites bytes.
     ///
-    /// # Panics
-    /// When the string ends before they do.
+    /// # Panics If the string ends before the last of them.
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
         assert!(bytes.len() <= self.0.len.saturating_sub(at), "a write behind the end");
         let parts = self.0.make_mut();
@@ -175,7 +174,7 @@ impl Parts {
         self.len = len;
     }
 
-    /// What the byte lies in, and where there it and those behind it are, up to the chunk's end.
+    /// Where the byte lies: its buffer, and the range from it to the end of the chunk.
     fn place(&self, at: usize) -> (&Shared, Range<usize>) {
         let (index, within) = (at / CHUNK_LEN, at % CHUNK_LEN);
         let end = (self.len - index * CHUNK_LEN).min(CHUNK_LEN);
@@ -188,8 +187,8 @@ impl Parts {
         }
     }
 
-    /// A chunk for changing. It is copied if another owner reads it. It may be that it ends with
-    /// the buffer, else it is `CHUNK_LEN` long.
+    /// A chunk, for changing it. It is copied if another owner reads it. It is `CHUNK_LEN` long,
+    /// unless the buffer ends within it.
     fn chunk_mut(&mut self, index: usize) -> &mut [u8] {
         let start = index * CHUNK_LEN;
         let in_base = start.min(self.base.len())..(start + CHUNK_LEN).min(self.base.len());
@@ -212,7 +211,7 @@ impl Parts {
         Arc::make_mut(chunk.as_mut().expect("it was made above")).as_mut_slice()
     }
 
-    /// The buffer, which no other owner has.
+    /// The buffer, which has no other owner.
     fn base_mut(&mut self) -> &mut [u8] {
         Arc::get_mut(&mut self.base).expect("nobody else has it")
     }
@@ -245,8 +244,8 @@ impl<'a> StringRef<'a> {
         self.len() == 0
     }
 
-    /// The bytes, if they lie in one piece. What does not is `CHUNKED_LEN_MIN` long at least: too
-    /// long for everything that is parsed.
+    /// The bytes, if they lie in one piece. Otherwise the string has at least `CHUNKED_LEN_MIN`
+    /// bytes, which is too long for anything that is parsed.
     #[inline(always)]
     pub fn flat(self) -> Option<&'a [u8]> {
         match self {
@@ -255,7 +254,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The bytes in one piece, copied where they do not lie so.
+    /// The bytes in one piece. They are copied if necessary.
     pub fn joined(self) -> std::borrow::Cow<'a, [u8]> {
         match self {
             Self::Flat(bytes) => bytes.into(),
@@ -321,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// Which of the chunks two strings have in common.
+    /// For each chunk, whether two strings share it.
     fn common(one: &Chunked, other: &Chunked) -> Vec<bool> {
         let at = |string: &Chunked, index: usize| string.slice_at(index * CHUNK_LEN).as_ptr();
         let count = one.len().min(other.len()).div_ceil(CHUNK_LEN);
@@ -341,7 +340,7 @@ mod tests {
         let expected: Vec<_> = (0..11).map(|index| index != 3).collect();
         assert_eq!(common(&string, &pinned), expected);
         assert_eq!((string.0.own, pinned.0.own), (1, 0));
-        // Again, in the chunk that is its own now, and at the seam to the next.
+        // Once more, across the border of the chunk with its own memory and the next.
         let own = string.slice_at(3 * CHUNK_LEN).as_ptr();
         string.write(4 * CHUNK_LEN - 1, b"xy");
         assert_eq!(string.slice_at(3 * CHUNK_LEN).as_ptr(), own);
@@ -388,7 +387,7 @@ mod tests {
         string.write(5, b"two");
         assert_eq!(string.0.own, 1);
         drop(pinned);
-        // The buffer has its chunk back with the next change.
+        // The next change moves the chunk back into the buffer.
         string.write(9, b"three");
         assert_eq!((string.slice_at(0).as_ptr(), string.0.own), (address, 0));
         assert_eq!(string.slice_at(5)[..9], *b"two\x01three");

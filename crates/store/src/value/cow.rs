@@ -1,17 +1,17 @@
 //! A value that clones share until one of them changes.
 //!
-//! What the unsafe code here rests on, by name:
+//! The unsafe code here relies on these rules:
 //! - *Counted*: `owners` is the number of [`Cow`]s with this pointer, which came from a box. The
 //!   last of them frees it.
-//! - *Sole*: the value is changed only by the one owner, borrowed exclusively. No new owner can
-//!   appear meanwhile, as that takes a borrow of this one.
+//! - *Sole*: only a single owner, borrowed exclusively, changes the value. No new owner can appear
+//!   meanwhile, because that takes a borrow of this one.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Like `Arc`, without weak references: asking whether it is shared costs one load, where
-/// `Arc::make_mut` costs a locked instruction on each level of a tree.
+/// Like `Arc`, without weak references. Checking whether it is shared costs one load, while
+/// `Arc::make_mut` costs a locked instruction at each level of a tree.
 pub struct Cow<T> {
     block: NonNull<Block<T>>,
 }
@@ -21,10 +21,10 @@ struct Block<T> {
     value: T,
 }
 
-// SAFETY: owners on several threads read the value at a time, so it is `Sync`; the last one, on
-// whichever thread, changes or drops it, so it is `Send`. The count is atomic.
+// SAFETY: owners on several threads may read the value at the same time, so it must be `Sync`. The
+// last owner, on any thread, changes or drops it, so it must be `Send`. The count is atomic.
 unsafe impl<T: Send + Sync> Send for Cow<T> {}
-// SAFETY: a shared reference is enough to make another owner, so it allows what sending one does.
+// SAFETY: a shared reference is enough to make another owner, so the same applies.
 unsafe impl<T: Send + Sync> Sync for Cow<T> {}
 
 impl<T> Cow<T> {
@@ -33,45 +33,45 @@ impl<T> Cow<T> {
         Self { block: NonNull::from(Box::leak(block)) }
     }
 
-    /// Bytes that the value takes, without what it points to.
+    /// The bytes of the value, without those that it points to.
     pub(super) const fn size() -> usize {
         size_of::<Block<T>>()
     }
 
-    /// Whether both are clones of one, and neither has been changed since.
+    /// Whether both are clones of one, and neither has changed since.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.block == other.block
     }
 
     #[inline(always)]
     fn block(&self) -> &Block<T> {
-        // SAFETY: *counted*: the block lives as long as we are an owner. *Sole*: but for the count,
+        // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, it does not change while we are borrowed.
         unsafe { self.block.as_ref() }
     }
 
-    /// The value for changing it, unless it is shared.
+    /// The value, for changing it. `None`: it is shared.
     pub(super) fn get_mut(&mut self) -> Option<&mut T> {
         // Acquire: as in `make_mut`.
         if self.block().owners.load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: *sole*: the count was 1. We are borrowed exclusively for as long as the result is
+        // SAFETY: *sole*: the count was 1, and we are borrowed exclusively while the result is
         // used.
         Some(unsafe { &mut self.block.as_mut().value })
     }
 }
 
 impl<T: Clone> Cow<T> {
-    /// The value for changing it; a copy when it was shared.
+    /// The value, for changing it. It is copied if it is shared.
     #[inline(always)]
     pub(super) fn make_mut(&mut self) -> &mut T {
-        // Acquire: what former owners read happened before they let go.
+        // Acquire: the reads of former owners happened before.
         if self.block().owners.load(Ordering::Acquire) != 1 {
             self.copy();
         }
-        // SAFETY: *sole*: the count was 1, or we have a copy of our own. We are borrowed
-        // exclusively for as long as the result is used.
+        // SAFETY: *sole*: the count was 1, or we have made our own copy. We are borrowed
+        // exclusively while the result is used.
         unsafe { &mut self.block.as_mut().value }
     }
 
@@ -91,7 +91,7 @@ impl<T> Clone for Cow<T> {
 
 impl<T> Drop for Cow<T> {
     fn drop(&mut self) {
-        // Release: what this owner read happened before another one changes or frees it.
+        // Release: this owner's reads happen before another owner changes or frees the value.
         if self.block().owners.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: *counted*: we were the last owner, and the pointer came from a box.

@@ -1,44 +1,44 @@
-//! Active defragmentation: blocks that lie where much else is free move together.
+//! Active defragmentation: moves blocks out of sparsely used memory.
 //!
-//! The allocator keeps small blocks of one size in runs of pages, and a run is given back when all
-//! of its blocks are free. After many deletions most runs may hold a few blocks each. A thread then
-//! goes over all keys, a few at a time, and copies such blocks into others. The allocator says
-//! which, so this module only knows where blocks are. Blocks that a clone shares stay: it would
-//! need a copy of its own.
+//! The allocator keeps small blocks of one size in runs of pages. A run is freed once all its
+//! blocks are free. After many deletions most runs may hold only a few blocks. Then a thread walks
+//! over all keys, a few at a time, and copies such blocks elsewhere. The allocator says which
+//! blocks to move; this module only finds the blocks. Blocks that are shared with a clone stay,
+//! because the clone would need a copy of its own.
 
 use std::ptr::NonNull;
 
-/// Asks the allocator about blocks, and counts.
+/// Asks the allocator about blocks, and counts them.
 pub struct Defragmenter<'a> {
     is_sparse: &'a mut dyn FnMut(NonNull<u8>) -> bool,
-    /// Blocks that it looked at.
+    /// How many blocks were looked at.
     looked: usize,
-    /// Blocks that were moved.
+    /// How many blocks were moved.
     moved: usize,
-    /// Keys that it is through with, and those of them of which something was moved.
+    /// How many keys are done, and for how many of them a block was moved.
     keys: usize,
     keys_moved: usize,
-    /// Blocks that it may look at in this step.
+    /// How many blocks this step may look at.
     looks_max: usize,
 }
 
 /// How far a walk over a database has come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DefragCursor {
-    /// Slots of the table that were looked at.
+    /// How many slots of the table were looked at.
     pub(crate) slot: usize,
-    /// Parts of the next slot's value that were looked at, in a count that is the value's own.
+    /// How far the next slot's value was looked at, in parts that the value defines.
     pub(crate) part: usize,
 }
 
 impl<'a> Defragmenter<'a> {
-    /// For a step that looks at `looks_max` blocks, or a few hundred more. `is_sparse` says whether
-    /// the block that begins at an address should move.
+    /// A step looks at `looks_max` blocks, or at a few hundred more. `is_sparse` says whether the
+    /// block at an address should move.
     pub fn new(looks_max: usize, is_sparse: &'a mut dyn FnMut(NonNull<u8>) -> bool) -> Self {
         Self { is_sparse, looked: 0, moved: 0, keys: 0, keys_moved: 0, looks_max }
     }
 
-    /// Whether the block that begins here should move.
+    /// Whether the block at this address should move.
     pub fn wants(&mut self, block: NonNull<u8>) -> bool {
         self.looked += 1;
         let wants = (self.is_sparse)(block);
@@ -51,19 +51,19 @@ impl<'a> Defragmenter<'a> {
         self.looked >= self.looks_max
     }
 
-    /// Counts a key, of which blocks were moved since `moved` were.
+    /// Counts a key. `moved` is the number of moved blocks before it.
     pub(crate) fn count_key(&mut self, moved: usize) {
         self.keys += 1;
         self.keys_moved += usize::from(self.moved > moved);
     }
 
-    /// Keys that it is through with.
+    /// How many keys are done.
     pub const fn keys(&self) -> usize {
         self.keys
     }
 
-    /// Those of them of which blocks were moved. Of a value that takes several steps only the last
-    /// one counts.
+    /// For how many of the keys a block was moved. For a value that took several steps only the
+    /// last step counts.
     pub const fn keys_moved(&self) -> usize {
         self.keys_moved
     }

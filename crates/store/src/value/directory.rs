@@ -1,8 +1,8 @@
-//! A vector in chunks that clones share until one of them changes.
+//! A vector in chunks, which clones share until one changes.
 
 use super::cow::Cow;
 
-/// Elements by number; they come and go at the end.
+/// Elements by index. They are added and removed at the end.
 #[derive(Clone)]
 pub(crate) struct Directory<T> {
     chunks: Vec<Cow<Vec<T>>>,
@@ -14,8 +14,7 @@ impl<T: Clone> Directory<T> {
         Self { chunks: Vec::new(), len: 0 }
     }
 
-    /// # Panics
-    /// When there is none of this number.
+    /// # Panics If there is no element with this index.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut T {
         &mut self.chunks[index / CHUNK_LEN].make_mut()[index % CHUNK_LEN]
@@ -40,8 +39,7 @@ impl<T: Clone> Directory<T> {
         Some(element)
     }
 
-    /// # Panics
-    /// When there is none of this number.
+    /// # Panics If there is no element with this index.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> &T {
         &self.chunks[index / CHUNK_LEN][index % CHUNK_LEN]
@@ -52,8 +50,8 @@ impl<T: Clone> Directory<T> {
         self.len
     }
 
-    /// Calls `f` with the elements from a number on until it returns `false`, as far as no clone
-    /// shares them. Returns how many there are up to where it stopped.
+    /// Calls `f` with the elements from `from` on, as far as no clone shares them, until `f`
+    /// returns `false`. Returns how many elements there are up to where it stopped.
     pub(crate) fn change_unshared(
         &mut self,
         from: usize,
@@ -76,7 +74,7 @@ impl<T: Clone> Directory<T> {
         self.len
     }
 
-    /// Some elements from all over, at most `max`.
+    /// Some elements at even distances, at most `max`.
     pub(crate) fn sample(&self, max: usize) -> impl Iterator<Item = &T> {
         let step = self.len.div_ceil(max).max(1);
         (0..self.len).step_by(step).map(|index| self.get(index))

@@ -1,4 +1,4 @@
-//! A hash: a few short fields in a listpack, others in a table. Only a table has fields that
+//! A hash: a few short fields in a listpack, or more in a table. Only a table has fields that
 //! expire.
 
 use super::integer;
@@ -8,10 +8,10 @@ use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding, Shared};
 
-/// A hash in one of its two forms. A table never becomes packed again, as in Redis.
+/// A hash in one of its two forms. As in Redis, a table never becomes packed again.
 ///
-/// Expired fields stay until they are removed, and count in `len`; a caller that asks for fields
-/// says what time it is and sees none of them.
+/// Expired fields stay until they are removed, and count in `len`. A caller that reads fields
+/// passes the time and does not see expired ones.
 #[derive(Clone)]
 pub enum Hash {
     /// Field, value, field, value ...
@@ -37,11 +37,11 @@ impl Default for HashLimits {
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     Item(Item<'a>),
-    /// A long one, which may be shared.
+    /// A long value, which may be shared.
     Outside(Outside<'a>),
 }
 
-/// A field as it is found.
+/// A field that was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
     pub name: Item<'a>,
@@ -50,7 +50,7 @@ pub struct Field<'a> {
     pub expire_ms: Option<i64>,
 }
 
-/// What setting a field does to its expiry.
+/// What setting a field does with its expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expiry {
     Keep,
@@ -59,14 +59,14 @@ pub enum Expiry {
     At(i64),
 }
 
-/// The fields, in no order that means anything; those that have expired as well.
+/// The fields in no particular order, including expired ones.
 #[derive(Clone)]
 pub enum Iter<'a> {
     Packed { fields: listpack::Iter<'a>, left: usize },
     Table(pages::Iter<'a>),
 }
 
-/// Where a field lies, until the hash changes.
+/// Where a field lies. Valid until the hash changes.
 #[derive(Clone, Copy, Debug)]
 pub enum Spot {
     Packed(Position),
@@ -74,7 +74,7 @@ pub enum Spot {
 }
 
 impl Hash {
-    /// As [`Collection::defragment`](super::Collection::defragment).
+    /// See [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => pack.defragment(defragmenter),
@@ -83,14 +83,14 @@ impl Hash {
         0
     }
 
-    /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or
-    /// a field twice.
+    /// A hash from a listpack of fields and values. `None`: the number of entries is odd, or a
+    /// field is there twice.
     pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {
         let len = fields.len();
         if !len.is_multiple_of(2) {
             return None;
         }
-        // A table finds what is there twice, and is what a large one becomes anyway.
+        // Building a table finds duplicates, and a large hash becomes a table anyway.
         let table = table_of(&fields, hasher);
         if table.len() < len / 2 {
             return None;
@@ -100,7 +100,7 @@ impl Hash {
         Some(if fits { Self::Packed(fields) } else { Self::Table(table) })
     }
 
-    /// As [`Table::prefetch`], of fields.
+    /// Prefetches fields, see [`Table::prefetch`].
     #[inline]
     pub fn prefetch<'k>(&self, names: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
         if let Self::Table(table) = self {
@@ -108,8 +108,8 @@ impl Hash {
         }
     }
 
-    /// Gives a field a value; returns whether the field is new. One that had expired counts as new,
-    /// and its expiry is never kept.
+    /// Sets a field's value. Returns whether the field is new. An expired field counts as new, and
+    /// its expiry is never kept.
     pub fn set(
         &mut self,
         name: &[u8],
@@ -151,7 +151,7 @@ impl Hash {
         table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
     }
 
-    /// Returns whether a live field was there. An expired one stays, as in Redis.
+    /// Removes a field. Returns whether a live field was there. As in Redis, an expired one stays.
     pub fn remove(&mut self, name: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
         match self {
             Self::Packed(pack) => match pack.find(name, 2) {
@@ -172,8 +172,7 @@ impl Hash {
         }
     }
 
-    /// Gives a field that is there an expiry, or takes it away. A packed hash becomes a table by
-    /// it.
+    /// Sets or removes the expiry of an existing field. An expiry turns a packed hash into a table.
     pub fn set_expiry(&mut self, name: &[u8], expire_ms: Option<i64>, hasher: &Hasher) {
         if let Self::Packed(_) = self {
             if expire_ms.is_none() {
@@ -188,8 +187,8 @@ impl Hash {
         }
     }
 
-    /// Removes up to `limit` fields that have expired by `now_ms`, after showing the name of each;
-    /// returns how many.
+    /// Removes up to `limit` fields that have expired by `now_ms`, and calls `f` with each name
+    /// before. Returns how many there were.
     pub fn remove_expired(
         &mut self,
         now_ms: i64,
@@ -205,7 +204,7 @@ impl Hash {
         }
     }
 
-    /// The field of this name, if it lives.
+    /// The field of this name, if it has not expired.
     #[inline]
     pub fn get(&self, name: &[u8], now_ms: i64, hasher: &Hasher) -> Option<Field<'_>> {
         match self {
@@ -224,8 +223,8 @@ impl Hash {
         self.get(name, now_ms, hasher).is_some()
     }
 
-    /// Where the field with this index lies: a number below `len()`, in no order that means
-    /// anything. Equally random indexes give equally random fields, expired ones as well.
+    /// Where the field with this index lies: a number below `len()`, in no particular order. Evenly
+    /// random indices give evenly random fields, including expired ones.
     pub fn nth(&self, index: usize) -> Option<Spot> {
         match self {
             Self::Packed(pack) => pack.position(index.checked_mul(2)?).map(Spot::Packed),
@@ -249,13 +248,13 @@ impl Hash {
         }
     }
 
-    /// The fields that live.
+    /// The fields that have not expired.
     pub fn live(&self, now_ms: i64) -> impl Iterator<Item = Field<'_>> + Clone {
         self.iter().filter(move |field| is_live(field.expire_ms, now_ms))
     }
 
-    /// Shows at least `count` live fields from a cursor on (0 at first), or all that are left;
-    /// returns the cursor to go on with, 0 at the end. A small hash is shown whole.
+    /// Calls `f` with at least `count` live fields from a cursor on (0 at first), or with all that
+    /// are left. Returns the next cursor, 0 at the end. A packed hash is visited at once.
     pub fn scan(
         &self,
         cursor: u64,
@@ -277,8 +276,8 @@ impl Hash {
         }
     }
 
-    /// Shows up to `limit` fields from a place on, expired ones as well; returns where to go on, or
-    /// `None` at the end. For a walk in steps over a hash that does not change.
+    /// Calls `f` with up to `limit` fields from a place on, including expired ones. Returns the
+    /// next place; `None` at the end. Used to walk in steps over a hash that does not change.
     pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Field<'_>)) -> Option<Walk> {
         match self {
             Self::Packed(_) => {
@@ -289,12 +288,12 @@ impl Hash {
         }
     }
 
-    /// Whether a field may have expired by then.
+    /// Whether a field may have expired by this time.
     pub fn may_have_expired(&self, now_ms: i64) -> bool {
         self.earliest_ms().is_some_and(|at| at <= now_ms)
     }
 
-    /// How many fields there are, with those that have expired.
+    /// How many fields there are, including expired ones.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -318,7 +317,7 @@ impl Hash {
         }
     }
 
-    /// No field expires before that time (Unix milliseconds), though perhaps none does then.
+    /// A time (Unix ms) before which no field expires. None need expire exactly then.
     pub fn earliest_ms(&self) -> Option<i64> {
         match self {
             Self::Packed(_) => None,
@@ -333,7 +332,7 @@ impl Hash {
         }
     }
 
-    /// Bytes of memory, without the 16 of itself.
+    /// Bytes of memory, without the 16 bytes in the entry.
     pub fn memory(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.memory(),
@@ -341,7 +340,7 @@ impl Hash {
         }
     }
 
-    /// How many blocks of memory it has, about.
+    /// How many blocks of memory it has, approximately.
     pub fn free_effort(&self) -> usize {
         match self {
             Self::Packed(_) => 1,
@@ -349,7 +348,7 @@ impl Hash {
         }
     }
 
-    /// Makes a table of it.
+    /// Turns it into a table.
     pub fn make_table(&mut self, hasher: &Hasher) {
         let Self::Packed(pack) = self else { return };
         *self = Self::Table(table_of(pack, hasher));
@@ -370,7 +369,7 @@ impl std::fmt::Debug for Hash {
 }
 
 impl<'a> Value<'a> {
-    /// Looked at as an entry of a listpack.
+    /// The value as a listpack's item.
     pub fn item(self) -> Item<'a> {
         match self {
             Value::Item(item) => item,
@@ -378,7 +377,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An owner of its own, if it is a long one.
+    /// Another owner of the value, if it is a long one.
     pub fn to_shared(self) -> Option<Shared> {
         match self {
             Value::Item(_) => None,
@@ -386,7 +385,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes of its text.
+    /// The length of its text in bytes.
     pub fn len(self) -> usize {
         self.item().len()
     }
@@ -430,7 +429,7 @@ const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
     }
 }
 
-/// Fields and values as a table; of a field that is there twice, the first.
+/// Fields and values as a table. If a field is there twice, the first one counts.
 fn table_of(fields: &Listpack, hasher: &Hasher) -> Table {
     let mut table = Table::new(true);
     let mut rooms = [integer::Text::new(0), integer::Text::new(0)];

@@ -1,14 +1,14 @@
-//! Integers as texts: the one form that Redis takes for an integer, and back.
+//! Integers as texts: parses the form that Redis accepts as an integer, and formats it.
 
-/// Digits and sign of any 64-bit integer.
+/// The longest 64-bit integer: digits and sign.
 pub const TEXT_LEN_MAX: usize = 20;
 
-/// The integer that a text is, when formatting that integer would give the same text: no spaces, no
-/// `+`, no leading zeros, no `-0`.
+/// The integer of a text, if formatting the integer gives the same text: no spaces, no `+`, no
+/// leading zeros, no `-0`.
 #[inline]
 pub fn parse(text: &[u8]) -> Option<i64> {
     let (&first, rest) = text.split_first()?;
-    // Most texts end here.
+    // Most texts fail this check.
     if first.wrapping_sub(b'0') > 9 && first != b'-' || text.len() > TEXT_LEN_MAX {
         return None;
     }
@@ -60,7 +60,7 @@ impl Text {
     }
 }
 
-/// How many bytes [`Text`] would have.
+/// How many bytes [`Text`] would have for this integer.
 pub fn text_len(value: i64) -> usize {
     let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
     digits + usize::from(value < 0)

@@ -3,38 +3,39 @@
 //! ```text
 //! u32 bytes per integer: 2, 4 or 8 | u32 integers | the integers, ascending     all little-endian
 //! ```
-//! All integers take as many bytes as the widest that ever was among them.
+//! All integers have the width of the widest that was ever added.
 //!
-//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Intset`] alone,
-//! is aligned to 8, and begins with a header whose width is 2, 4 or 8. Behind that it has as many
-//! initialised integers of that width as the header says, and it was last given just these bytes
-//! (see `block`).
+//! The unsafe code here relies on one rule, called *whole*: the block belongs only to its
+//! [`Intset`], is aligned to 8, and begins with a header whose width is 2, 4 or 8. Behind the
+//! header it has as many initialised integers of that width as the header says, and it was last
+//! given exactly these bytes (see `block`).
 
 use std::ptr::NonNull;
 
 use super::block;
 use crate::value::Defragmenter;
 
-/// An owned set of integers. The pointer is all there is: the block's size follows from its header.
+/// An owned set of integers. It is only a pointer: the block's size follows from its header.
 pub struct Intset {
     block: NonNull<u8>,
 }
 
-// SAFETY: *whole*: no other owner has the block, so it goes with its owner; plain bytes belong to
+// SAFETY: *whole*: no other owner has the block, so it moves with its owner. Plain bytes belong to
 // no thread.
 unsafe impl Send for Intset {}
-// SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
+// SAFETY: a shared reference only reads the block, which changes only through exclusive ones.
 unsafe impl Sync for Intset {}
 
 impl Intset {
-    /// No set of integers has more; the limit is Redis's.
+    /// The most integers of a set, as in Redis.
     pub const LEN_MAX: usize = 1 << 30;
 
     pub fn new() -> Self {
         Self { block: block::allocate(&EMPTY, &[]) }
     }
 
-    /// Takes foreign bytes after checking all of them: width, count, and that the integers ascend.
+    /// Copies foreign bytes after checking all of them: the width, the count, and that the integers
+    /// ascend.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let width = u32::from_le_bytes(*bytes.first_chunk()?);
         let count = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
@@ -47,7 +48,7 @@ impl Intset {
         ascends.then_some(set)
     }
 
-    /// Returns whether it was new.
+    /// Adds an integer. Returns whether it was new.
     pub fn insert(&mut self, value: i64) -> bool {
         let (old_width, needed) = (self.width(), width_of(value));
         if needed > old_width {
@@ -60,9 +61,9 @@ impl Intset {
                 assert!(count < Self::LEN_MAX, "a set of {count} integers");
                 self.resize(count + 1);
                 let bytes = value.to_le_bytes();
-                // SAFETY: *whole*, and the block was just given room for one integer more. The
-                // `count - index` integers from the index on move up by one, within that room, and
-                // the value takes the first one's place with its low bytes, which come first.
+                // SAFETY: *whole*, and the block was just given room for one more integer. The
+                // `count - index` integers from the index on move up by one, within that room. The
+                // value's low bytes, which come first, take the place of the first of them.
                 unsafe {
                     let at = self.block.add(HEADER + index * width);
                     at.add(width).copy_from(at, (count - index) * width);
@@ -74,7 +75,7 @@ impl Intset {
         }
     }
 
-    /// Returns whether it was there.
+    /// Removes an integer. Returns whether it was there.
     pub fn remove(&mut self, value: i64) -> bool {
         match self.search(value) {
             Ok(index) => {
@@ -85,11 +86,11 @@ impl Intset {
         }
     }
 
-    /// Removes the integer with this index, which must be below the number of integers.
+    /// Removes the integer at this index, which must be below the length.
     pub fn remove_at(&mut self, index: usize) {
         let (width, count) = (self.width(), self.len());
         assert!(index < count, "integer {index} of {count}");
-        // SAFETY: *whole*, and the index is below the count: the integers behind it move down by
+        // SAFETY: *whole*, and the index is below the count. The integers behind it move down by
         // one, within the block.
         unsafe {
             let at = self.block.add(HEADER + index * width);
@@ -103,7 +104,7 @@ impl Intset {
         width_of(value) <= self.width() && self.search(value).is_ok()
     }
 
-    /// The integer with this index, in ascending order.
+    /// The integer at this index, in ascending order.
     pub fn get(&self, index: usize) -> Option<i64> {
         (index < self.len()).then(|| self.read(index))
     }
@@ -114,8 +115,8 @@ impl Intset {
 
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: *whole*: that number of initialised bytes lies there. They live as long as the
-        // set, and do not change while it is borrowed.
+        // SAFETY: *whole*: that many initialised bytes lie there. They live as long as the set, and
+        // do not change while it is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.byte_len()).as_ref() }
     }
 
@@ -129,20 +130,20 @@ impl Intset {
         self.len() == 0
     }
 
-    /// Where it lies, for a prefetch.
+    /// Its address, for prefetching.
     pub(crate) fn address(&self) -> *const u8 {
         self.block.as_ptr()
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub fn memory(&self) -> usize {
         block::size(self.byte_len())
     }
 
-    /// The index of a value, or the one that it would get.
+    /// The index of a value, or the index that it would get.
     fn search(&self, value: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
-        // Most often integers come in order.
+        // Integers are mostly added in ascending order.
         if high > 0 && self.read(high - 1) < value {
             return Err(high);
         }
@@ -157,7 +158,7 @@ impl Intset {
         Err(low)
     }
 
-    /// Gives all integers more bytes.
+    /// Increases the width of all integers.
     fn widen(&mut self, width: usize) {
         let mut bytes = Vec::with_capacity(HEADER + self.len() * width);
         bytes.extend_from_slice(&(width as u32).to_le_bytes());
@@ -168,7 +169,7 @@ impl Intset {
         *self = Self { block: block::allocate(&bytes, &[]) };
     }
 
-    /// Moves its block, if that lies where much is free.
+    /// Moves the block if it lies in sparsely used memory.
     pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         if defragmenter.wants(self.block) {
             *self = self.clone();
@@ -177,13 +178,13 @@ impl Intset {
 
     fn resize(&mut self, count: usize) {
         let (old_len, len) = (self.byte_len(), HEADER + count * self.width());
-        // SAFETY: *whole*: the block is ours alone and was given its length. The new length has the
-        // header in it, so it is not zero.
+        // SAFETY: *whole*: only this set uses the block, which was given its length. The new length
+        // includes the header, so it is not zero.
         unsafe { block::resize(&mut self.block, old_len, len) };
     }
 
     fn set_count(&mut self, count: usize) {
-        // SAFETY: *whole*: the header's second word lies there, aligned, and is ours alone.
+        // SAFETY: *whole*: the header's second word lies there, aligned, and only this set uses it.
         unsafe { self.block.add(4).cast::<u32>().write((count as u32).to_le()) };
     }
 
@@ -201,8 +202,8 @@ impl Intset {
     fn read(&self, index: usize) -> i64 {
         let width = self.width();
         assert!(index < self.len(), "integer {index} of {}", self.len());
-        // SAFETY: *whole*, and the index is below the count: an integer of this width lies there.
-        // It is aligned, since the block and the header's size are multiples of 8.
+        // SAFETY: *whole*, and the index is below the count, so an integer of this width lies
+        // there. It is aligned, because the block and the header's size are multiples of 8.
         unsafe {
             let at = self.block.add(HEADER + index * width);
             match width {

@@ -1,6 +1,6 @@
-//! The types of value, and the encodings that clients know them by.
+//! The types of values, and their encodings as clients see them.
 
-/// The type of a value, with Redis's numbers for them.
+/// The type of a value, with Redis's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -16,7 +16,7 @@ impl Kind {
     pub const ALL: [Self; 6] =
         [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
 
-    /// The type of this name, in upper or lower case.
+    /// The type with this name, in upper or lower case.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
@@ -34,8 +34,8 @@ impl Kind {
     }
 }
 
-/// How Redis says that a value is kept. Here it follows from the value itself; the names are what
-/// clients know.
+/// Redis's name for how a value is kept. Here it follows from the value itself, and exists because
+/// clients see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
     Int,

@@ -1,14 +1,14 @@
-//! A listpack: a sequence of strings and integers in one block, byte for byte as Redis has it,
-//! unless there is a gap.
+//! A listpack: a sequence of strings and integers in one block, byte for byte as in Redis if it has
+//! no gap.
 //!
 //! ```text
 //! without a gap: u32 bytes in all | u16 entries (65535: count them) | entry ... | 0xff
 //! with a gap: the same, with bit 31 of the first field set | u16 gap | gap | entry ... | 0xff
 //! entry: head | payload | length of head and payload, readable from its end
 //! ```
-//! The gap is what makes a queue of a listpack: taking its first entry moves no other, nor does
-//! putting one in front as long as the gap has room. It does not count to the bytes in all, and
-//! neither does its own field. Small listpacks have none: writing them to a file is one copy.
+//! A gap makes the listpack usable as a queue: removing its first entry moves no other entry, nor
+//! does inserting one in front while the gap has room. The gap and its field do not count in "bytes
+//! in all". Small listpacks have no gap, so writing them to a file is one copy.
 //!
 //! Heads (the format is Redis's `listpack.c`):
 //!
@@ -24,11 +24,11 @@
 //! A string that is an integer's text is kept as the integer. [`Listpack`] keeps every entry in its
 //! shortest form, so equal values have equal bytes.
 //!
-//! What the unsafe code here rests on is called *whole*: the block belongs to its [`Listpack`]
-//! alone, begins with a [`Header`], and was given as many bytes as that says. Those behind the gap
-//! are initialised, those in the gap need not be. Only `splice` changes the header, and what it
-//! hands out to be written lies behind the gap. Whether the bytes are entries matters to no unsafe
-//! code: reading them is safe code, which may panic.
+//! The unsafe code here relies on one rule, called *whole*: the block belongs only to its
+//! [`Listpack`], begins with a [`Header`], and was given as many bytes as the header says. The
+//! bytes behind the gap are initialised; those in the gap need not be. Only `splice` changes the
+//! header, and the room that it returns lies behind the gap. No unsafe code relies on the bytes
+//! being entries: safe code reads them, and may panic.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -49,34 +49,34 @@ use format::{
 pub use format::{OVERHEAD, write};
 pub use item::Item;
 
-/// An owned listpack. The pointer is all there is: the block's size follows from its header.
+/// An owned listpack. It is only a pointer: the block's size follows from its header.
 pub struct Listpack {
     block: NonNull<u8>,
 }
 
-// SAFETY: *whole*: no other owner has the block, so it goes with its owner; plain bytes belong to
+// SAFETY: *whole*: no other owner has the block, so it moves with its owner. Plain bytes belong to
 // no thread.
 unsafe impl Send for Listpack {}
-// SAFETY: a shared reference only reads the block, which changes through exclusive ones alone.
+// SAFETY: a shared reference only reads the block, which changes only through exclusive ones.
 unsafe impl Sync for Listpack {}
 
-/// What a block begins with. The entries lie behind it and the gap.
+/// The beginning of a block. The gap and the entries follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Header {
-    /// Bytes of the entries and what Redis has beside them.
+    /// The bytes of the entries, and of what Redis has beside them.
     total: u32,
     /// How many entries there are, or [`COUNT_UNKNOWN`].
     count: u16,
-    /// Bytes of the gap behind its field; 0: there is neither.
+    /// The bytes of the gap behind its field. 0: there is neither.
     gap: u16,
 }
 
-/// Where an entry begins, in bytes from the first entry. Good until the listpack changes at or
+/// Where an entry begins, in bytes from the first entry. Valid until the listpack changes at or
 /// before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position(u32);
 
-/// The entries from front to back, or from the back by `rev()`.
+/// The entries from front to back, or in reverse by `rev()`.
 #[derive(Clone)]
 pub struct Iter<'a> {
     bytes: &'a [u8],
@@ -89,8 +89,8 @@ impl Listpack {
         Self::copied(&EMPTY)
     }
 
-    /// Takes foreign bytes after checking all of them: lengths, every entry, the count and the end.
-    /// Entries that are not in their shortest form are brought into it.
+    /// Copies foreign bytes after checking all of them: lengths, every entry, the count and the
+    /// end. Converts entries that are not in their shortest form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match check(bytes)? {
             Form::Shortest => Some(Self::copied(bytes)),
@@ -102,7 +102,7 @@ impl Listpack {
         }
     }
 
-    /// A copy of bytes that were checked, or are those of another listpack.
+    /// A copy of bytes that were checked, or that are another listpack's.
     fn copied(bytes: &[u8]) -> Self {
         Self { block: block::allocate(bytes, &[]) }
     }
@@ -115,7 +115,7 @@ impl Listpack {
         self.insert_at(0, value.into());
     }
 
-    /// Pushes several values to the back, growing once.
+    /// Appends several values, and grows only once.
     pub fn append_many<'a, T: Into<Item<'a>>>(&mut self, values: impl Iterator<Item = T> + Clone) {
         let (mut count, mut len) = (0, 0);
         for value in values.clone() {
@@ -127,13 +127,13 @@ impl Listpack {
         assert!(room.rest.is_empty(), "the values changed while they were appended");
     }
 
-    /// Puts all entries of another one behind its own.
+    /// Appends all entries of another listpack.
     pub fn append(&mut self, other: &Self) {
         let (entries, count) = (other.entries(), other.len() as isize);
         self.splice(self.header().len(), 0, entries.len(), count).write(entries);
     }
 
-    /// Takes the entries from a position on away into a listpack of their own.
+    /// Removes the entries from a position on, and returns them as a listpack.
     pub fn split_off(&mut self, position: Position) -> Self {
         let at = position.0 as usize;
         let entries = &self.entries()[at..];
@@ -144,13 +144,13 @@ impl Listpack {
         tail
     }
 
-    /// Returns the new entry's position, which was the other's.
+    /// Inserts an entry. Returns its position, which was the other entry's.
     pub fn insert_before<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) -> Position {
         self.insert_at(at.0 as usize, value.into());
         at
     }
 
-    /// Returns the new entry's position.
+    /// Inserts an entry. Returns its position.
     pub fn insert_after<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) -> Position {
         let at = at.0 as usize;
         let at = at + entry_len(self.entries(), at);
@@ -158,7 +158,7 @@ impl Listpack {
         Position(at as u32)
     }
 
-    /// Puts another value in the place of an entry, whose position stays.
+    /// Replaces an entry's value. Its position stays.
     pub fn replace<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) {
         let encoded = Encoded::new(value.into());
         let at = at.0 as usize;
@@ -166,13 +166,13 @@ impl Listpack {
         self.splice(at, old_len, encoded.len_with_back(), 0).write_entry(&encoded);
     }
 
-    /// Returns the position of the entry that followed, if there was one.
+    /// Removes an entry. Returns the position of the entry behind it, if there is one.
     pub fn remove(&mut self, at: Position) -> Option<Position> {
         self.remove_from(at, 1)
     }
 
-    /// Removes up to `count` entries from a position on; returns the position of the entry that
-    /// followed them.
+    /// Removes up to `count` entries from a position on. Returns the position of the entry behind
+    /// them.
     pub fn remove_from(&mut self, at: Position, count: usize) -> Option<Position> {
         let entries = self.entries();
         let (start, end) = (at.0 as usize, entries.len());
@@ -185,7 +185,7 @@ impl Listpack {
         (stop < end).then_some(at)
     }
 
-    /// Removes up to `count` entries from the one with this index on.
+    /// Removes up to `count` entries from this index on.
     pub fn remove_range(&mut self, index: usize, count: usize) {
         if let Some(position) = self.position(index) {
             self.remove_from(position, count);
@@ -196,24 +196,24 @@ impl Listpack {
         *self = Self::new();
     }
 
-    /// The bytes of the entries, one after the other.
+    /// The bytes of the entries, one behind the other.
     #[inline(always)]
     pub fn entries(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: *whole*: behind the gap lie that many initialised bytes. They live as long as the
+        // SAFETY: *whole*: that many initialised bytes lie behind the gap. They live as long as the
         // listpack, and do not change while it is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(self.block.add(header.start()), header.len()).as_ref()
         }
     }
 
-    /// The bytes that Redis keeps for it: what [`Self::from_bytes`] takes. They are copied where
-    /// there is a gap.
+    /// The listpack's bytes in Redis, which [`Self::from_bytes`] accepts. They are copied if there
+    /// is a gap.
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         let header = self.header();
         if header.gap == 0 {
-            // SAFETY: *whole*: these are all bytes of the block, and initialised. They live as long
-            // as the listpack, and do not change while it is borrowed.
+            // SAFETY: *whole*: these are all bytes of the block, and they are initialised. They
+            // live as long as the listpack, and do not change while it is borrowed.
             let bytes = unsafe {
                 NonNull::slice_from_raw_parts(self.block, header.total as usize).as_ref()
             };
@@ -224,13 +224,13 @@ impl Listpack {
         Cow::Owned(bytes)
     }
 
-    /// How many bytes those are.
+    /// The length of those bytes.
     #[inline(always)]
     pub fn byte_len(&self) -> usize {
         self.header().total as usize
     }
 
-    /// Number of entries. With 65,535 of them or more they have to be counted.
+    /// The number of entries. From 65,535 on they have to be counted.
     #[inline]
     pub fn len(&self) -> usize {
         match self.header().count {
@@ -243,17 +243,17 @@ impl Listpack {
         self.header().len() == 0
     }
 
-    /// Where it lies, for a prefetch.
+    /// Its address, for prefetching.
     pub(crate) fn address(&self) -> *const u8 {
         self.block.as_ptr()
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub fn memory(&self) -> usize {
         block::size(self.header().given())
     }
 
-    /// Whether `entries` more entries, of `bytes` bytes altogether, may still be added.
+    /// Whether `entries` more entries of `bytes` bytes in total may be added.
     pub fn has_room(&self, entries: usize, bytes: usize) -> bool {
         bytes.saturating_add(entries.saturating_mul(OVERHEAD_MAX)) <= LEN_MAX - self.byte_len()
     }
@@ -262,7 +262,7 @@ impl Listpack {
         Iter::over(self.entries())
     }
 
-    /// The entries with these indices; the range may reach past the end.
+    /// The entries with these indices. The range may reach past the end.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Iter<'_> {
         let all = self.iter();
         let at = |index| self.position(index).map_or(all.back, |position| position.0 as usize);
@@ -302,7 +302,7 @@ impl Listpack {
         self.before(position.0 as usize)
     }
 
-    /// Where the entry with this index begins; walks from the nearer end.
+    /// Where the entry with this index begins. Walks from the nearer end.
     pub fn position(&self, index: usize) -> Option<Position> {
         let entries = self.entries();
         let count = self.header().count;
@@ -329,13 +329,13 @@ impl Listpack {
         (at < entries.len()).then_some(Position(at as u32))
     }
 
-    /// The first of every `step`-th entry, beginning with the first of all, that equals the value.
+    /// Finds a value among every `step`-th entry, beginning with the first.
     #[inline]
     pub fn find<'a>(&self, value: impl Into<Item<'a>>, step: usize) -> Option<Position> {
         self.find_at(0, Encoded::new(value.into()), step)
     }
 
-    /// The first of every `step`-th entry, beginning at a position, that equals the value.
+    /// Finds a value among every `step`-th entry, beginning at a position.
     pub fn find_from<'a>(
         &self,
         position: Position,
@@ -352,7 +352,7 @@ impl Listpack {
         let first = head[0];
         while at < end {
             if entries[at] == first {
-                // Equal values have equal bytes, and the head says how long they are.
+                // Equal values have equal bytes, and the head includes the length.
                 let rest = &entries[at..];
                 if rest.starts_with(head) && rest[head.len()..].starts_with(tail) {
                     return Some(Position(at as u32));
@@ -367,7 +367,7 @@ impl Listpack {
         None
     }
 
-    /// The entry that ends where another begins.
+    /// The entry that ends where another one begins.
     fn before(&self, at: usize) -> Option<Position> {
         (at > 0).then(|| Position((at - back_entry_len(self.entries(), at)) as u32))
     }
@@ -392,8 +392,8 @@ impl Listpack {
         Header { total: total & !GAPPED, count, gap: u16::from_le(gap) }
     }
 
-    /// # Safety
-    /// The block was given as many bytes as the header says, and the entries lie where it says.
+    /// # Safety The block was given as many bytes as the header says, and the entries lie where it
+    /// says.
     #[inline(always)]
     unsafe fn write_header(&mut self, header: Header) {
         let gapped = if header.gap == 0 { 0 } else { GAPPED };
@@ -407,12 +407,11 @@ impl Listpack {
         }
     }
 
-    /// Replaces `removed` bytes of the entries by room for `inserted` others, and brings the header
-    /// up to date.
+    /// Replaces `removed` bytes of the entries by room for `inserted` others, and updates the
+    /// header.
     ///
-    /// # Panics
-    /// When it would become longer than 1 GiB (see [`Self::has_room`]); and when the bytes reach
-    /// behind the end, as with the position of another listpack they may.
+    /// # Panics If the listpack would become longer than 1 GiB (see [`Self::has_room`]), or if the
+    /// bytes reach past the end, which may happen with the position of another listpack.
     fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Room<'_> {
         let old = self.header();
         let old_len = old.len();
@@ -437,10 +436,10 @@ impl Listpack {
         }
         let (from, to) = (old.start(), new.start());
         let (tail, tail_len) = (at + removed, old_len - at - removed + END_LEN);
-        // SAFETY: the block was given as many bytes as the larger of both headers says. What lies
-        // before the change is `at` bytes long, what lies behind it `tail_len` with the end, and
-        // both fit there by the old header and by the new one. What lies before it moves down or
-        // not at all, so it comes first: a gap grows only where there is nothing before the change.
+        // SAFETY: the block was given at least as many bytes as either header says. The bytes
+        // before the change are `at` bytes, those behind it `tail_len` with the end, and both fit
+        // there by the old header and by the new one. The bytes before the change move down or not
+        // at all, so they move first: a gap grows only if there are none.
         unsafe {
             self.shift(from, to, at);
             self.shift(from + tail, to + at + inserted, tail_len);
@@ -459,34 +458,34 @@ impl Listpack {
 
     /// Moves `len` bytes within the block.
     ///
-    /// # Safety
-    /// They lie in the block at both places.
+    /// # Safety Both places lie in the block.
     #[inline(always)]
     unsafe fn shift(&mut self, from: usize, to: usize, len: usize) {
         if from != to && len > 0 {
-            // SAFETY: the caller says that both places lie in the block, which is ours alone.
+            // SAFETY: the caller says that both places lie in the block, which only this listpack
+            // uses.
             unsafe { self.block.add(to).copy_from(self.block.add(from), len) };
         }
     }
 
-    /// Moves its block, if that lies where much is free.
+    /// Moves the block if it lies in sparsely used memory.
     pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         if defragmenter.wants(self.block) {
             *self = self.clone();
         }
     }
 
-    /// Changes the block from what one header's bytes take to what another's take.
+    /// Resizes the block from one header's size to another's.
     #[inline]
     fn resize_block(&mut self, old: Header, new: Header) {
-        // SAFETY: the block is ours alone and was given as many bytes as its header said until now.
-        // There are at least those of a header.
+        // SAFETY: only this listpack uses the block, which was given as many bytes as its header
+        // said until now. The new size includes a header.
         unsafe { block::resize(&mut self.block, old.given(), new.given()) };
     }
 }
 
 impl Header {
-    /// Bytes of the gap and its field.
+    /// The bytes of the gap and its field.
     #[inline(always)]
     const fn gap_bytes(self) -> usize {
         if self.gap == 0 { 0 } else { GAP_FIELD + self.gap as usize }
@@ -510,19 +509,19 @@ impl Header {
         self.total as usize - OVERHEAD
     }
 
-    /// With `len` bytes of entries, of which the first ones have changed: those behind them stay
-    /// where they are, if the gap allows it.
+    /// The header for `len` bytes of entries after a change of the first ones. The other entries
+    /// stay where they are if the gap allows it.
     fn with_front(self, len: usize) -> Self {
         let gap_bytes = match (self.gap_bytes() + self.len()).checked_sub(len) {
             Some(gap_bytes) => gap_bytes,
-            // All that the block has beside the entries becomes the gap.
+            // The whole rest of the block becomes the gap.
             None => block::size(OVERHEAD + len + len / GAP_SHARE) - OVERHEAD - len,
         };
         self.with_gap(gap_bytes.saturating_sub(GAP_FIELD), len)
     }
 
-    /// With `len` bytes of entries, of which the first ones have not changed: they stay where they
-    /// are, unless the gap is needed for others.
+    /// The header for `len` bytes of entries after a change behind the first ones. Those stay where
+    /// they are, unless the gap is needed for other entries.
     #[inline]
     fn with_back(self, len: usize) -> Self {
         if self.gap == 0 {
@@ -534,7 +533,8 @@ impl Header {
         self.with_gap(if is_full && helps { 0 } else { self.gap.into() }, len)
     }
 
-    /// With this gap, if it is not too large for the entries, nor they too few to have one.
+    /// The header with this gap. There is no gap if it would be too large for the entries, or if
+    /// they are too few.
     #[inline]
     fn with_gap(self, gap: usize, len: usize) -> Self {
         let kept = u16::try_from(gap).ok().filter(|_| gap < len / 3 && len >= GAP_LEN_MIN);
@@ -542,8 +542,8 @@ impl Header {
     }
 }
 
-/// Bytes of a listpack that have yet to be written. Those that never are, since something failed,
-/// are zeros afterwards: *whole* holds whatever happens.
+/// Room in a listpack that has to be written. Bytes that are not written because of a panic become
+/// zeros, so *whole* holds in any case.
 struct Room<'a> {
     rest: &'a mut [MaybeUninit<u8>],
 }
@@ -622,7 +622,7 @@ impl<'a> IntoIterator for &'a Listpack {
 }
 
 impl<'a> Iter<'a> {
-    /// Over entries that lie one after the other as a listpack has them.
+    /// Iterates over entries in a listpack's encoding.
     pub fn over(entries: &'a [u8]) -> Self {
         Self { bytes: entries, front: 0, back: entries.len() }
     }
@@ -658,10 +658,10 @@ impl DoubleEndedIterator for Iter<'_> {
     }
 }
 
-/// Where the fields behind the first lie.
+/// The offsets of the fields behind the first one.
 const COUNT: usize = 4;
 const GAP: usize = 6;
-/// Bytes of the last of them, which Redis does not have.
+/// The length of the last of them, which Redis does not have.
 const GAP_FIELD: usize = 2;
 /// The bit of the first field that says that there is a gap.
 const GAPPED: u32 = 1 << 31;
@@ -670,5 +670,6 @@ const EMPTY: [u8; OVERHEAD] = [OVERHEAD as u8, 0, 0, 0, 0, 0, END];
 const END_LEN: usize = 1;
 /// Moving fewer bytes of entries costs no more than keeping a gap before them.
 const GAP_LEN_MIN: usize = 128;
-/// All entries are moved only where this share of them may then change without another move.
+/// If all entries have to be moved, the new gap is this fraction of their length, so that some
+/// changes need no further move.
 const GAP_SHARE: usize = 16;

@@ -1,22 +1,22 @@
-//! Values with elements: lists, sets, sorted sets, hashes, streams; and strings that are large.
+//! Values with elements: lists, sets, sorted sets, hashes and streams; and large strings.
 //!
 //! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A
-//! small one is one block in Redis's own packed form; a large one is made of chunks that clones
+//! small one is one block in Redis's packed form. A large one consists of chunks, which clones
 //! share until one changes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Says which collections there are, and makes of them the enums through which an entry holds one.
+/// Lists the collections, and makes the enums through which an entry holds one.
 macro_rules! collections {
     ($($kind:ident => $type:ty,)*) => {
-        /// A collection on its way into an entry, or out of it.
+        /// An owned collection, outside of an entry.
         #[derive(Clone, Debug)]
         pub enum AnyCollection {
             $($kind($type),)*
         }
 
-        /// A look at the collection in an entry.
+        /// A reference to the collection in an entry.
         #[derive(Clone, Copy, Debug)]
         pub enum CollectionRef<'a> {
             $($kind(&'a $type),)*
@@ -29,33 +29,30 @@ macro_rules! collections {
                 }
             }
 
-            /// A look at it.
+            /// A reference to it.
             pub const fn as_ref(&self) -> CollectionRef<'_> {
                 match *self {
                     $(Self::$kind(ref collection) => CollectionRef::$kind(collection),)*
                 }
             }
 
-            /// Puts the collection into its place.
+            /// Writes the collection to its place.
             ///
-            /// # Safety
-            /// `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
+            /// # Safety `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
             pub(crate) unsafe fn write(self, at: NonNull<u8>) {
                 match self {
-                    // SAFETY: the assertion below says that the type takes no more than the room
-                    // that the caller has, and is aligned by 8.
+                    // SAFETY: the assertion below says that the type fits the caller's memory in
+                    // size and alignment.
                     $(Self::$kind(collection) => unsafe { at.cast::<$type>().write(collection) },)*
                 }
             }
 
-            /// Takes a collection out of its place.
+            /// Reads a collection from its place.
             ///
-            /// # Safety
-            /// `at` holds a collection of this kind, which nothing uses afterwards.
+            /// # Safety `at` holds a collection of this kind, which nothing uses afterwards.
             pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
-                    // SAFETY: the caller says that this kind's type lies there, and leaves it to
-                    // us.
+                    // SAFETY: the caller says that this kind's type lies there, and gives it to us.
                     $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }
@@ -63,10 +60,10 @@ macro_rules! collections {
         }
 
         impl<'a> CollectionRef<'a> {
-            /// A look at the collection in a place.
+            /// A reference to the collection at a place.
             ///
-            /// # Safety
-            /// `at` holds a collection of this kind, which lives and does not change for 'a.
+            /// # Safety `at` holds a collection of this kind, which lives and does not change for
+            /// 'a.
             pub(crate) unsafe fn new(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there for 'a.
@@ -75,8 +72,8 @@ macro_rules! collections {
                 }
             }
 
-            /// The same elements for another entry: a large collection's chunks are shared until
-            /// they change.
+            /// The same elements for another entry. The chunks of a large collection are shared
+            /// until they change.
             pub fn cloned(self) -> AnyCollection {
                 match self {
                     $(Self::$kind(collection) => AnyCollection::$kind(collection.clone()),)*
@@ -100,14 +97,14 @@ macro_rules! collections {
                 }
             }
 
-            /// Bytes of memory beyond the entry; of a large collection an estimate.
+            /// Bytes of memory beyond the entry. For a large collection this is an estimate.
             pub fn memory(self) -> usize {
                 match self {
                     $(Self::$kind(collection) => collection.memory(),)*
                 }
             }
 
-            /// How many blocks of memory there are to free.
+            /// How many blocks of memory must be freed.
             pub fn free_effort(self) -> usize {
                 match self {
                     $(Self::$kind(collection) => collection.free_effort(),)*
@@ -116,8 +113,8 @@ macro_rules! collections {
         }
 
         $(
-            // SAFETY: the list gives each type a kind of its own, and an entry of that kind is made
-            // from the variant with this type.
+            // SAFETY: the list gives each type its own kind, and an entry of that kind is made from
+            // the variant with this type.
             unsafe impl Collection for $type {
                 const KIND: Kind = Kind::$kind;
 
@@ -145,20 +142,20 @@ macro_rules! collections {
 
 /// A type of collection.
 ///
-/// # Safety
-/// `KIND` is this type's alone: an entry of that kind holds this type, and no string has it.
+/// # Safety Only this type has `KIND`: an entry of that kind holds this type, and no string has
+/// that kind.
 pub unsafe trait Collection: Clone + Send {
     const KIND: Kind;
 
     fn into_any(self) -> AnyCollection;
 
-    /// Moves blocks that lie where much is free, from a part on. Returns the part to go on with; 0
-    /// at the end.
+    /// Moves blocks out of sparsely used memory, from one part on. Returns the part to continue
+    /// with; 0 at the end.
     fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize;
 }
 
 impl CollectionRef<'_> {
-    /// Where it lies if it is one block, for a prefetch.
+    /// Its address if it is one block, for prefetching.
     pub(crate) fn block_address(self) -> Option<*const u8> {
         match self {
             Self::Hash(Hash::Packed(pack))
@@ -171,9 +168,9 @@ impl CollectionRef<'_> {
     }
 }
 
-/// A collection of which long commands change a draft.
+/// A collection that long commands change by way of a draft.
 pub trait Drafted: Collection + Default {
-    /// Whether one is a clone of the other, and neither has been changed since. Small ones may be
+    /// Whether one is a clone of the other, and neither has changed since. Small collections may be
     /// compared instead.
     fn is_same(&self, other: &Self) -> bool;
 
@@ -196,7 +193,7 @@ macro_rules! drafted {
 
 drafted!(List, Set, SortedSet);
 
-/// Bytes of a collection in its entry.
+/// How many bytes a collection takes in its entry.
 pub(crate) const SLOT: usize = 16;
 
 mod block;

@@ -3,15 +3,14 @@
 //! ```text
 //! Table -> Root: index, nodes -> Node: index, pages -> Page: up to 64 records
 //! ```
-//! A page that is full is cut in two by the next bit of the hashes, a node with 256 slots likewise,
-//! and the root's index doubles when a node needs it. So no single change takes long, however large
-//! the table is.
+//! A full page is split by the next bit of the hashes, and so is a node with 256 slots. The root's
+//! index doubles when a node needs it. So no single change takes long, even in a large table.
 //!
-//! A cursor is a position in the order of hashes. It stays good whatever is split, merged or
-//! changed meanwhile, and no key is seen twice.
+//! A cursor is a position in the order of hashes. It stays valid while pages are split, merged or
+//! changed, and no key is seen twice.
 //!
-//! Root, nodes and pages are shared between clones until one changes: cloning costs one counter,
-//! and a change of a clone copies a page, its node and the root at most.
+//! The root, nodes and pages are shared between clones until one changes. Cloning costs one
+//! counter. A change of a clone copies at most a page, its node and the root.
 
 mod directory;
 mod page;
@@ -42,15 +41,15 @@ struct Root {
     bits: u8,
     nodes: Vec<NodeSlot>,
     len: usize,
-    /// Bytes of all pages and of what records keep outside.
+    /// The bytes of all pages, and of the strings outside of them.
     bytes: usize,
-    /// Records that expire.
+    /// How many records expire.
     expiring: usize,
-    /// No record expires earlier; a hint.
+    /// A hint: no record expires earlier.
     earliest_ms: i64,
 }
 
-/// Where a record lies, until the table changes.
+/// Where a record lies. Valid until the table changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     node: u32,
@@ -66,7 +65,7 @@ pub struct Walk {
     record: usize,
 }
 
-/// The records, in the order of hashes by pages.
+/// The records, page by page in the order of hashes.
 #[derive(Clone)]
 pub struct Iter<'a> {
     root: &'a Root,
@@ -77,7 +76,7 @@ pub struct Iter<'a> {
 }
 
 impl Table {
-    /// An empty table, of records with values or without.
+    /// An empty table, whose records have values or not.
     pub fn new(values: bool) -> Self {
         let node = Node::new(values);
         let bytes = node.pages[0].page.memory();
@@ -87,7 +86,7 @@ impl Table {
         Self { root: Cow::new(root) }
     }
 
-    /// Adds a record unless its key is there; returns whether it was added.
+    /// Adds a record unless its key exists. Returns whether it was added.
     pub fn insert_new<'a>(
         &mut self,
         key: Given<'a>,
@@ -97,7 +96,7 @@ impl Table {
         self.find_or_insert(key, value, hasher).is_none()
     }
 
-    /// The place of the record with this key. If there is none, it is added, and `None` returned.
+    /// Finds the record with this key. If there is none, adds it and returns `None`.
     pub fn find_or_insert<'a>(
         &mut self,
         key: Given<'a>,
@@ -113,14 +112,14 @@ impl Table {
         found
     }
 
-    /// Adds a record whose key is not there.
+    /// Adds a record whose key must not exist.
     pub fn insert_absent<'a>(&mut self, key: Given<'a>, value: Option<Given<'a>>, hasher: &Hasher) {
         let hash = hasher.hash(key.bytes()).0;
         debug_assert!(self.root.find(key.bytes(), hash).is_none(), "the key is there");
         self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
     }
 
-    /// Adds a record or gives the one with its key this value and expiry; returns whether it was
+    /// Adds a record, or sets the value and expiry of the one with its key. Returns whether it was
     /// added.
     pub fn set(
         &mut self,
@@ -143,11 +142,11 @@ impl Table {
         }
     }
 
-    /// Gives a record another expiry.
+    /// Sets a record's expiry.
     pub fn set_expiry(&mut self, place: Place, expire_ms: Option<i64>) {
         let root = self.root.make_mut();
         let record = root.record(place);
-        // Small copies, as what they are copied from moves.
+        // Small copies, because the originals move.
         let key = record.key.bytes().to_vec();
         let value = record.value.map(|value| match value {
             Text::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
@@ -157,7 +156,7 @@ impl Table {
         root.replace(place, &NewRecord { key: Given::Bytes(&key), value, expire_ms });
     }
 
-    /// Returns whether the key was there.
+    /// Removes a record. Returns whether the key existed.
     pub fn remove(&mut self, key: &[u8], hasher: &Hasher) -> bool {
         let hash = hasher.hash(key).0;
         match self.root.find(key, hash) {
@@ -174,8 +173,8 @@ impl Table {
         self.root.make_mut().remove(place, hash);
     }
 
-    /// Removes up to `limit` records that expire before or at `now_ms`, after showing each. Looks
-    /// only at pages that have such a record (or lately had).
+    /// Removes up to `limit` records that expire at or before `now_ms`, and shows each before.
+    /// Reads only pages that have such a record, or recently had one.
     pub fn remove_expired(
         &mut self,
         now_ms: i64,
@@ -193,8 +192,8 @@ impl Table {
         removed
     }
 
-    /// Prefetches pages that are about to be searched for keys, some at a time, if the table is so
-    /// large that no cache has them.
+    /// Prefetches the pages for some keys, a few at a time, if the table is too large for the
+    /// caches.
     #[inline]
     pub fn prefetch<'k>(&self, keys: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
         if self.len() >= PREFETCHED_MIN && keys.len() > 1 {
@@ -215,8 +214,8 @@ impl Table {
         self.root.record(place)
     }
 
-    /// The place of the record with this index: a number below `len()`, in no order that means
-    /// anything. Equally random indexes give equally random records.
+    /// The place of the record with this index: a number below `len()`, in no particular order.
+    /// Evenly random indices give evenly random records.
     pub fn nth(&self, index: usize) -> Option<Place> {
         let mut left = index;
         for (node, slot) in self.root.nodes.iter().enumerate() {
@@ -238,8 +237,8 @@ impl Table {
         None
     }
 
-    /// Shows at least `count` records from a cursor on, or all that are left; returns the cursor to
-    /// go on with, 0 at the end. A walk begins with 0.
+    /// Shows at least `count` records from a cursor on, or all that are left. Returns the next
+    /// cursor, 0 at the end. A walk begins with 0.
     pub fn scan(
         &self,
         cursor: u64,
@@ -264,8 +263,8 @@ impl Table {
             let mut last = None;
             if found.len() > left {
                 let (_, &mut (at, _), _) = found.select_nth_unstable(left - 1);
-                // Those of one position are shown together, or the cursor could not tell them
-                // apart.
+                // Records with the same position are shown together, because the cursor could not
+                // tell them apart.
                 found.retain(|&(other, _)| other <= at);
                 last = Some(at);
             }
@@ -284,8 +283,8 @@ impl Table {
         if position < POSITIONS { position } else { 0 }
     }
 
-    /// Shows up to `limit` records from a place on; returns where to go on, or `None` at the end.
-    /// For a walk in steps over a table that does not change.
+    /// Shows up to `limit` records from a place on. Returns the next place; `None` at the end. Used
+    /// to walk in steps over a table that does not change.
     pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Record<'_>)) -> Option<Walk> {
         let Walk { node, page, record } = from;
         let mut records = Iter { root: &self.root, node, page, record, left: limit };
@@ -299,7 +298,7 @@ impl Table {
         Iter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since.
+    /// Whether one is a clone of the other, and neither has changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         self.root.is_same(&other.root)
     }
@@ -318,13 +317,13 @@ impl Table {
         self.root.expiring
     }
 
-    /// No record expires earlier; [`NEVER`] when none does. May be earlier than it need be.
+    /// No record expires earlier; [`NEVER`] if none does. May be earlier than necessary.
     pub fn earliest_ms(&self) -> i64 {
         self.root.earliest_ms
     }
 
-    /// Moves the pages that lie where much is free, unless a clone shares them: those of a node and
-    /// of some after it. Returns the node to go on with; 0 at the end.
+    /// Moves pages out of sparsely used memory, unless a clone shares them: those of one node and
+    /// of some nodes behind it. Returns the node to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         let Some(root) = self.root.get_mut() else { return 0 };
         let last = root.nodes.len() - 1;
@@ -354,7 +353,7 @@ impl Table {
             + root.bytes
     }
 
-    /// How many blocks of memory it has, about.
+    /// How many blocks of memory it has, approximately.
     pub fn free_effort(&self) -> usize {
         2 + self.root.nodes.iter().map(|slot| 2 + slot.node.pages.len()).sum::<usize>()
     }
@@ -396,7 +395,7 @@ impl<'a> Iterator for Iter<'a> {
 impl ExactSizeIterator for Iter<'_> {}
 
 impl Root {
-    /// The node and the page that have a hash, and how many bits of it the page stands for.
+    /// The node and the page of a hash, and how many of its bits select the page.
     #[inline(always)]
     fn locate(&self, hash: u64) -> (usize, usize, u8) {
         let node = self.index[self.slot(hash)] as usize;
@@ -407,7 +406,7 @@ impl Root {
 
     #[inline(always)]
     fn slot(&self, hash: u64) -> usize {
-        // A shift by 64 would be none.
+        // Two shifts, because one by 64 bits is not possible.
         (hash >> 1 >> (63 - self.bits)) as usize
     }
 
@@ -497,8 +496,8 @@ impl Root {
         }
     }
 
-    /// Splits a full page; returns `false` when that would make the index too large for what it is
-    /// good for. The page then grows.
+    /// Splits a full page. `false`: that would make the index too large to be worth it. The page
+    /// then grows.
     #[cold]
     #[inline(never)]
     fn split(&mut self, node: usize, page: usize, hash: u64, hasher: &Hasher) -> bool {
@@ -540,7 +539,7 @@ impl Root {
         }
     }
 
-    /// Puts the node that has a hash together with its other half, if that is possible.
+    /// Merges the node of a hash with its other half, if possible.
     #[cold]
     fn merge_node(&mut self, hash: u64) {
         let depth = self.nodes[self.index[self.slot(hash)] as usize].depth;
@@ -566,13 +565,13 @@ impl Root {
         }
     }
 
-    /// First slot and number of slots of the node of this depth that has a hash.
+    /// The first slot and the number of slots of the node with this depth and hash.
     fn range(&self, hash: u64, depth: u8) -> (usize, usize) {
         let span = 1 << (self.bits - depth);
         (self.slot(hash) & !(span - 1), span)
     }
 
-    /// A record that expires before or at `now_ms`; makes the hints on the way exact.
+    /// A record that expires at or before `now_ms`. Makes the hints on the way exact.
     fn first_expired(&mut self, now_ms: i64) -> Option<Place> {
         for (node, slot) in self.nodes.iter_mut().enumerate() {
             if slot.node.earliest_ms > now_ms {
@@ -593,7 +592,7 @@ impl Root {
                         record: record as u32,
                     });
                 }
-                // A page that others share is replaced by a copy, which may have less room.
+                // A page that is shared is replaced by a copy, which may be smaller.
                 let before = slot.page.memory();
                 slot.page.refresh_earliest();
                 self.bytes = self.bytes + slot.page.memory() - before;
@@ -607,7 +606,7 @@ impl Root {
     }
 }
 
-/// The bits of a hash that a page keeps; none of those that chose the page.
+/// The bits of a hash that a page keeps. None of them selects the page.
 #[inline(always)]
 const fn tag(hash: u64) -> u8 {
     hash as u8
@@ -616,17 +615,17 @@ const fn tag(hash: u64) -> u8 {
 /// A position has this many bits fewer than a hash.
 const POSITION_SHIFT: u32 = 16;
 const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);
-/// The root's index gets no larger.
+/// The largest size of the root's index.
 const INDEX_BITS_MAX: u8 = 28;
 /// The root's index may have about `INDEX_SPARE` slots for each node, or one slot for
-/// `RECORDS_PER_SLOT` records if that is more. The first limit lets a table of few nodes tell apart
-/// hashes that begin alike. With the second, an attacker looking for such hashes must try more keys
-/// the more there are.
+/// `RECORDS_PER_SLOT` records, whichever is more. The first limit lets a table of few nodes
+/// separate hashes with the same beginning. With the second, an attacker who looks for such hashes
+/// must try the more keys the more there are.
 const INDEX_SPARE: usize = 64;
 const RECORDS_PER_SLOT: usize = 4;
-/// Keys that are worth being prefetched together.
+/// How many keys are worth prefetching together.
 pub const PREFETCHED: usize = 16;
-/// Records of a table in which that is worth anything: about a core's own cache.
+/// Prefetching pays only in a table with at least this many records, about a core's own cache.
 const PREFETCHED_MIN: usize = 4096;
-/// A node with so few pages is merged with its other half.
+/// A node with at most this many pages is merged with its other half.
 const PAGES_FEW: usize = 48;

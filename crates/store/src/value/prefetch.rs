@@ -1,25 +1,25 @@
-//! Hints to the processor.
+//! Prefetching.
 
-/// Brings a cache line towards the core.
+/// Fetches a cache line into the core's cache.
 #[inline(always)]
 pub(crate) fn prefetch(pointer: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint. It reads nothing that the program sees, and does not fail
-        // whatever the address is.
+        // SAFETY: a prefetch is a hint. It reads nothing that the program sees, and cannot fail for
+        // any address.
         unsafe { _mm_prefetch(pointer.cast(), _MM_HINT_T0) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = pointer;
 }
 
-/// Brings a cache line towards the core to write to it: no other core keeps the line.
+/// Fetches a cache line for writing: no other core keeps the line.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(pointer: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint, whatever the address is, and where the processor does not know
-    // this one it does nothing. It changes no register, no flag and no memory.
+    // SAFETY: a prefetch is a hint for any address. A processor without this one ignores it. It
+    // changes no register, no flag and no memory.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
     }

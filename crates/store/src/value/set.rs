@@ -1,4 +1,4 @@
-//! A set: integers in an intset, a few short members in a listpack, others in a table.
+//! A set: integers in an intset, a few short members in a listpack, or other members in a table.
 
 use super::integer;
 use super::intset::Intset;
@@ -8,7 +8,7 @@ use super::pages::{self, Given, Place, Record, Table, Text};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
-/// A set in one of its three forms. It only ever goes from one form to the next, as in Redis.
+/// A set in one of its three forms. As in Redis, it changes only to a later form.
 #[derive(Clone)]
 pub enum Set {
     Integers(Intset),
@@ -16,7 +16,7 @@ pub enum Set {
     Table(Table),
 }
 
-/// When a set takes another form: `set-max-intset-entries`, `set-max-listpack-entries` and
+/// When a set changes its form: `set-max-intset-entries`, `set-max-listpack-entries` and
 /// `set-max-listpack-value`.
 #[derive(Clone, Copy, Debug)]
 pub struct SetLimits {
@@ -32,7 +32,7 @@ impl Default for SetLimits {
     }
 }
 
-/// The members, in no order that means anything.
+/// The members, in no particular order.
 #[derive(Clone)]
 pub enum Iter<'a> {
     Integers { set: &'a Intset, index: usize },
@@ -40,7 +40,7 @@ pub enum Iter<'a> {
     Table(pages::Iter<'a>),
 }
 
-/// Where a member lies, until the set changes.
+/// Where a member lies. Valid until the set changes.
 #[derive(Clone, Copy, Debug)]
 pub enum Spot {
     Integer(usize),
@@ -49,7 +49,7 @@ pub enum Spot {
 }
 
 impl Set {
-    /// As [`Collection::defragment`](super::Collection::defragment).
+    /// See [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Integers(integers) => integers.defragment(defragmenter),
@@ -59,8 +59,8 @@ impl Set {
         0
     }
 
-    /// An empty set in the form that Redis chooses when it is about to add `expected` members, of
-    /// which this is the first.
+    /// An empty set in the form that Redis chooses before it adds `expected` members, of which
+    /// `first` is the first.
     pub fn for_members(first: &[u8], expected: usize, limits: &SetLimits) -> Self {
         if integer::parse(first).is_some() && expected <= limits.intset_entries {
             Self::Integers(Intset::new())
@@ -71,7 +71,7 @@ impl Set {
         }
     }
 
-    /// A set from a listpack's members; `None` when one of them is there twice.
+    /// A set from a listpack of members. `None`: a member is there twice.
     pub fn from_listpack(members: Listpack, limits: &SetLimits, hasher: &Hasher) -> Option<Self> {
         let mut table = Table::new(false);
         let mut fits = members.len() <= limits.packed_entries;
@@ -94,8 +94,8 @@ impl Set {
         set
     }
 
-    /// Converts the set to a table if Redis would do so when `added` members are about to be added,
-    /// even if they turn out to be there already.
+    /// Converts the set to a table if Redis would do so before adding `added` members, even if some
+    /// of them exist already.
     #[inline]
     pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
         let packs = match self {
@@ -108,7 +108,7 @@ impl Set {
         }
     }
 
-    /// As [`Table::prefetch`], of members.
+    /// Prefetches members, see [`Table::prefetch`].
     #[inline]
     pub fn prefetch(&self, members: &[&[u8]], hasher: &Hasher) {
         if let Self::Table(table) = self {
@@ -116,7 +116,7 @@ impl Set {
         }
     }
 
-    /// Returns whether the member was new.
+    /// Adds a member. Returns whether it was new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match self {
             Self::Table(table) => table.insert_new(Given::Bytes(member), None, hasher),
@@ -143,7 +143,7 @@ impl Set {
         }
     }
 
-    /// Inserts a member that is not there, without looking for it.
+    /// Adds a member that does not exist, without looking for it.
     pub fn insert_absent(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) {
         match self {
             Self::Table(table) => table.insert_absent(Given::Bytes(member), None, hasher),
@@ -164,7 +164,7 @@ impl Set {
         }
     }
 
-    /// Returns whether the member was there.
+    /// Removes a member. Returns whether it existed.
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
         match self {
             Self::Table(table) => table.remove(member, hasher),
@@ -211,8 +211,8 @@ impl Set {
         }
     }
 
-    /// Where the member with this index lies: a number below `len()`, in no order that means
-    /// anything. Equally random indexes give equally random members.
+    /// Where the member with this index lies: a number below `len()`, in no particular order.
+    /// Evenly random indices give evenly random members.
     pub fn nth(&self, index: usize) -> Option<Spot> {
         match self {
             Self::Table(table) => table.nth(index).map(Spot::Table),
@@ -241,8 +241,8 @@ impl Set {
         }
     }
 
-    /// Shows at least `count` members from a cursor on (0 at first), or all that are left; returns
-    /// the cursor to go on with, 0 at the end. A small set is shown whole.
+    /// Calls `f` with at least `count` members from a cursor on (0 at first), or with all that are
+    /// left. Returns the next cursor, 0 at the end. A small set is visited at once.
     pub fn scan(
         &self,
         cursor: u64,
@@ -261,8 +261,8 @@ impl Set {
         }
     }
 
-    /// Shows up to `limit` members from a place on; returns where to go on, or `None` at the end.
-    /// For a walk in steps over a set that does not change.
+    /// Calls `f` with up to `limit` members from a place on. Returns the next place; `None` at the
+    /// end. Used to walk in steps over a set that does not change.
     pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Item<'_>)) -> Option<Walk> {
         match self {
             Self::Table(table) => table.walk(from, limit, |record| f(item(record.key))),
@@ -273,8 +273,7 @@ impl Set {
         }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since; small ones are
-    /// compared.
+    /// Whether one is a clone of the other, and neither has changed since. Small sets are compared.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Integers(one), Self::Integers(other)) => one.as_bytes() == other.as_bytes(),
@@ -308,7 +307,7 @@ impl Set {
         }
     }
 
-    /// Bytes of memory, without the 16 of itself.
+    /// Bytes of memory, without the 16 bytes in the entry.
     pub fn memory(&self) -> usize {
         match self {
             Self::Table(table) => table.memory(),
@@ -317,7 +316,7 @@ impl Set {
         }
     }
 
-    /// How many blocks of memory it has, about.
+    /// How many blocks of memory it has, approximately.
     pub fn free_effort(&self) -> usize {
         match self {
             Self::Table(table) => table.free_effort(),
@@ -325,7 +324,8 @@ impl Set {
         }
     }
 
-    /// A set of integers that gets a member that is none becomes packed if it may.
+    /// Converts a set of integers that gets another kind of member: to a packed set, if that is
+    /// allowed.
     fn leave_integers(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) {
         let Self::Integers(integers) = self else { return };
         let (first, last) = (integers.get(0), integers.iter().next_back());
@@ -342,7 +342,7 @@ impl Set {
         *self = Self::Packed(pack);
     }
 
-    /// Makes a table of it.
+    /// Turns it into a table.
     pub fn make_table(&mut self, hasher: &Hasher) {
         let mut table = Table::new(false);
         let mut room = integer::Text::new(0);

@@ -1,19 +1,18 @@
-//! A block: a sequence of bytes that clones share until one of them changes.
+//! A block: a sequence of bytes, which clones share until one changes.
 //!
 //! ```text
 //! u32 owners | u32 capacity | u32 start | u32 length | slack | bytes | slack
 //! ```
-//! It is what leaves of trees, pages of indexes and chunks of lists are made of: one allocation
-//! behind one thin pointer. Slack lies at both ends, so that a list may grow at either end without
-//! moving what it holds.
+//! Leaves of trees, pages of indexes and chunks of lists are such blocks: one allocation behind one
+//! pointer. Slack lies at both ends, so a list can grow at either end without moving its bytes.
 //!
-//! What the unsafe code here rests on, by name:
-//! - *Whole*: `pointer` is the beginning of a block of a header and `capacity` bytes, all of them
+//! The unsafe code here relies on these rules:
+//! - *Whole*: `pointer` is the beginning of a block with a header and `capacity` bytes, all of them
 //!   initialised, and `start + length <= capacity`.
-//! - *Counted*: `owners` is the number of [`SharedBlock`]s with this pointer. The block is freed by
-//!   the last of them.
-//! - *Sole*: header and bytes are changed only by a block that is the one owner and is borrowed
-//!   exclusively. No new owner can appear meanwhile: that takes a borrow of this one.
+//! - *Counted*: `owners` is the number of [`SharedBlock`]s with this pointer. The last of them
+//!   frees the block.
+//! - *Sole*: only a single owner, borrowed exclusively, changes the header and the bytes. No new
+//!   owner can appear meanwhile, because that takes a borrow of this one.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
@@ -22,8 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::value::Defragmenter;
 
-/// Bytes behind a counted pointer. A clone is another owner of the same bytes; a change by one of
-/// several owners gives it a copy of its own first.
+/// Bytes behind a counted pointer. A clone is another owner of the same bytes. If there are several
+/// owners, one that changes the bytes makes its own copy first.
 pub(crate) struct SharedBlock {
     pointer: NonNull<Header>,
 }
@@ -35,29 +34,29 @@ struct Header {
     len: u32,
 }
 
-/// Where a block that has to be allocated anew gets its slack.
+/// Where a new block gets its slack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Slack {
-    /// What the allocator's rounding leaves, behind the bytes.
+    /// Behind the bytes: what the allocator's rounding leaves.
     Behind,
     /// Room for this many bytes in total, with all slack behind the bytes.
     FillBehind(usize),
-    /// Room for this many bytes in total, with all slack in front of the bytes.
+    /// Room for this many bytes in total, with all slack before the bytes.
     FillBefore(usize),
 }
 
-// SAFETY: *counted*: owners on other threads only read what this one reads, and the count is
-// atomic. *Sole*: a thread that changes the block has seen that the others have let go of it. Plain
-// bytes belong to no thread.
+// SAFETY: *counted*: owners on other threads only read the same bytes, and the count is atomic.
+// *Sole*: a thread that changes the block has seen that the others have released it. Plain bytes
+// belong to no thread.
 unsafe impl Send for SharedBlock {}
-// SAFETY: a shared reference reads the block or makes another owner of it, which counts atomically.
+// SAFETY: a shared reference reads the block or makes another owner, which counts atomically.
 unsafe impl Sync for SharedBlock {}
 
 impl SharedBlock {
-    /// Bytes of a block beside its capacity.
+    /// The bytes of a block beside its capacity.
     pub(crate) const HEADER: usize = size_of::<Header>();
 
-    /// An empty block with room for `capacity` bytes, the slack behind.
+    /// An empty block with room for `capacity` bytes, all slack behind.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self::allocate(capacity, 0, &[])
     }
@@ -66,19 +65,19 @@ impl SharedBlock {
         Self::allocate(bytes.len(), 0, bytes)
     }
 
-    /// The bytes, to be changed in place.
+    /// The bytes, for changing them in place.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.make_unique();
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
-        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: we are the one
-        // owner, and are borrowed exclusively for as long as the result is used.
+        // SAFETY: *whole*: that many initialised bytes lie there. *Sole*: we are the only owner,
+        // and are borrowed exclusively while the result is used.
         unsafe { NonNull::slice_from_raw_parts(self.base().add(start), len).as_mut() }
     }
 
-    /// Makes a gap of `count` bytes at `at`, of unspecified content, to be written. What is on the
-    /// shorter side moves, if there is slack enough.
+    /// Makes a gap of `count` bytes with unspecified contents at `at`, for the caller to write. The
+    /// bytes on the shorter side move, if there is enough slack.
     pub(crate) fn open(&mut self, at: usize, count: usize, slack: Slack) -> &mut [u8] {
         let len = self.len();
         assert!(at <= len, "a gap at {at} of {len} bytes");
@@ -90,15 +89,15 @@ impl SharedBlock {
         if !self.is_unique() || !enough && !self.slide(before, count) {
             self.reallocate(at, count, slack);
         } else if before {
-            // The bytes before the gap move into the slack before them, which is long enough, by
-            // itself or since the bytes slid.
+            // The bytes before the gap move into the slack before them, which was long enough or
+            // has become so by `slide`.
             let (header, room) = self.parts_mut();
             let start = header.start as usize;
             room.copy_within(start..start + at, start - count);
             header.start -= count as u32;
             header.len += count as u32;
         } else {
-            // Those behind the gap move into the slack behind them.
+            // The bytes behind the gap move into the slack behind them.
             let (header, room) = self.parts_mut();
             let start = header.start as usize;
             room.copy_within(start + at..start + len, start + at + count);
@@ -107,13 +106,13 @@ impl SharedBlock {
         &mut self.bytes_mut()[at..at + count]
     }
 
-    /// Appends bytes of unspecified content, to be written.
+    /// Appends bytes with unspecified contents, for the caller to write.
     pub(crate) fn extend(&mut self, count: usize) -> &mut [u8] {
         let len = self.len();
         self.open(len, count, Slack::Behind)
     }
 
-    /// Removes `count` bytes at `at`; what is on the shorter side moves.
+    /// Removes `count` bytes at `at`. The bytes on the shorter side move.
     pub(crate) fn close(&mut self, at: usize, count: usize) {
         let len = self.len();
         assert!(at <= len && count <= len - at, "{at} and {count} of {len} bytes");
@@ -132,14 +131,14 @@ impl SharedBlock {
         }
     }
 
-    /// Cuts the bytes from `len` on off.
+    /// Removes the bytes from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         let old_len = self.len();
         assert!(len <= old_len, "{len} of {old_len} bytes are to stay");
         self.close(len, old_len - len);
     }
 
-    /// Gives slack back that is worth it: a quarter of the block or more.
+    /// Frees slack if it is at least a quarter of the block.
     pub(crate) fn shrink(&mut self) {
         let len = self.len();
         let needed = capacity_for(len);
@@ -148,17 +147,17 @@ impl SharedBlock {
         }
     }
 
-    /// Bytes of memory taken by a block that holds `len` bytes and no slack.
+    /// The memory of a block with `len` bytes and no slack, in bytes.
     pub(crate) fn memory_of(len: usize) -> usize {
         Self::HEADER + capacity_for(len)
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Header>() + self.header().capacity as usize
     }
 
-    /// Bytes that may be added in front, and behind, before bytes have to move.
+    /// How many bytes may be added before the others, and behind them, until bytes have to move.
     pub(crate) fn slack(&self) -> (usize, usize) {
         let header = self.header();
         (header.start as usize, (header.capacity - header.start - header.len) as usize)
@@ -166,7 +165,7 @@ impl SharedBlock {
 
     #[inline(always)]
     fn is_unique(&self) -> bool {
-        // Acquire: what a former owner did with the bytes happens before what we do.
+        // Acquire: the accesses of former owners happened before.
         self.header().owners.load(Ordering::Acquire) == 1
     }
 
@@ -180,26 +179,25 @@ impl SharedBlock {
     #[cold]
     fn copy_for_itself(&mut self) {
         let (start, capacity) = (self.header().start as usize, self.header().capacity as usize);
-        // As much slack at both ends as before.
+        // With the same slack at both ends.
         *self = Self::allocate(capacity, start, self);
     }
 
-    /// Moves it, if it lies where much is free and has no other owner.
+    /// Moves the block if it lies in sparsely used memory and has no other owner.
     pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         if self.is_unique() && defragmenter.wants(self.pointer.cast()) {
             self.copy_for_itself();
         }
     }
 
-    /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to
-    /// come.
+    /// Divides the slack between both ends, if one end then has room for `count` bytes and more.
     fn slide(&mut self, before: bool, count: usize) -> bool {
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
         let slack = header.capacity as usize - len;
         let half = if before { slack.div_ceil(2) } else { slack / 2 };
         let room = if before { half } else { slack - half };
-        // Less is not worth moving everything: then it is time for another block.
+        // With less slack a new block is better than moving everything.
         if room < count || slack < header.capacity as usize / 4 {
             return false;
         }
@@ -209,7 +207,7 @@ impl SharedBlock {
         true
     }
 
-    /// Moves to a block with room for `count` bytes more, which become a gap at `at`.
+    /// Moves to a block with room for `count` more bytes, which become a gap at `at`.
     fn reallocate(&mut self, at: usize, count: usize, slack: Slack) {
         let len = self.len();
         let total = len + count;
@@ -227,11 +225,11 @@ impl SharedBlock {
         *self = new;
     }
 
-    /// A block with room for `capacity` bytes and more, which holds `bytes` from `start` on.
+    /// A block with room for at least `capacity` bytes, which holds `bytes` from `start` on.
     fn allocate(capacity: usize, start: usize, bytes: &[u8]) -> Self {
         let capacity = capacity_for(capacity.max(start + bytes.len()));
         let layout = layout(capacity);
-        // SAFETY: the layout has the header's size at least, which is not zero.
+        // SAFETY: the layout has at least the header's size, which is not zero.
         let Some(pointer) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
             handle_alloc_error(layout);
         };
@@ -241,8 +239,9 @@ impl SharedBlock {
             start: start as u32,
             len: bytes.len() as u32,
         };
-        // SAFETY: the new block is ours alone, is header and capacity long, and is aligned for the
-        // header. The slack is initialised too, which makes it *whole*.
+        // SAFETY: only this function uses the new block, which has room for the header and the
+        // capacity, and is aligned for the header. The slack is initialised too, which makes the
+        // block *whole*.
         unsafe {
             pointer.write(header);
             pointer.add(1).cast::<u8>().write_bytes(0, capacity);
@@ -254,30 +253,30 @@ impl SharedBlock {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: *whole* and *counted*: a header lies there as long as we are an owner. *Sole*:
-        // but for the count, which is atomic, it does not change while we are borrowed.
+        // SAFETY: *whole* and *counted*: a header lies there while we are an owner. *Sole*: except
+        // for the count, which is atomic, it does not change while we are borrowed.
         unsafe { self.pointer.as_ref() }
     }
 
-    /// The header and all room for bytes, for changing them. Only for the one owner: after
-    /// `make_unique`, or of a new block.
+    /// The header and all room for bytes, for changing them. Only for a single owner: after
+    /// `make_unique`, or for a new block.
     #[inline(always)]
     fn parts_mut(&mut self) -> (&mut Header, &mut [u8]) {
         debug_assert!(self.is_unique(), "changed by one of several owners");
         let capacity = self.header().capacity as usize;
-        // SAFETY: *whole*: the header lies there, and behind it `capacity` initialised bytes; the
-        // two do not overlap. *Sole*: callers have seen to it that we are the one owner, and we are
-        // borrowed exclusively for as long as the results are used.
+        // SAFETY: *whole*: the header lies there, and behind it `capacity` initialised bytes. The
+        // two do not overlap. *Sole*: callers have made us the only owner, and we are borrowed
+        // exclusively while the results are used.
         unsafe {
             let room = NonNull::slice_from_raw_parts(self.base(), capacity).as_mut();
             (self.pointer.as_mut(), room)
         }
     }
 
-    /// Where the room for bytes begins.
+    /// The beginning of the room for bytes.
     #[inline(always)]
     const fn base(&self) -> NonNull<u8> {
-        // SAFETY: *whole*: the block goes on behind its header, or ends there.
+        // SAFETY: *whole*: the block continues behind its header, or ends there.
         unsafe { self.pointer.add(1).cast() }
     }
 }
@@ -288,8 +287,8 @@ impl Deref for SharedBlock {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: *whole*: that number of initialised bytes lies there. *Sole*: nothing changes
-        // them while this owner is borrowed.
+        // SAFETY: *whole*: that many initialised bytes lie there. *Sole*: nothing changes them
+        // while this owner is borrowed.
         unsafe {
             NonNull::slice_from_raw_parts(
                 self.base().add(header.start as usize),
@@ -303,7 +302,7 @@ impl Deref for SharedBlock {
 impl Clone for SharedBlock {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: one owner may make another without anything else being ordered by it.
+        // Relaxed: making another owner orders nothing else.
         let before = self.header().owners.fetch_add(1, Ordering::Relaxed);
         assert!(before < OWNERS_MAX, "{before} owners of a block");
         Self { pointer: self.pointer }
@@ -316,11 +315,11 @@ impl Drop for SharedBlock {
         if self.header().owners.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // What other owners did with the bytes happens before they are freed.
+        // The accesses of other owners happen before the bytes are freed.
         fence(Ordering::Acquire);
         let layout = layout(self.header().capacity as usize);
-        // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is the one that the
-        // block was made with.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is that of the block's
+        // layout.
         unsafe { dealloc(self.pointer.as_ptr().cast(), layout) };
     }
 }
@@ -329,8 +328,8 @@ const fn slack_before(slack: Slack) -> bool {
     matches!(slack, Slack::FillBefore(_))
 }
 
-/// A capacity of at least `len` bytes such that the whole block fills one of the allocator's size
-/// classes: four to each doubling, as jemalloc has them.
+/// A capacity of at least `len` bytes for which the whole block fills one of jemalloc's size
+/// classes: four for each doubling.
 fn capacity_for(len: usize) -> usize {
     let size = len + size_of::<Header>();
     assert!(size <= SIZE_MAX, "a block of {size} bytes");
@@ -344,9 +343,9 @@ fn layout(capacity: usize) -> Layout {
         .expect("a block's size is in range")
 }
 
-/// As many owners would take more memory than there is.
+/// More owners would need more memory than there is.
 const OWNERS_MAX: u32 = u32::MAX / 2;
-/// Largest block; capacities have 32 bits.
+/// The largest block. Capacities have 32 bits.
 const SIZE_MAX: usize = 3 << 30;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Tags: bytes of hashes that tell most of a few records apart.
+//! Tags: bytes of hashes that distinguish most of a few records.
 
-/// Tags that are compared at once.
+/// How many tags are compared at once.
 pub(crate) const GROUP: usize = 16;
 
-/// Which of the tags equal `tag`, as bits.
+/// The bits of the tags that equal `tag`.
 #[inline(always)]
 pub(crate) fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -23,8 +23,8 @@ pub(crate) fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
     (0..GROUP).fold(0, |bits, index| bits | u32::from(tags[index] == tag) << index)
 }
 
-/// Which of the first `count` bytes, at most 128, equal `tag`. What follows them is looked at as
-/// well, so that there is no branch for each group.
+/// Which of the first `count` bytes, at most 128, equal `tag`. Also reads bytes behind them, so
+/// that no branch is needed for each group.
 #[inline]
 pub(crate) fn find_all(bytes: &[u8], count: usize, tag: u8) -> Found {
     debug_assert!(count <= FOUND_MAX);
@@ -51,12 +51,12 @@ const fn low_bits(count: usize) -> u64 {
     if count == 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
-/// The places of a tag, ascending.
+/// The indices of a tag, in ascending order.
 #[derive(Clone, Copy)]
 pub(crate) struct Found(u128);
 
 impl Found {
-    /// Whether there is just one.
+    /// Whether there is exactly one.
     #[inline(always)]
     pub(crate) const fn is_one(self) -> bool {
         self.0.is_power_of_two()
@@ -77,7 +77,7 @@ impl Iterator for Found {
     }
 }
 
-/// How many tags are looked at, at most.
+/// The most tags that are searched.
 pub(crate) const FOUND_MAX: usize = u128::BITS as usize;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! A tree of leaves in an order, each with a count: finds a leaf by what separates it from the one
-//! before it, or by how many elements come before.
+//! A tree of leaves in an order, each with a count. It finds a leaf by the separators between
+//! leaves, or by the number of elements before it.
 //!
-//! It knows nothing of what is in a leaf. Code that changes a leaf says by how much its count
-//! changed, and splits, merges and removes leaves itself. The tree keeps the counts along the path,
-//! and splits its own nodes. Clones share all nodes until one of them changes.
+//! The tree does not look into leaves. Code that changes a leaf tells the tree by how much its
+//! count changes, and splits, merges and removes leaves itself. The tree keeps the counts along the
+//! path, and splits its own nodes. Clones share all nodes until one changes.
 
 use super::cow::Cow;
 
-/// `L` is a leaf, `S` what lies between two leaves: a lower bound of all that the right one may
-/// hold.
+/// `L` is a leaf. `S` is a separator between two leaves: a lower bound of everything that the right
+/// one may hold.
 #[derive(Clone)]
 pub(crate) struct Tree<L, S> {
     root: Cow<Inner<L, S>>,
@@ -17,7 +17,7 @@ pub(crate) struct Tree<L, S> {
     len: usize,
 }
 
-/// The way from the root to a leaf: which child at each level. Good until leaves are added or
+/// The path from the root to a leaf: the child at each level. Valid until leaves are added or
 /// removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
@@ -32,9 +32,9 @@ struct Inner<L, S> {
 
 #[derive(Clone)]
 struct Child<L, S> {
-    /// Elements in all leaves below.
+    /// The number of elements in all leaves below.
     count: usize,
-    /// Of the first child of a node it means nothing.
+    /// Has no meaning for the first child of a node.
     separator: S,
     node: Node<L, S>,
 }
@@ -45,7 +45,7 @@ enum Node<L, S> {
     Leaf(L),
 }
 
-/// On which side of a leaf another is put.
+/// On which side of a leaf another one is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Before,
@@ -53,18 +53,18 @@ pub(crate) enum Side {
 }
 
 impl<L: Clone, S: Clone + Default> Tree<L, S> {
-    /// A tree of one leaf with `count` elements.
+    /// A tree with one leaf that has `count` elements.
     pub(crate) fn new(leaf: L, count: usize) -> Self {
         let child = Child { count, separator: S::default(), node: Node::Leaf(leaf) };
         Self { root: Cow::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since.
+    /// Whether one is a clone of the other, and neither has changed since.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.root.is_same(&other.root)
     }
 
-    /// The leaf at the end of a path, for changing, after its count changes by `change`.
+    /// The leaf at the end of a path, for changing. Its count changes by `change`.
     pub(crate) fn leaf_mut(&mut self, path: &Path, change: isize) -> &mut L {
         self.len = self.len.checked_add_signed(change).expect("counts are right");
         let mut node = &mut self.root;
@@ -83,7 +83,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     }
 
     /// Calls `f` with the leaves from the one with this element on until it returns `false`, unless
-    /// a clone shares the tree. Returns the element to go on with; 0 at the end.
+    /// a clone shares the tree. Returns the element to continue with; 0 at the end.
     pub(crate) fn change_unshared(
         &mut self,
         from: usize,
@@ -103,13 +103,13 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         if at < self.len { at } else { 0 }
     }
 
-    /// Changes the count of a leaf alone.
+    /// Changes only the count of a leaf.
     pub(crate) fn add(&mut self, path: &Path, change: isize) {
         self.leaf_mut(path, change);
     }
 
-    /// Puts a leaf with `count` elements beside another one. The separator lies between the two;
-    /// before another leaf it can only be put when separators do not matter.
+    /// Inserts a leaf with `count` elements beside another one. The separator lies between the two.
+    /// A leaf may be inserted before another one only if separators do not matter.
     pub(crate) fn insert(&mut self, path: &Path, side: Side, separator: S, leaf: L, count: usize) {
         self.len += count;
         self.leaves += 1;
@@ -127,7 +127,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.depth += 1;
     }
 
-    /// Returns what has to be put behind the node, if it was split.
+    /// Returns the new node behind this one, if this one was split.
     fn insert_below(
         node: &mut Cow<Inner<L, S>>,
         path: &[u8],
@@ -147,7 +147,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         inner.insert(index + 1, right)
     }
 
-    /// Takes a leaf out. Other paths are void after that.
+    /// Removes a leaf. All other paths become invalid.
     pub(crate) fn remove(&mut self, path: &Path) -> L {
         let (leaf, count) = Self::remove_below(&mut self.root, path.all());
         self.len -= count;
@@ -185,13 +185,13 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         (leaf, count)
     }
 
-    /// Elements in all leaves.
+    /// The number of elements in all leaves.
     #[inline(always)]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Number of leaves.
+    /// The number of leaves.
     pub(crate) const fn leaves(&self) -> usize {
         self.leaves
     }
@@ -204,13 +204,14 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         }
     }
 
-    /// Elements in a leaf.
+    /// The number of elements in a leaf.
     pub(crate) fn leaf_count(&self, path: &Path) -> usize {
         self.parent(path).children[path.last_index()].count
     }
 
-    /// The last leaf of which `reaches` holds: whether what is sought may lie right of a separator.
-    /// It holds of all separators up to some, and of none after.
+    /// The last leaf whose separator satisfies `reaches`, which says whether the sought element may
+    /// lie to the right of a separator. It must be true for all separators up to some point, and
+    /// false behind it.
     #[inline]
     pub(crate) fn seek(&self, reaches: impl Fn(&S) -> bool) -> Path {
         self.descend(|children| {
@@ -219,7 +220,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         .0
     }
 
-    /// Finds the same leaf as `seek`, and returns how many elements the leaves before it have.
+    /// Finds the same leaf as `seek`. Also returns how many elements the leaves before it have.
     pub(crate) fn seek_counting(&self, reaches: impl Fn(&S) -> bool) -> (Path, usize) {
         self.descend(|children| {
             let index = children[1..].partition_point(|child| reaches(&child.separator));
@@ -227,8 +228,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         })
     }
 
-    /// The leaf with the element that has `rank` others before it, and how many of these are in the
-    /// same leaf. A rank past the end leads to the last leaf.
+    /// The leaf with the element of this rank, and how many elements are before it in the leaf. A
+    /// rank past the end leads to the last leaf.
     pub(crate) fn seek_rank(&self, rank: usize) -> (Path, usize) {
         let mut rest = rank;
         let (path, _) = self.descend(|children| {
@@ -293,7 +294,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         Some(previous)
     }
 
-    /// The leaf after this one, if both hang on the same node: only such may be merged, as the
+    /// The next leaf, if it has the same parent. Only such leaves may be merged, because the
     /// separators above then stay right.
     pub(crate) fn next_sibling(&self, path: &Path) -> Option<Path> {
         let mut sibling = *path;
@@ -308,13 +309,13 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         Some(sibling)
     }
 
-    /// Bytes of memory that the nodes take, about.
+    /// Bytes of memory of the nodes, approximately.
     pub(crate) const fn memory(&self) -> usize {
-        // Nodes are about two thirds full, and 16 bytes are the block's counters.
+        // Nodes are about two thirds full on average. 16 bytes are the block's counters.
         self.leaves * size_of::<Child<L, S>>() * 3 / 2 + 16 + size_of::<Inner<L, S>>()
     }
 
-    /// Goes down as `choose` says: which child, and what to add up on the way.
+    /// Descends as `choose` says: the child, and a number to sum up.
     #[inline(always)]
     fn descend(&self, mut choose: impl FnMut(&[Child<L, S>]) -> (usize, usize)) -> (Path, usize) {
         let mut path = Path { indices: [0; DEPTH_MAX], depth: self.depth };
@@ -331,7 +332,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         (path, sum)
     }
 
-    /// The node that a leaf hangs on.
+    /// The parent of a leaf.
     #[inline]
     fn parent(&self, path: &Path) -> &Inner<L, S> {
         let mut node = &*self.root;
@@ -355,13 +356,13 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         self.children.iter().map(|child| child.count).sum()
     }
 
-    /// Puts a child in; returns the half to be put behind this node, if there was no room.
+    /// Inserts a child. Returns the new node behind this one, if there was no room.
     fn insert(&mut self, index: usize, child: Child<L, S>) -> Option<Child<L, S>> {
         if self.children.len() < FANOUT {
             self.children.insert(index, child);
             return None;
         }
-        // Elements that come in order fill the nodes they leave behind.
+        // Elements that are added in order leave full nodes behind.
         let at = match index {
             FANOUT => FANOUT,
             0 => 0,
@@ -378,8 +379,8 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         Some(Child { count: right.count(), separator, node: Node::Inner(Cow::new(right)) })
     }
 
-    /// Merges a child node that has become small with the one before or after it, if one of them
-    /// then is not nearly full.
+    /// Merges a child node that has become small with the previous or next one, unless the result
+    /// is nearly full.
     fn merge_small(&mut self, index: usize) {
         let size = |child: &Child<L, S>| match &child.node {
             Node::Inner(inner) => inner.children.len(),
@@ -439,7 +440,7 @@ impl Path {
         &self.indices[..usize::from(self.depth)]
     }
 
-    /// The way to the node that the leaf hangs on.
+    /// The path to the leaf's parent.
     #[inline(always)]
     fn inner(&self) -> &[u8] {
         &self.indices[..usize::from(self.depth) - 1]
@@ -451,7 +452,7 @@ impl Path {
     }
 }
 
-/// Children of a node at most.
+/// The most children of a node.
 const FANOUT: usize = 64;
 /// Each further level needs 32 times as many insertions, so no tree gets this deep.
 const DEPTH_MAX: usize = 15;

@@ -1,4 +1,4 @@
-//! Which clients CLIENT LIST shows and CLIENT KILL ends.
+//! The conditions that select clients for CLIENT LIST and CLIENT KILL.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::engine::client::describe;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Failure};
 
-/// Conditions that a client has to fulfil, all of them.
+/// A client must fulfil all conditions.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     conditions: Vec<FilterCondition>,
@@ -17,17 +17,17 @@ pub(super) struct Filter {
 #[derive(Debug)]
 struct FilterCondition {
     field: FilterField,
-    /// Written as `NOT-...`: the client must be another.
+    /// Written as `NOT-...`: the condition must not hold.
     negated: bool,
 }
 
-/// What is compared, and with what.
+/// The field that is compared, and the wanted value.
 #[derive(Debug)]
 enum FilterField {
-    /// Ascending once all are read: there may be as many as a command has words, and each client
-    /// is looked for among them.
+    /// Sorted once all are read. There may be as many as a command has words, and every client is
+    /// looked up among them.
     Id(Vec<u64>),
-    /// None: the connection to the primary.
+    /// `None`: the connection to the primary.
     Type(Option<ClientClass>),
     Address(Box<[u8]>),
     LocalAddress(Box<[u8]>),
@@ -44,8 +44,8 @@ enum FilterField {
 }
 
 impl Filter {
-    /// Reads the conditions from this argument on. A later one on the same field replaces an
-    /// earlier; IDs add up.
+    /// Parses the conditions from this argument on. A later condition on the same field replaces an
+    /// earlier one, but IDs accumulate.
     pub(super) fn parse(call: &Call<'_>, from: usize, skip_me: bool) -> Result<Self, Failure> {
         let mut filter = Self { conditions: Vec::new(), skip_me };
         let mut rest = &call.args[from..];
@@ -125,7 +125,7 @@ impl FilterField {
     }
 
     fn matches(&self, info: &ClientInfo, now_ms: i64) -> bool {
-        // A name that is not set is no name, not even an empty one.
+        // A name that is not set matches nothing, not even an empty name.
         let is = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
         match self {
             Self::Id(ids) => ids.binary_search(&info.id).is_ok(),
@@ -151,7 +151,8 @@ impl FilterField {
     }
 }
 
-/// The numbers of `ID`: the first, and those that follow it.
+/// Parses the numbers of `ID`: the first one, and those that follow it. Returns the rest of the
+/// words.
 fn ids<'a, 'b>(
     first: &[u8],
     mut rest: &'a [&'b [u8]],
@@ -234,7 +235,7 @@ fn ip(info: &ClientInfo) -> &str {
     ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip)
 }
 
-/// Every letter that CLIENT LIST may show, in any version.
+/// All letters that CLIENT LIST shows in any version.
 const FLAG_LETTERS: &str = "OSMPxbtRBdcuAUreTIiEN";
 const CAPABILITY_LETTERS: &str = "r";
 
@@ -264,7 +265,7 @@ mod tests {
         for condition in [ids(&[9, 7], false), user(b"a"), ids(&[8], true), user(b"b")] {
             filter.add(condition);
         }
-        // They are sorted once, when all are there.
+        // The IDs are not sorted yet.
         filter.add(ids(&[8], false));
         let conditions = filter.conditions.iter().map(|it| format!("{:?}", it.field));
         assert_eq!(conditions.collect::<Vec<_>>(), ["Id([9, 7, 8])", "User([98])", "Id([8])"]);

@@ -1,4 +1,4 @@
-//! CLIENT: what clients know about themselves and each other, and may do to each other.
+//! CLIENT: commands by which clients read and change their own state and that of other clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,12 @@ mod tracking;
 
 pub(super) use rows::COMMANDS;
 
-/// A container's own handler: unreachable, since two words are its least.
+/// The handler of the container. It is never called, because the arity demands a subcommand.
 fn container(_: &mut Call<'_>) -> Outcome {
     Err(Failure::SYNTAX)
 }
 
-// About oneself.
+// Subcommands about the client itself.
 
 fn id(call: &mut Call<'_>) -> Outcome {
     call.reply.integer(call.client.info.id as i64);
@@ -65,7 +65,8 @@ fn reply(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What the client can deal with; unknown abilities are those of a later version.
+/// `CLIENT CAPA`: what the client supports. Unknown capabilities are ignored, because later
+/// versions may have more.
 fn capa(call: &mut Call<'_>) -> Outcome {
     if (2..call.args.len()).any(|index| call.word_is(index, "redirect")) {
         call.client.info.flag(ClientFlag::CAPA_REDIRECT, true);
@@ -74,7 +75,7 @@ fn capa(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether the client is the source of an import.
+/// `CLIENT IMPORT-SOURCE`: whether the client is the source of an import.
 fn import_source(call: &mut Call<'_>) -> Outcome {
     if !call.word_is(2, "off") && !call.server.config.import_mode() {
         return Err("ERR Server is not in import mode".into());
@@ -85,7 +86,7 @@ fn import_source(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// An argument that is `on` or `off`.
+/// Parses an argument that is `on` or `off`.
 fn switch(call: &Call<'_>) -> Result<bool, Failure> {
     match () {
         () if call.word_is(2, "on") => Ok(true),
@@ -94,7 +95,7 @@ fn switch(call: &Call<'_>) -> Result<bool, Failure> {
     }
 }
 
-// About others.
+// Subcommands about other clients.
 
 fn list(call: &mut Call<'_>) -> Outcome {
     let filter = Filter::parse(call, 2, false)?;
@@ -125,7 +126,7 @@ fn line(call: &Call<'_>, info: &ClientInfo) -> String {
     client::describe::line(call.server, info, call.data.turn.now_ms, asking)
 }
 
-/// `CLIENT KILL addr`, or a filter: then the answer is how many there were.
+/// `CLIENT KILL addr`, or with conditions. With conditions the reply is the number of clients.
 fn kill(call: &mut Call<'_>) -> Outcome {
     let clients = all(call);
     if let [_, _, address] = call.args {
@@ -148,7 +149,7 @@ fn kill(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Ends a client: at once, or, when it is the one that asks, after the reply.
+/// Closes a client: at once, or after the reply if it is the caller.
 fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
     if info.id == call.client.info.id {
         call.client.close();
@@ -161,9 +162,9 @@ fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
     }
 }
 
-/// `CLIENT PAUSE timeout [WRITE | ALL]`; the gate is held.
+/// `CLIENT PAUSE timeout [WRITE | ALL]`. The caller holds the gate.
 fn pause(call: &mut Call<'_>) -> Outcome {
-    // As in Valkey a mode with more words behind it is passed over.
+    // As in Valkey, a mode is ignored if more words follow it.
     let all = match call.args {
         [_, _, _, mode] if mode.eq_ignore_ascii_case(b"write") => false,
         [_, _, _, mode] if mode.eq_ignore_ascii_case(b"all") => true,
@@ -195,7 +196,7 @@ fn unpause(call: &mut Call<'_>) -> Outcome {
 
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`.
 fn unblock(call: &mut Call<'_>) -> Outcome {
-    // As in Valkey a reason with more words behind it is passed over.
+    // As in Valkey, a reason is ignored if more words follow it.
     let has_reason = call.args.len() == 4;
     let with_error = has_reason && call.word_is(3, "error");
     if has_reason && !with_error && !call.word_is(3, "timeout") {

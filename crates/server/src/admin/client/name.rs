@@ -1,4 +1,4 @@
-//! What a client calls itself, and the library that it uses.
+//! CLIENT SETNAME and CLIENT SETINFO: the names of a client and of its library.
 
 use crate::engine::client::name::{checked_name, is_plain, set_name};
 use crate::engine::command::{Call, Failure, Outcome};

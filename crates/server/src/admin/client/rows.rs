@@ -4,13 +4,13 @@ use super::*;
 use crate::engine::command::help::help;
 use crate::engine::command::{Categories, Command, Flags};
 
-/// What every subcommand but HELP has.
+/// The flags of every subcommand except HELP.
 const PLAIN: Flags = Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE);
 const BUSY: Flags = PLAIN.with(Flags::ALLOW_BUSY);
 const ADMIN: Flags = PLAIN.with(Flags::ADMIN);
 const TO_ALL: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
-/// A subcommand of the group, in constant time.
+/// A subcommand that takes constant time.
 const fn row(
     name: &'static str,
     arity: i32,
@@ -27,7 +27,7 @@ const fn row(
     )
 }
 
-/// Gives a row another complexity.
+/// Sets another complexity in a row.
 const fn complex(command: Command, complexity: &'static str) -> Command {
     let (since, summary) = (command.row.since, command.row.summary);
     command.doc("connection", since, complexity, summary)

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and what belongs to it: how a client keeps copies of keys.
+//! CLIENT TRACKING and related subcommands, for clients that cache keys.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::engine::tracking::{self, ConnectionTracking, Mode};
 #[derive(Default)]
 struct TrackingOptions<'a> {
     mode: Mode,
-    /// 0: none.
+    /// The client that gets the invalidations; 0: the client itself.
     redirect: u64,
     prefixes: Vec<&'a [u8]>,
 }
@@ -37,7 +37,7 @@ pub(super) fn tracking(call: &mut Call<'_>) -> Outcome {
         Some(call.server.clients.find(redirect).ok_or(NO_SUCH_CLIENT)?)
     };
     if broadcasts && !call.in_transaction {
-        // From here on every worker notes what it changes.
+        // With the gate held: from now on every worker notes its changes.
         call.data.hold_gate_anyway();
     }
     let prefixes = prefixes.into_iter().map(Box::from).collect();
@@ -46,7 +46,7 @@ pub(super) fn tracking(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether it takes the gate.
+/// Whether the subcommand takes the gate.
 pub(super) fn broadcasts(args: &[&[u8]]) -> bool {
     args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(b"bcast"))
 }
@@ -82,7 +82,7 @@ impl<'a> TrackingOptions<'a> {
         Ok(options)
     }
 
-    /// Whether the options go together, and with what the client does already.
+    /// Checks that the options fit each other and the client's current tracking.
     fn check(&self, before: Option<&ConnectionTracking>) -> Outcome {
         let broadcasts = self.mode.has(Mode::BROADCAST);
         if !broadcasts && !self.prefixes.is_empty() {
@@ -116,8 +116,8 @@ impl<'a> TrackingOptions<'a> {
         self.check_prefixes(before.map_or(&none, |tracked| &tracked.prefixes))
     }
 
-    /// No key may begin with two of a client's prefixes. The first that overlaps is told. There may
-    /// be a million.
+    /// Checks that no key may begin with two of a client's prefixes. The error names the first one
+    /// that overlaps. There may be a million prefixes.
     fn check_prefixes(&self, existing: &BTreeSet<Box<[u8]>>) -> Outcome {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let known = |prefix: &[u8]| overlapping(existing, prefix);
@@ -144,8 +144,8 @@ impl<'a> TrackingOptions<'a> {
     }
 }
 
-/// The first of these prefixes, none of which overlap, that overlaps with another one. In order,
-/// what begins with a word comes right behind it.
+/// An existing prefix that overlaps with this one. The existing ones do not overlap each other. In
+/// sorted order, prefixes that begin with a word come right behind it.
 fn overlapping<'a>(existing: &'a BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'a [u8]> {
     let range = |from, to| existing.range::<[u8], _>((from, to));
     let before = range(Bound::Unbounded, Bound::Included(prefix)).next_back();
@@ -154,11 +154,11 @@ fn overlapping<'a>(existing: &'a BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&
     before.or_else(|| after.filter(|known| known.starts_with(prefix))).map(|known| &**known)
 }
 
-/// The place of the first prefix that overlaps with another one.
+/// The index of the first prefix that overlaps with another one.
 fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
     let mut order: Vec<usize> = (0..prefixes.len()).collect();
     order.sort_by_key(|&at| prefixes[at]);
-    // Those that the one at hand begins with.
+    // The prefixes of the current prefix.
     let mut outer: Vec<usize> = Vec::new();
     let mut first = None;
     for at in order {
@@ -199,7 +199,7 @@ pub(super) fn caching(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Which client gets the client's invalidations: another, itself (0), or none (-1).
+/// Which client gets the client's invalidations: another one, itself (0), or none (-1).
 pub(super) fn getredir(call: &mut Call<'_>) -> Outcome {
     let redirect = call.client.tracking.as_ref().map_or(-1, |tracked| tracked.redirect as i64);
     call.reply.integer(redirect);

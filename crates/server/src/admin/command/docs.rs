@@ -1,4 +1,4 @@
-//! A command as COMMAND DOCS shows it.
+//! The reply of COMMAND DOCS for a command.
 
 use bobbin_resp::{Aggregate, Reply};
 
@@ -6,7 +6,7 @@ use super::info;
 use crate::engine::command::Registered;
 use crate::engine::row::syntax::{self, Argument, ArgumentKind};
 
-/// A map of what the row says, without what it does not say.
+/// Appends a map of what the row says. Omits facts that the row does not have.
 pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
     let row = command.row;
     let mut fields = 0;
@@ -117,6 +117,6 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
     reply.finish(map, Aggregate::Map, fields);
 }
 
-/// Commands for servers among themselves, and for who works on one.
+/// Commands between servers, and for developers.
 const SYSTEM_COMMANDS: &[&str] =
     &["cluster|syncslots", "debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];

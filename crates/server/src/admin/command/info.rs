@@ -1,12 +1,12 @@
-//! A command as COMMAND INFO shows it.
+//! The reply of COMMAND INFO for a command.
 
 use bobbin_resp::Reply;
 
 use crate::engine::command::Registered;
 use crate::engine::row::keys::{Begin, Find, KeySpec};
 
-/// Ten fields: name, arity, flags, the old style's first key, last key and step, categories, tips,
-/// key specifications, subcommands.
+/// Appends ten fields: name, arity, flags, the old style's first key, last key and step,
+/// categories, tips, key specifications, and subcommands.
 pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
     let row = command.row;
     reply.array(10);
@@ -31,7 +31,7 @@ pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
     }
 }
 
-/// A set of statuses.
+/// Appends a set of statuses.
 pub(super) fn names<'a>(reply: &mut Reply<'_>, names: impl Iterator<Item = &'a str>, prefix: &str) {
     let names: Vec<_> = names.collect();
     reply.set(names.len());
@@ -92,8 +92,8 @@ fn heading(reply: &mut Reply<'_>, kind: &str, facts: usize) {
     reply.map(facts);
 }
 
-/// First key, last key and step, for clients older than key specifications: of several only those
-/// count that are single keys, or runs of keys, next to each other.
+/// The first key, the last key and the step, for clients that do not know key specifications. Of
+/// several specifications, those count that are single keys or runs of keys next to each other.
 fn old_style(specs: &[KeySpec]) -> [i64; 3] {
     let range = |spec: &KeySpec| match (spec.begin, spec.find) {
         (Begin::Index(first), Find::Range { last, step, .. }) => {

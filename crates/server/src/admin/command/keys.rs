@@ -1,9 +1,9 @@
-//! Which arguments of a command are keys: COMMAND GETKEYS.
+//! COMMAND GETKEYS: the keys among a command's arguments.
 
 use crate::engine::command::{Call, Failure, Flags, KeyUse};
 use crate::engine::row::KeyShape;
 
-/// The keys of the command that begins at this argument, and what it does with each.
+/// The keys of the command that begins at this argument, and how it uses each of them.
 pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyUse)>, Failure> {
     let args: &'a [&'a [u8]] = &call.args[from..];
     let command = call.server.registry.find(args[0]);

@@ -1,4 +1,4 @@
-//! COMMAND: what commands there are, all of it read from their rows.
+//! COMMAND: describes all commands, from their rows.
 
 use crate::base::glob::CaselessPattern;
 use crate::engine::command::help::help;
@@ -8,7 +8,7 @@ mod docs;
 mod info;
 mod keys;
 
-/// COMMAND alone: about all of them.
+/// COMMAND without a subcommand describes all commands.
 fn command(call: &mut Call<'_>) -> Outcome {
     let registry = &call.server.registry;
     registry.info.append(&mut call.reply, |reply| {
@@ -23,7 +23,7 @@ fn count(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// `COMMAND INFO [name ...]`: null for a name that is none.
+/// `COMMAND INFO [name ...]`: null for an unknown name.
 fn info(call: &mut Call<'_>) -> Outcome {
     let names = &call.args[2..];
     if names.is_empty() {
@@ -40,7 +40,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// `COMMAND DOCS [name ...]`: nothing of a name that is none.
+/// `COMMAND DOCS [name ...]`: omits unknown names.
 fn docs(call: &mut Call<'_>) -> Outcome {
     let registry = &call.server.registry;
     let (reply, names) = (&mut call.reply, &call.args[2..]);
@@ -70,7 +70,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
         [] => &|_| true,
         [by, kind, value] if by.eq_ignore_ascii_case(b"filterby") => {
             match &*kind.to_ascii_lowercase() {
-                // There are no modules.
+                // No modules can be loaded.
                 b"module" => &|_| false,
                 b"aclcat" => &move |command| {
                     let row = command.row;

@@ -1,9 +1,9 @@
-//! DEBUG DIGEST and DIGEST-VALUE: one number for what the databases hold, whatever the order in
-//! which it came to be.
+//! DEBUG DIGEST and DIGEST-VALUE: one number for the contents of the databases, independent of the
+//! order in which they were written.
 //!
-//! The construction is Redis's, so that two servers with the same data agree whichever they are. It
-//! knows two steps: what is in order is mixed (the digest of the digest with the part), what is not
-//! is added by exclusive or.
+//! The construction is Redis's, so two servers with the same data agree. It has two operations.
+//! Parts in an order are mixed (the digest of the digest and the part). Parts without an order are
+//! combined by exclusive or.
 
 use bobbin_resp::format_f64_as_digits;
 use bobbin_store::value::{CollectionRef, StreamId, integer};
@@ -13,7 +13,7 @@ use sha1::{Digest as _, Sha1};
 use super::any_key;
 use crate::engine::command::{Call, Data, Outcome};
 
-/// A SHA-1, or a sum of some.
+/// A SHA-1, or several that were combined.
 #[derive(Clone, Copy, Default)]
 struct Digest([u8; 20]);
 
@@ -48,8 +48,8 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A sum of all that is there: of what is dead and was not taken out yet as well, and of when it
-/// dies. So it changes with nothing but a change.
+/// A digest of all data, including expired keys that were not removed, and the times of expiry. So
+/// it changes only if the data changes.
 pub fn whole(data: &mut Data) -> [u8; 20] {
     let mut sum = Digest::default();
     for index in 0..SHARDS {
@@ -89,13 +89,13 @@ pub(super) fn values(call: &mut Call<'_>) -> Outcome {
 }
 
 impl Digest {
-    /// Adds what has its place in an order.
+    /// Adds a part that has a place in an order.
     fn mix(&mut self, part: &[u8]) {
         self.xor(&sha1(part));
         self.0 = sha1(&self.0);
     }
 
-    /// Adds a value and whether it expires.
+    /// Adds a value, and whether it expires.
     fn mix_value(&mut self, entry: EntryRef<'_>, now_ms: i64) {
         self.mix(&(entry.kind() as u32).to_be_bytes());
         match entry.value() {
@@ -123,7 +123,7 @@ impl Digest {
             }
             CollectionRef::Stream(stream) => {
                 for entry in stream.log().range(StreamId::ZERO, StreamId::MAX) {
-                    // With a dot, unlike anywhere else.
+                    // With a dot, only here.
                     self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
                     for (field, value) in &entry {
                         self.mix(field.text(&mut room));
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// As valkey-server 9.1.2 answers DEBUG DIGEST-VALUE.
+    /// Values from DEBUG DIGEST-VALUE of valkey-server 9.1.2.
     #[test]
     fn values_have_redis_digests() {
         let text = |value: &[u8], expire_ms| {

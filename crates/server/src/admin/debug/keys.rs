@@ -1,4 +1,4 @@
-//! DEBUG's looks at keys and tables, and POPULATE.
+//! DEBUG's subcommands that read keys and tables, and POPULATE.
 
 use bobbin_store::shard::Expire;
 use bobbin_store::value::List;
@@ -7,7 +7,7 @@ use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
 use super::any_key;
 use crate::engine::command::{Call, Failure, Outcome};
 
-/// DEBUG OBJECT key [fast]. Without `fast` the value is serialised to know the length of that.
+/// DEBUG OBJECT key [fast]. Without `fast` the value is serialised, to show that length.
 pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let fast = call.args.len() > 3 && call.word_is(3, "fast");
     let (key, clock) = (any_key(call, 2), call.data.turn.clock);
@@ -42,7 +42,7 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Bytes of a value in a snapshot, behind its type.
+/// The length of a value in a snapshot in bytes, without its type.
 fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
     let mut bytes = Vec::new();
     match entry.value() {
@@ -57,12 +57,12 @@ fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
     }
 }
 
-/// What Redis's packed form has around its entries.
+/// The bytes of Redis's packed form beside its entries.
 const LISTPACK_OVERHEAD: usize = 7;
-/// The type in front of a payload, the version and the sum behind it.
+/// The type before a payload, and the version and the checksum behind it.
 const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 
-/// DEBUG SDSLEN key: lengths, and what the blocks have beyond them.
+/// DEBUG SDSLEN key: the lengths of the key and the value, and the unused bytes of their blocks.
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     let key = any_key(call, 2);
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
@@ -79,7 +79,7 @@ pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// DEBUG POPULATE count [prefix] [size]: keys that are there stay as they are.
+/// DEBUG POPULATE count [prefix] [size]. Existing keys stay as they are.
 pub(super) fn populate(call: &mut Call<'_>) -> Outcome {
     let positive = |call: &Call<'_>, index| {
         call.integer(index)
@@ -110,7 +110,7 @@ pub(super) fn populate(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// DEBUG HTSTATS dbid [full]: a database's tables in all shards, as if they were one.
+/// DEBUG HTSTATS dbid [full]: a database's tables in all shards, shown as one table.
 pub(super) fn table_statistics(call: &mut Call<'_>) -> Outcome {
     let number = call
         .integer(2)
@@ -147,7 +147,7 @@ pub(super) fn table_statistics(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// DEBUG HTSTATS-KEY key [full]: of a set, a hash or a sorted set that is not packed.
+/// DEBUG HTSTATS-KEY key [full]: for a set, a hash or a sorted set that is not packed.
 pub(super) fn value_statistics(call: &mut Call<'_>) -> Outcome {
     let (key, full) = (any_key(call, 2), call.args.len() > 3 && call.word_is(3, "full"));
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
@@ -163,7 +163,7 @@ pub(super) fn value_statistics(call: &mut Call<'_>) -> Outcome {
                 .into(),
         );
     };
-    // There are no slots: what comes nearest to them are blocks of entries.
+    // There are no slots, so show the blocks of entries instead.
     let mut text = format!(
         "Hash table 0 stats (main hash table):\n table size: {blocks}\n number of entries: {entries}\n \
          rehashing index: -1\n"

@@ -1,7 +1,7 @@
-//! DEBUG: what tests and tools need to look inside, or to provoke.
+//! DEBUG: subcommands for tests and tools, which read or provoke internal states.
 //!
-//! It runs with the whole process stopped, so that all of it sees and changes a state that stands
-//! still.
+//! DEBUG runs with the whole process stopped, so nothing changes while it reads or changes the
+//! state.
 
 pub(crate) mod digest;
 mod keys;
@@ -39,7 +39,7 @@ fn debug(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// A subcommand, how many arguments behind its name it takes, and what HELP tells of it.
+/// A subcommand, how many arguments it takes behind its name, and its text in HELP.
 struct Subcommand {
     name: &'static str,
     arguments: RangeInclusive<usize>,
@@ -58,8 +58,8 @@ const fn sub(
     Subcommand { name, arguments, run, syntax, summary }
 }
 
-/// Those that only answer OK steer what Bobbin has no need of: tables that are resized in the
-/// background, reply buffers, conversions of lists.
+/// The subcommands that only answer OK control features that Bobbin does not have: resizing of
+/// tables in the background, reply buffers, conversions of lists.
 static SUBCOMMANDS: &[Subcommand] = &[
     sub(
         "aof-flush-sleep",
@@ -227,7 +227,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("stringmatch-len", 2..=2, match_text, "<pattern> <string>", "Whether a pattern matches."),
 ];
 
-/// Before a file is read that has it all.
+/// Deletes all keys and functions, before a file is loaded.
 fn forget_everything(call: &mut Call<'_>) {
     super::flush::flush_everything(call);
     call.server.functions.flush();
@@ -243,7 +243,7 @@ fn ok(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Turns a switch on if the argument is this word, else off.
+/// Turns a switch on if the argument is this word, and off otherwise.
 fn switch(call: &mut Call<'_>, bit: u32, on: &[u8]) -> Outcome {
     call.server.switches.set(bit, call.args[2] == on);
     call.server.end.look_again();
@@ -256,14 +256,14 @@ fn skip_checksums(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-/// How long the main connection of a replica is awaited when its copy is over.
+/// Sets how long a replica's main connection is awaited after its copy has ended.
 fn delay_awaited(call: &mut Call<'_>) -> Outcome {
     let seconds = call.integer(2)?.clamp(0, i64::from(u32::MAX));
     Replication::of(call.server).awaited.set_grace_ms(seconds * 1000);
     ok(call)
 }
 
-/// Seconds, with decimals. All clients wait.
+/// Sleeps for a number of seconds, with decimals. All clients wait.
 fn sleep(call: &mut Call<'_>) -> Outcome {
     let seconds = bobbin_resp::parse_f64(call.args[2]).unwrap_or(0.0);
     std::thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, SLEEP_MAX_S)));
@@ -275,7 +275,7 @@ fn log(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-/// The argument as an error, which is nobody's error and is not counted.
+/// Replies with the argument as an error, which is not counted.
 fn error(call: &mut Call<'_>) -> Outcome {
     call.reply.error(call.args[2]);
     Ok(())
@@ -294,7 +294,7 @@ fn packed_threshold(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Bytes, with a unit as in the configuration.
+/// Parses a number of bytes, with a unit as in the configuration.
 fn memory(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -362,8 +362,8 @@ fn slow_log(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-/// LOADAOF: writes what is logged, empties all and loads the log. Its client waits, the others are
-/// told that the server loads.
+/// LOADAOF: writes the rest of the log, deletes everything and loads the log. The client waits;
+/// other clients are told that the server is loading.
 fn load_log(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     if call.in_transaction {
@@ -381,7 +381,7 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The client of LOADAOF.
+/// The wait of LOADAOF's client.
 struct LoadingClient;
 
 impl Wait for LoadingClient {
@@ -390,7 +390,7 @@ impl Wait for LoadingClient {
     }
 }
 
-/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. All clients wait.
+/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, deletes and loads everything. All clients wait.
 fn reload(call: &mut Call<'_>) -> Outcome {
     let (mut save, mut flush, mut existing) = (true, true, Existing::Refuse);
     for at in 2..call.args.len() {
@@ -406,7 +406,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
             );
         }
     }
-    // Also when it stays: what it was based on goes.
+    // Also with NOSAVE: the data of a save in progress is about to go.
     save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {
@@ -440,33 +440,34 @@ fn crash(text: &str) -> Outcome {
     std::process::abort()
 }
 
-/// Ends the process as a collection does that cannot grow.
+/// Fails like a collection that cannot grow.
 fn run_out_of_memory(_: &mut Call<'_>) -> Outcome {
     std::alloc::handle_alloc_error(LARGEST)
 }
 
-/// Loses memory for good, so that it can be seen how that looks.
+/// Leaks memory for ever, to show what a leak looks like.
 fn leak(call: &mut Call<'_>) -> Outcome {
     call.args[2].to_vec().leak();
     ok(call)
 }
 
-/// Replicas have what this server has not, from then on.
+/// Sends a command only to the replicas, so their data differs from this server's afterwards.
 fn replicate(call: &mut Call<'_>) -> Outcome {
     call.data.propagate_to_replicas(&call.args[2..]);
     ok(call)
 }
 
-/// Those that follow now go on; nobody can come again and go on from an older history.
+/// Changes the history's name. Connected replicas go on, but none can reconnect with the old
+/// history.
 fn change_history(call: &mut Call<'_>) -> Outcome {
     log::info!("The history of replication is another one from here on (DEBUG CHANGE-REPL-ID)");
     call.server.feed.change_history(|history| history.take(HistoryId::new()));
     ok(call)
 }
 
-/// Sends the signal to the very thread that executes this, as a fault would.
+/// Sends the signal to the thread that executes this, as a fault would.
 fn segfault(call: &mut Call<'_>) -> Outcome {
-    // SAFETY: a system call about this thread.
+    // SAFETY: the system call concerns this thread only.
     if unsafe { libc::raise(libc::SIGSEGV) } != 0 {
         return Err("ERR The signal could not be sent".into());
     }
@@ -485,14 +486,14 @@ fn help(call: &mut Call<'_>) -> Outcome {
     help_of(call, &rows)
 }
 
-/// Nothing that can be asked for is larger.
+/// The largest size that can be requested.
 const LARGEST: Layout = Layout::new::<[u8; 1 << 46]>();
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
-/// A day: longer is a mistake.
+/// A day. A longer sleep is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;
 
-/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and a
-/// client that may use it may look at all.
+/// The key at this argument. As in Redis, DEBUG declares no keys: everything is locked, and a
+/// client that may use DEBUG may read all keys.
 fn any_key<'a>(call: &Call<'a>, index: usize) -> Key<'a> {
     call.data.key(call.args[index])
 }

@@ -1,4 +1,4 @@
-//! DEBUG PROTOCOL: a value of each type there is, for those who write clients.
+//! DEBUG PROTOCOL: a value of each type of the protocol, for authors of clients.
 
 use bobbin_resp::Protocol;
 

@@ -94,7 +94,7 @@ impl ClientFigures {
     pub(super) fn of(server: &Server) -> Self {
         let mut figures = Self::default();
         for info in server.clients.all() {
-            // Redis counts replicas apart.
+            // Redis does not count replicas as clients here.
             figures.connected += usize::from(!info.has(ClientFlag::REPLICA));
             figures.blocked += usize::from(info.has(ClientFlag::BLOCKED));
             figures.pubsub += usize::from(info.has(ClientFlag::PUBSUB));

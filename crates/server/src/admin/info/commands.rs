@@ -47,7 +47,7 @@ fn write_commands(snapshot: &Snapshot<'_>, text: &mut String) {
 
 fn write_errors(snapshot: &Snapshot<'_>, text: &mut String) {
     for (code, count) in snapshot.server.errors.all() {
-        // A script may have made it up: it must neither end the name nor begin a title.
+        // A script may have made the code up: it must not end the name or begin a title.
         let code = code.replace([':', '#'], "_");
         line(text, format_args!("errorstat_{code}:count={count}"));
     }
@@ -55,7 +55,7 @@ fn write_errors(snapshot: &Snapshot<'_>, text: &mut String) {
 
 fn write_latencies(snapshot: &Snapshot<'_>, text: &mut String) {
     let server = snapshot.server;
-    // What was counted before is old: Valkey does not show it either.
+    // Earlier counts are outdated. Valkey does not show them either.
     if !server.config.latency_tracking() {
         return;
     }

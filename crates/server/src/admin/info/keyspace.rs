@@ -13,40 +13,41 @@ pub(super) const KEYSPACE: Section = Section {
     lines: Lines::Written(write),
 };
 
-/// Figures of all shards.
+/// The figures of all shards.
 #[derive(Default, Clone, Debug)]
 pub struct KeyspaceFigures {
-    /// By number.
+    /// By database number.
     pub databases: Vec<DatabaseFigures>,
-    /// Bytes of tables and indexes.
+    /// The bytes of tables and indexes.
     pub overhead_bytes: usize,
 }
 
-/// One database's.
+/// The figures of one database.
 #[derive(Default, Clone, Copy, Debug)]
 pub struct DatabaseFigures {
     pub keys: usize,
-    /// Those that expire.
+    /// How many keys expire.
     pub volatile: usize,
-    /// Hashes with fields that expire; above `HASH_SAMPLES_MAX` keys of a shard by a sample.
+    /// How many hashes have fields that expire. Above `HASH_SAMPLES_MAX` keys in a shard it is
+    /// estimated.
     pub with_volatile_items: usize,
-    /// Buckets of its tables.
+    /// The bytes of its tables' buckets.
     pub table_bytes: usize,
     pub expiry_bytes: usize,
-    /// Milliseconds that are left to sampled keys, all together, and how many those are.
+    /// The remaining milliseconds of the sampled keys in total, and how many keys those are.
     ttl_sum_ms: i64,
     ttl_count: i64,
 }
 
 impl DatabaseFigures {
-    /// Milliseconds that keys have left on average, by a sample of them.
+    /// The average remaining milliseconds of keys, estimated from a sample.
     pub const fn average_ttl_ms(&self) -> i64 {
         if self.ttl_count == 0 { 0 } else { self.ttl_sum_ms / self.ttl_count }
     }
 }
 
 impl KeyspaceFigures {
-    /// Walks the shards, one at a time.
+    /// Walks over the shards, and locks one at a time.
     pub fn of(data: &mut Data) -> Self {
         figures(data)
     }
@@ -104,7 +105,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
 }
 
 /// How many keys of a shard's database are hashes with fields that expire. Keys lie in the order of
-/// their hashes, so the first are as good as any.
+/// their hashes, so the first ones are a random sample.
 fn with_volatile_items(database: &Database) -> usize {
     let entries = database.table().iter().take(HASH_SAMPLES_MAX);
     let has_fields =
@@ -130,7 +131,7 @@ fn write(snapshot: &Snapshot<'_>, text: &mut String) {
     }
 }
 
-/// Keys whose expiry is looked at, about, for each database.
+/// How many keys per database are sampled for their expiry, approximately.
 const TTL_SAMPLES_MAX: i64 = 1000;
-/// Keys of a shard's database that are looked at to find hashes with fields that expire.
+/// How many keys of a shard's database are examined to find hashes with fields that expire.
 const HASH_SAMPLES_MAX: usize = 64;

@@ -177,38 +177,38 @@ pub(super) const MEMORY: Section = Section {
     ]),
 };
 
-/// Bytes of all Lua states.
+/// The memory of all Lua states in bytes.
 pub(super) fn state_memory(server: &Server) -> u64 {
     (server.scripts.state_memory() + server.functions.state_memory()) as u64
 }
 
-/// Bytes of what the server knows of scripts and libraries.
+/// The memory of cached scripts and libraries in bytes.
 fn script_memory(server: &Server) -> u64 {
     (server.scripts.memory() + server.functions.memory()) as u64
 }
 
-/// Bytes by what they are for.
+/// Memory by use, in bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct MemoryFigures {
-    /// In use, by our own count.
+    /// Memory in use, by our own count.
     pub used: usize,
     pub peak: usize,
-    /// What was in use when the server had just started.
+    /// Memory in use just after the start.
     pub startup: usize,
     /// The replication stream, up to the size of the backlog.
     pub backlog: usize,
-    /// The rest of it, which replicas have not read.
+    /// The rest of the stream, which replicas have not read.
     pub unread: usize,
-    /// The primary's stream, which is kept while a copy is taken.
+    /// The primary's stream that is kept while a copy is loaded.
     pub gathered: usize,
-    /// What is neither keys nor values: the start, clients, tables, replication.
+    /// Everything but keys and values: the start, clients, tables, replication.
     pub overhead: usize,
-    /// What the kernel has given to the process.
+    /// Memory that the kernel has given to the process.
     pub resident: usize,
     pub allocator: allocator::AllocatorFigures,
 }
 
-/// A ratio and a difference, in bytes, of the same two figures.
+/// The ratio of two figures, and their difference in bytes.
 type Comparison = (f64, i64);
 
 impl MemoryFigures {
@@ -233,7 +233,7 @@ impl MemoryFigures {
         }
     }
 
-    /// Bytes of keys and values.
+    /// The bytes of keys and values.
     pub const fn dataset(&self) -> usize {
         self.used.saturating_sub(self.overhead)
     }
@@ -242,7 +242,7 @@ impl MemoryFigures {
         self.used.saturating_sub(self.startup)
     }
 
-    /// Free parts of used pages.
+    /// The unused parts of used pages.
     pub fn fragmentation(&self) -> Comparison {
         compare(self.allocator.active, self.allocator.allocated)
     }
@@ -252,12 +252,12 @@ impl MemoryFigures {
         compare(self.allocator.resident, self.allocator.active)
     }
 
-    /// What the process has beside the allocator's.
+    /// Memory of the process outside of the allocator.
     pub fn rss_overhead(&self) -> Comparison {
         compare(self.resident, self.allocator.resident)
     }
 
-    /// What the process has, against what is in use.
+    /// Memory of the process compared with the memory in use.
     pub fn total_overhead(&self) -> Comparison {
         compare(self.resident, self.used)
     }
@@ -271,7 +271,7 @@ fn percent(part: usize, whole: usize) -> InfoValue {
     format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64).into()
 }
 
-/// Bytes of memory that the process has, from the kernel's pages.
+/// The resident memory of the process in bytes, as the kernel reports it.
 fn resident() -> usize {
     static LAST: Kept<usize> = Kept::new();
     LAST.or(|| {

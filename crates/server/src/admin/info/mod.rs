@@ -1,9 +1,9 @@
-//! What the server tells about itself: one table of sections and fields, from which INFO is written
-//! and other readers can be.
+//! What the server tells about itself: one table of sections and fields, which INFO and the metrics
+//! are made from.
 //!
-//! A [`InfoField`] is one line whose name is fixed: its name, whether it counts up, its unit, what
-//! it means, and how it is read from a [`Snapshot`]. Sections whose lines depend on what there is
-//! (commands, databases, threads) write them themselves.
+//! An [`InfoField`] is one line with a fixed name: the name, whether it is a counter, its unit and
+//! meaning, and how to read it from a [`Snapshot`]. Sections with variable lines (commands,
+//! databases, threads) write them themselves.
 
 mod clients;
 mod command;
@@ -26,14 +26,14 @@ pub use unit::InfoUnit;
 
 /// A group of lines under a title.
 pub struct Section {
-    /// As INFO's argument names it, in lower case.
+    /// Its name as an argument of INFO, in lower case.
     pub name: &'static str,
     pub title: &'static str,
     pub shown: SectionShown,
     pub lines: Lines,
 }
 
-/// When a section is part of the answer, beside when it is named.
+/// When a section is shown, apart from when it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SectionShown {
     /// Without arguments, and with `default`, `all` and `everything`.
@@ -49,12 +49,12 @@ pub enum SectionShown {
 pub enum Lines {
     Fields(&'static [InfoField]),
     Written(InfoWriter),
-    /// Fields, then lines that depend on what there is.
+    /// Fields, and then variable lines.
     Both(&'static [InfoField], InfoWriter),
     Several(&'static [Self]),
 }
 
-/// Appends lines that depend on what there is.
+/// Appends variable lines.
 pub type InfoWriter = fn(&Snapshot<'_>, &mut String);
 
 /// One line with a fixed name.
@@ -64,30 +64,30 @@ pub struct InfoField {
     pub value: FieldRead,
 }
 
-/// How a field is read.
+/// Reads a field.
 pub type FieldRead = fn(&Snapshot<'_>) -> InfoValue;
 
-/// What becomes of a field over time.
+/// How a field changes over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nature {
-    /// Only rises, until the statistics start over.
+    /// A number that only rises, until the statistics are reset.
     Counter(Meaning),
-    /// Rises and falls.
+    /// A number that rises and falls.
     Gauge(Meaning),
-    /// No number, or one that says the same as another field.
+    /// Not a number, or a number that another field shows too.
     Label,
-    /// Of something that is not there: always zero.
+    /// A number about a feature that Bobbin does not have: always zero.
     Absent,
 }
 
-/// What a number is measured in, and what it says, in a sentence.
+/// The unit of a number, and its meaning in a sentence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meaning {
     pub unit: InfoUnit,
     pub help: &'static str,
 }
 
-/// What a field shows.
+/// The value of a field.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InfoValue {
     Unsigned(u64),
@@ -119,7 +119,7 @@ pub static SECTIONS: &[Section] = &[
     keyspace::KEYSPACE,
 ];
 
-/// INFO's text for these arguments. Unknown names are passed over.
+/// INFO's text for these arguments. Unknown names are ignored.
 pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
     let is = |name: &str| names.iter().any(|given| given.eq_ignore_ascii_case(name.as_bytes()));
     let (everything, all) = (is("everything"), is("all"));
@@ -162,7 +162,7 @@ impl Lines {
         }
     }
 
-    /// All lines with fixed names.
+    /// All fields with fixed names.
     pub fn fields(&self) -> Vec<&'static InfoField> {
         match self {
             Self::Fields(fields) | Self::Both(fields, _) => fields.iter().collect(),
@@ -184,7 +184,7 @@ fn write_fields(fields: &[InfoField], snapshot: &Snapshot<'_>, text: &mut String
 /// Appends a line.
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     use std::fmt::Write;
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     write!(text, "{content}\r\n").ok();
 }
 
@@ -210,7 +210,7 @@ const fn label(name: &'static str, value: FieldRead) -> InfoField {
     InfoField { name, nature: Nature::Label, value }
 }
 
-/// A counter or gauge of something that is not there, which never leaves zero.
+/// A number about a feature that Bobbin does not have.
 const fn zero(name: &'static str) -> InfoField {
     InfoField { name, nature: Nature::Absent, value: |_| InfoValue::Unsigned(0) }
 }
@@ -227,7 +227,7 @@ impl InfoValue {
         match self {
             Self::Unsigned(value) => text.push_str(itoa::Buffer::new().format(*value)),
             Self::Signed(value) => text.push_str(itoa::Buffer::new().format(*value)),
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             Self::Decimal(value, decimals) => write!(text, "{value:.decimals$}").unwrap_or(()),
             Self::Text(value) => text.push_str(value),
         }
@@ -284,7 +284,7 @@ pub fn human(bytes: u64) -> String {
     format!("{value:.2}{}", UNITS[unit])
 }
 
-/// What INFO without arguments comes to, about.
+/// The usual length of INFO without arguments in bytes.
 const TEXT_USUAL_BYTES: usize = 8192;
 
 #[cfg(test)]

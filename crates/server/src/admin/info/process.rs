@@ -1,5 +1,5 @@
-//! The sections of the process itself, and of features that are not there yet: those show what a
-//! server shows that has just started and does not use them.
+//! The sections of the process itself, and of features that Bobbin does not have. Those show the
+//! values of a server that has just started and does not use the features.
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -201,7 +201,7 @@ pub(super) const CPU: Section = Section {
         counter("used_cpu_user_children", Seconds, "Always 0: there are no children.", |_| {
             InfoValue::Decimal(0.0, 6)
         }),
-        // No thread is the main one: these are of the worker that answers.
+        // There is no main thread: these are the figures of the worker that answers.
         label("used_cpu_sys_main_thread", |s| InfoValue::Decimal(s.usage().thread_system_s, 6)),
         label("used_cpu_user_main_thread", |s| InfoValue::Decimal(s.usage().thread_user_s, 6)),
     ]),
@@ -214,7 +214,7 @@ pub(super) const MODULES: Section = Section {
     lines: Lines::Written(write_modules),
 };
 
-/// What Valkey tells of its cluster, which is nothing without one.
+/// Valkey's section about its cluster, without a cluster.
 pub(super) const CLUSTER_INFO: Section = Section {
     name: "cluster_info",
     title: "Cluster Info",
@@ -236,7 +236,7 @@ pub(super) const CLUSTER: Section = Section {
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
-/// Lua is a module, as in Valkey.
+/// Lua is listed as a module, as in Valkey.
 fn write_modules(_: &Snapshot<'_>, text: &mut String) {
     line(
         text,
@@ -271,7 +271,7 @@ fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
     loading(snapshot, text);
 }
 
-/// What there is to tell of the log while it is on, or is loaded.
+/// Fields about the log, while it is on or being loaded.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     let (server, figures) = (snapshot.server, &Aof::of(snapshot.server).figures);
     if !server.config.appendonly() {
@@ -296,7 +296,7 @@ fn status(is_good: bool) -> InfoValue {
 
 const CLUSTER_FIELDS: &[InfoField] = &[zero("cluster_enabled")];
 
-/// How far the loading of a file is.
+/// Fields about a file that is being loaded.
 fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     let loading = &Persistence::of(snapshot.server).loading;
     if !loading.is_on.load(Relaxed) {
@@ -315,7 +315,7 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("loading_eta_seconds:{left_s}"));
 }
 
-/// How long replicas are still waited for, while the server ends, and where clients connect.
+/// How long the server still waits for replicas before it ends, and where it listens.
 fn shutdown_and_listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     if let Some(until_ms) = snapshot.server.end.grace_until_ms() {
         let left_ms = until_ms - snapshot.server.clock.now_ms();
@@ -328,7 +328,7 @@ fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     let config = &snapshot.server.config;
     let binds = config.words_of(OptionId::bind);
     let binds: String = binds.iter().map(|address| format!(",bind={address}")).collect();
-    // Each kind has its number, as in Valkey.
+    // Each kind of socket has its number, as in Valkey.
     if config.port() != 0 {
         line(text, format_args!("listener0:name=tcp{binds},port={}", config.port()));
     }

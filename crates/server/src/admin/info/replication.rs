@@ -62,7 +62,7 @@ fn replicas(snapshot: &Snapshot<'_>) -> Vec<Arc<Replica>> {
     Replication::of(snapshot.server).replicas()
 }
 
-/// How many replicas count for `min-replicas-to-write`, where that is set.
+/// How many replicas count for `min-replicas-to-write`, if that is set.
 fn good_replicas(snapshot: &Snapshot<'_>, text: &mut String) {
     let config = &snapshot.server.config;
     if config.min_replicas_to_write() > 0 && config.min_replicas_max_lag() > 0 {
@@ -93,7 +93,7 @@ fn each_replica(snapshot: &Snapshot<'_>, text: &mut String) {
     }
 }
 
-/// What a replica tells of its primary and of itself.
+/// Fields of a replica about its primary and itself.
 fn link(snapshot: &Snapshot<'_>, text: &mut String) {
     let server = snapshot.server;
     let Some(link) = Replication::of(server).link() else { return };

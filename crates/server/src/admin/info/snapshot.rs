@@ -1,5 +1,5 @@
-//! What the fields are read from: the server, and what is costly enough to be worked out once, and
-//! only when a field asks for it.
+//! The source of all fields: the server, and costly figures. Those are computed once, and only if a
+//! field asks for them.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -14,9 +14,9 @@ use crate::engine::telemetry::stats::Totals;
 /// The source of all fields of one INFO.
 pub struct Snapshot<'a> {
     pub server: &'static Server,
-    /// Bytes in use before we took any ourselves.
+    /// Memory in use before INFO took any, in bytes.
     pub used_bytes: usize,
-    /// `None`: what would be looked for there is known.
+    /// `None`: the figures that need the keys were gathered before.
     data: RefCell<Option<&'a mut Data>>,
     totals: OnceCell<Totals>,
     clients: OnceCell<ClientFigures>,
@@ -27,12 +27,12 @@ pub struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Keys are looked at through `data`, which holds nothing or everything.
+    /// Reads keys through `data`, which holds no lock or everything.
     pub fn new(server: &'static Server, data: &'a mut Data) -> Self {
         Self::with(server, Some(data))
     }
 
-    /// With what was found in the shards before.
+    /// Uses figures that were gathered from the shards before.
     pub fn gathered(
         server: &'static Server,
         keyspace: KeyspaceFigures,
@@ -56,8 +56,8 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The workers' counters, all together. What the command's own worker has done in this turn is
-    /// in it as far as it can be.
+    /// The counters of all workers in total. They include what this worker has done in the current
+    /// turn, as far as possible.
     pub fn totals(&self) -> &Totals {
         self.totals.get_or_init(|| {
             let totals = self.server.workers.totals();
@@ -86,7 +86,7 @@ impl<'a> Snapshot<'a> {
         self.keyspace.get_or_init(|| self.data.borrow_mut().as_mut().map(look).unwrap_or_default())
     }
 
-    /// Keys that clients keep copies of, and copies.
+    /// How many keys clients keep copies of, and the number of copies.
     pub fn tracked(&self) -> (usize, usize) {
         *self.tracked.get_or_init(|| match self.server.tracking.clients() {
             0 => (0, 0),
@@ -98,7 +98,7 @@ impl<'a> Snapshot<'a> {
         *self.usage.get_or_init(ProcessorUsage::now)
     }
 
-    /// Microseconds that this many ticks are.
+    /// Converts ticks to microseconds.
     pub fn us(&self, ticks: u64) -> u64 {
         self.server.clock.us(ticks) as u64
     }

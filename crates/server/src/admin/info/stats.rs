@@ -1,4 +1,4 @@
-//! The section of counters, and the one of figures about the event loop that is shown when named.
+//! The section of counters, and the section of the event loop, which is shown when it is named.
 
 use std::sync::atomic::Ordering;
 
@@ -91,7 +91,7 @@ const FIELDS: &[InfoField] = &[
     counter("expired_fields", Number, "Fields of hashes that expired.", |s| {
         s.totals().expired_fields.get().into()
     }),
-    // The index of expiries knows which keys are due: none is looked at in vain.
+    // The index of expiries knows which keys are due, so no key is looked at in vain.
     gauge("expired_stale_perc", Number, "Always 0: no key is looked at in vain.", |_| {
         InfoValue::Decimal(0.0, 2)
     }),
@@ -192,7 +192,7 @@ const FIELDS: &[InfoField] = &[
     counter("total_writes_processed", Number, "Sends to sockets.", |s| {
         s.totals().writes_processed.get().into()
     }),
-    // No thread only reads or only writes for another.
+    // No thread only reads or only writes for another one.
     zero("io_threaded_reads_processed"),
     zero("io_threaded_writes_processed"),
     zero("io_threaded_freed_objects"),

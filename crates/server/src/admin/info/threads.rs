@@ -1,4 +1,4 @@
-//! The section of threads: what each worker does. Bobbin's own.
+//! The section of threads, which only Bobbin has: the work of each worker.
 
 use std::sync::atomic::Ordering;
 
@@ -23,9 +23,9 @@ pub(super) const THREADS: Section = Section {
     ),
 };
 
-/// Writes a line for each worker. There are more workers than wanted as long as clients listen
-/// whose worker is one too many. `busy_us` is the time between waits, and `busy_perc` its share of
-/// the uptime. `cpu_user` and `cpu_sys` are the thread's seconds of processor time. `posts` is the
+/// Writes a line for each worker. There are more workers than configured while clients listen on a
+/// worker that is to end. `busy_us` is the time between waits, and `busy_perc` its share of the
+/// uptime. `cpu_user` and `cpu_sys` are the thread's processor time in seconds. `posts` is the
 /// number of posts in its mailbox, and `backlog_bytes` the size of the messages there.
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
     for (at, worker) in snapshot.server.workers.all().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The section about TLS: which certificates there are, and how handshakes went.
+//! The section about TLS: the certificates, and the outcome of handshakes.
 
 use bobbin_tls::CertificateFacts;
 
@@ -47,7 +47,7 @@ fn serial(facts: Option<CertificateFacts>) -> InfoValue {
     facts.map_or_else(|| "none".into(), |facts| facts.serial.as_str().into())
 }
 
-/// Until it expires; 0 when it has, and without a certificate.
+/// Seconds until the certificate expires; 0 if it has expired or does not exist.
 fn left_s(facts: Option<CertificateFacts>) -> InfoValue {
     let left_s = |facts: CertificateFacts| facts.expires_s - crate::base::clock::system_ms() / 1000;
     facts.map_or(0, left_s).max(0).into()

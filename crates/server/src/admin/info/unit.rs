@@ -1,9 +1,9 @@
-//! What INFO's numbers are measured in.
+//! The units of INFO's numbers.
 
-/// What a field is measured in; metrics are in base units.
+/// The unit of a field. Metrics use base units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfoUnit {
-    /// It counts things, is a ratio, or is shown to Prometheus as it stands.
+    /// A count, a ratio, or a number that Prometheus gets unchanged.
     Number,
     Bytes,
     Kilobytes,
@@ -13,7 +13,7 @@ pub enum InfoUnit {
 }
 
 impl InfoUnit {
-    /// What a metric's name ends in.
+    /// The suffix of a metric's name.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Number => "",
@@ -22,7 +22,7 @@ impl InfoUnit {
         }
     }
 
-    /// How much of the base unit it is.
+    /// The factor to the base unit.
     pub const fn factor(self) -> f64 {
         match self {
             Self::Number | Self::Bytes | Self::Seconds => 1.0,

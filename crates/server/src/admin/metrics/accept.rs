@@ -1,11 +1,11 @@
-//! Which form of the metrics a scraper wants, by the `Accept` of its request (RFC 9110, 12.5.1).
+//! Chooses the form of the metrics from the `Accept` field of a request (RFC 9110, 12.5.1).
 
 use super::exposition::MetricsFormat;
 
-/// The form of the metrics that a scraper wants most. Only one that names OpenMetrics gets it.
+/// The form of the metrics that a scraper prefers. It gets OpenMetrics only if it names that.
 pub(super) fn wanted_format(accept: &str) -> MetricsFormat {
     let mut open = 0.0f32;
-    // By `text/plain`, `text/*` and `*/*`: what is named more exactly counts.
+    // The weights of `text/plain`, `text/*` and `*/*`. The most specific one counts.
     let mut plain = [None; 3];
     for range in accept.split(',') {
         let mut parts = range.split(';').map(str::trim);
@@ -67,7 +67,7 @@ mod tests {
                  text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
                 MetricsFormat::Open,
             ),
-            // As its configuration can have it.
+            // A possible configuration of Prometheus.
             (
                 "text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5",
                 MetricsFormat::Plain,

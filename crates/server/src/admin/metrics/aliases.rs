@@ -1,9 +1,10 @@
-//! The names that dashboards and alerts for Redis know, from the exporter for Prometheus that is
-//! mostly used with it, beside our own.
+//! Metrics under the names of the most used Prometheus exporter for Redis, which dashboards and
+//! alerts know. They come in addition to our own names.
 
 use super::exposition::{Exposition, MetricsFormat};
 
-/// Appends the families of [`ALIASES`] once more, under the other names, and that the server is up.
+/// Appends the families of [`ALIASES`] under their other names, and a metric that says that the
+/// server is up.
 pub(super) fn append(exposition: &mut Exposition) {
     let format = exposition.format();
     let text = &mut exposition.text;
@@ -15,16 +16,16 @@ pub(super) fn append(exposition: &mut Exposition) {
     text.push_str(&aliases);
 }
 
-/// Appends a family's lines under another name, if the family is there.
+/// Appends a family's lines under another name, if the family exists.
 fn append_family(text: &str, format: MetricsFormat, own: &str, other: &str, aliases: &mut String) {
-    // Of these only counters end as such do.
+    // In these families only counters end in `_total`.
     let own = format!("bobbin_{}", format.family_of_counter(own));
     let other = format!("redis_{}", format.family_of_counter(other));
     let help = format!("# HELP {own} ");
     let Some(start) = text.find(&help) else { return };
     let lines = text[start..].lines();
     for line in lines.take_while(|line| line.starts_with(&help) || !line.starts_with("# HELP ")) {
-        // The other name may not tell of the unit.
+        // The other name may not end in the unit.
         if line
             .strip_prefix("# UNIT ")
             .and_then(|rest| rest.split(' ').nth(1))
@@ -32,13 +33,13 @@ fn append_family(text: &str, format: MetricsFormat, own: &str, other: &str, alia
         {
             continue;
         }
-        // A label may hold the name, too: it is the first place that counts.
+        // A label may contain the name too. Only its first occurrence is replaced.
         aliases.push_str(&line.replacen(&own, &other, 1));
         aliases.push('\n');
     }
 }
 
-/// Our names and the others, without what they begin with.
+/// Our names and the other names, without their prefixes.
 pub const ALIASES: &[(&str, &str)] = &[
     ("info", "instance_info"),
     ("uptime_seconds", "uptime_in_seconds"),

@@ -3,17 +3,17 @@
 
 use std::fmt::Write;
 
-/// Which form it is.
+/// The form of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MetricsFormat {
     /// The text format 0.0.4.
     Plain,
-    /// OpenMetrics 1.0: the family of a counter is named without `_total`, units have lines of
-    /// their own, and the text says where it ends.
+    /// OpenMetrics 1.0: a counter's family is named without `_total`, units have their own lines,
+    /// and the text has an end mark.
     Open,
 }
 
-/// What a family of metrics is.
+/// The type of a family of metrics.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
     Counter,
@@ -22,7 +22,7 @@ pub(super) enum MetricKind {
     Summary,
 }
 
-/// The text as it grows: families, each with its samples behind it.
+/// The text while it is made: families, each with its samples behind it.
 pub(super) struct Exposition {
     pub text: String,
     format: MetricsFormat,
@@ -37,7 +37,7 @@ impl MetricsFormat {
         }
     }
 
-    /// The name of the family that has a counter of this name.
+    /// The name of the family of a counter with this name.
     pub(super) fn family_of_counter(self, name: &str) -> &str {
         match self {
             Self::Plain => name,
@@ -76,7 +76,7 @@ impl Exposition {
         if self.format == MetricsFormat::Open {
             help = help.replace('"', "\\\"");
         }
-        // Writing to a String does not fail, here and below.
+        // Writing to a String cannot fail, here and below.
         write!(self.text, "# HELP {PREFIX}{family} {help}\n# TYPE {PREFIX}{family} ").ok();
         writeln!(self.text, "{}", kind.name()).ok();
         let unit = UNITS
@@ -87,7 +87,7 @@ impl Exposition {
         }
     }
 
-    /// A sample of the family that was begun last.
+    /// Adds a sample to the last family.
     pub(super) fn sample(
         &mut self,
         name: &str,
@@ -113,13 +113,13 @@ impl Exposition {
     }
 }
 
-/// What the name of each of Bobbin's own metrics begins with.
+/// The prefix of all of Bobbin's own metrics.
 pub const PREFIX: &str = "bobbin_";
-/// What the name of a counter ends with.
+/// The suffix of a counter's name.
 pub(super) const TOTAL: &str = "_total";
-/// The units that metrics have, which their names end with.
+/// The units of metrics, which are suffixes of their names.
 const UNITS: [&str; 2] = ["bytes", "seconds"];
-/// What the text comes to, about.
+/// The usual length of the text in bytes.
 const TEXT_USUAL_BYTES: usize = 48 * 1024;
 
 #[cfg(test)]

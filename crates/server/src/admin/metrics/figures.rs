@@ -1,5 +1,5 @@
-//! Figures for which the shards have to be looked through, gathered by a thread that may have to
-//! wait for them.
+//! Figures that need a walk over the shards. A thread of their own gathers them, because it may
+//! have to wait for shards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use crate::admin::info::KeyspaceFigures;
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 
-/// What was gathered.
+/// The gathered figures.
 #[derive(Clone, Default)]
 pub(super) struct MetricFigures {
     pub keyspace: KeyspaceFigures,
-    /// Keys that clients keep copies of, and copies.
+    /// How many keys clients keep copies of, and the number of copies.
     pub tracked: (usize, usize),
-    /// What those that ask for it get.
+    /// A sample of keys, for those that ask for it.
     pub keys: Arc<KeySample>,
-    /// When; `None`: nothing was yet.
+    /// When the figures were gathered. `None`: not yet.
     pub at: Option<Instant>,
 }
 
-/// The thread that gathers the figures of the shards.
+/// The thread that gathers figures from the shards.
 pub(super) struct Gatherer(Arc<SharedFigures>);
 
 #[derive(Default)]
@@ -35,14 +35,14 @@ struct SharedFigures {
 #[derive(Default)]
 struct GatherState {
     figures: MetricFigures,
-    /// How often a thread asked, and how often that was answered.
+    /// How many times a thread has asked, and how many times it was answered.
     asked: u64,
     answered: u64,
-    /// Whether a thread asked for a look at keys, too.
+    /// Whether a thread has asked for a sample of keys too.
     wants_keys: bool,
 }
 
-/// How long an answer waits for new figures.
+/// How long to wait for new figures.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Gatherer {
@@ -79,12 +79,12 @@ impl Gatherer {
         Ok(Self(shared))
     }
 
-    /// New figures; older ones if these take too long.
+    /// New figures, or older ones if these take too long.
     pub(super) fn figures(&self) -> MetricFigures {
         self.ask(Duration::ZERO, false)
     }
 
-    /// Figures that are no older than this, and a look at keys that is not; older ones if new ones
+    /// Figures and a sample of keys that are not older than `age_max`, or older ones if new ones
     /// take too long.
     pub(super) fn figures_with_keys(&self, age_max: Duration) -> MetricFigures {
         self.ask(age_max, true)
@@ -108,7 +108,7 @@ impl Gatherer {
 }
 
 impl SharedFigures {
-    /// Waits until a thread asks, and answers.
+    /// Waits until a thread asks, and answers it.
     fn answer(&self, gather: impl FnOnce(bool) -> MetricFigures) {
         let state = self.state.lock();
         let idle = |state: &mut GatherState| state.asked == state.answered;

@@ -1,5 +1,5 @@
-//! One request and its response, as much of HTTP/1.x as a scraper and a page need. The connection
-//! ends with the response.
+//! One request and its response, with as much of HTTP/1.x as a scraper and a page need. The
+//! connection is closed after the response.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -27,13 +27,13 @@ pub(super) enum HttpState {
     Done,
 }
 
-/// Bytes of a request's head at most.
+/// The longest head of a request in bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Has a browser ask its user.
+/// Makes a browser ask its user for a password.
 const CHALLENGE: &str = "WWW-Authenticate: Basic realm=\"Bobbin\", charset=\"UTF-8\"\r\n";
 const SIGN_IN_TEXT: &str = "A user with all rights (~* &* +@all) and a password sees everything.\n";
-/// What every response says: a browser shows it in no frame and to no other site, keeps no copy,
-/// and takes it for nothing else than what it says it is.
+/// The fields of every response. They tell a browser not to show the response in a frame or to
+/// another site, not to keep a copy, and not to guess another type.
 const FIELDS: &str = "Connection: close\r\n\
                       Cache-Control: no-store\r\n\
                       Cross-Origin-Opener-Policy: same-origin\r\n\
@@ -51,7 +51,7 @@ impl Exchange {
         self.state
     }
 
-    /// Does what can be done without waiting.
+    /// Does what is possible without waiting.
     pub(super) fn go_on(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -72,7 +72,7 @@ impl Exchange {
             match stream.read(&mut chunk) {
                 Ok(0) => self.state = HttpState::Done,
                 Ok(count) => {
-                    // The end may have begun in what came before.
+                    // The end mark may have begun in the bytes before.
                     let from = self.request.len().saturating_sub(HEAD_END.len() - 1);
                     self.request.extend_from_slice(&chunk[..count]);
                     if request::has_end(&self.request[from..]) {
@@ -111,7 +111,7 @@ fn is_temporary(error: &std::io::Error) -> bool {
 
 fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     let mut response = respond_to_get(request, site, is_local);
-    // No answer to HEAD has a body, whatever went wrong.
+    // A reply to HEAD never has a body, not even with an error.
     if request.starts_with(b"HEAD ")
         && let Some(end) = memchr::memmem::find(&response, HEAD_END)
     {
@@ -120,7 +120,7 @@ fn respond(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     response
 }
 
-/// The response; to HEAD it may have a body yet.
+/// The response. A reply to HEAD may still have its body.
 fn respond_to_get(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -140,7 +140,7 @@ fn respond_to_get(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8
         return response("404 Not Found", "", Some((TEXT_TYPE, text)));
     };
     let trust = match resource {
-        // Only these depend on it: a password is looked at for nothing else.
+        // Only these resources depend on a password, so it is checked only for them.
         Resource::Status | Resource::SignIn if request::is_signed_in(request, site) => {
             Trust::SignedIn
         }
@@ -159,7 +159,7 @@ fn respond_to_get(request: &[u8], site: &impl Answers, is_local: bool) -> Vec<u8
             _ => response("401 Unauthorized", CHALLENGE, Some((kind, SIGN_IN_TEXT))),
         },
         "GET" => response("200 OK", &fields, Some((kind, &site.body(resource, trust)))),
-        // Its length is that of the next answer at best, so that it is not told.
+        // The length is left out, because it would be that of another answer.
         "HEAD" => response("200 OK", &format!("{fields}Content-Type: {kind}\r\n"), None),
         _ => response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", None),
     }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::admin::metrics::site::Site;
 
-    /// A peer that sends these bytes, a few at a time, and keeps what it gets.
+    /// A peer that sends these bytes a few at a time, and keeps what it receives.
     struct Stream<'a> {
         input: &'a [u8],
         output: Vec<u8>,
@@ -398,7 +398,7 @@ mod tests {
         ] {
             assert_eq!(status(&format!("Accept: */*\r\nhOst:{host}\r\n")), "200", "{host}");
         }
-        // Nobody who can be led astray leaves it out.
+        // A browser never leaves this field out.
         assert_eq!(status("Accept: */*\r\n"), "200");
         for host in [
             "evil.example",

@@ -1,15 +1,15 @@
-//! JSON as it is written, value after value, into one text.
+//! Writes JSON, one value after the other, into one text.
 
 use std::fmt::{Display, Write};
 
 use crate::base::json::escaped;
 
-/// The text as it grows. What lies in an object or an array is written by a function, so that
+/// The text while it is made. A function writes the contents of an object or an array, so
 /// everything that is opened is closed.
 #[derive(Default)]
 pub(super) struct Json {
     text: String,
-    /// Something stands before the next value, of the same object or array.
+    /// A value of the same object or array stands before the next one.
     follows: bool,
 }
 
@@ -45,7 +45,7 @@ impl Json {
         self.text.push('"');
     }
 
-    /// Bytes that a client chose. Those that are no UTF-8 are replaced.
+    /// Bytes from a client. Bytes that are not UTF-8 are replaced.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.text(&String::from_utf8_lossy(bytes));
     }
@@ -53,11 +53,11 @@ impl Json {
     /// A whole number.
     pub(super) fn number(&mut self, number: impl Into<i128> + Display) {
         self.separate();
-        // Writing to a String does not fail, here and below.
+        // Writing to a String cannot fail, here and below.
         write!(self.text, "{number}").ok();
     }
 
-    /// A number, with `null` for what is none.
+    /// A number, or `null` if it is not finite.
     pub(super) fn decimal(&mut self, number: f64) {
         self.separate();
         match number.is_finite() {

@@ -1,6 +1,6 @@
-//! A look at some keys of each shard: of which types they are, and which are large. A walk over all
-//! keys would cost a busy server too much; but the looks go on while somebody watches, each
-//! elsewhere, and what was large is remembered for a while.
+//! Samples keys of each shard: how many there are of each type, and which are large. A walk over
+//! all keys would cost a busy server too much. But while somebody watches, further samples are
+//! taken elsewhere, and large keys are remembered for a while.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use bobbin_store::{EntryRef, SHARDS};
 
 use crate::engine::command::Data;
 
-/// What a look has seen, and what the looks before have.
+/// The result of the last sample, and large keys of earlier ones.
 #[derive(Clone, Default)]
 pub(super) struct KeySample {
     /// By type, in the order of [`Kind::ALL`].
     pub kinds: [KindFigures; Kind::ALL.len()],
     /// The largest first.
     pub largest: Vec<LargeKey>,
-    /// When the last look was; `None`: there was none yet.
+    /// When the last sample was taken. `None`: not yet.
     pub at: Option<Instant>,
 }
 
-/// The keys of one type that a look has met.
+/// The keys of one type in a sample.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KindFigures {
     pub keys: u64,
@@ -32,14 +32,14 @@ pub(super) struct LargeKey {
     pub database: u32,
     pub key: Box<[u8]>,
     pub kind: Kind,
-    /// As MEMORY USAGE measures.
+    /// The memory that MEMORY USAGE shows.
     pub bytes: usize,
-    /// When it was last met.
+    /// When a sample last had it.
     pub seen: Instant,
 }
 
 impl KeySample {
-    /// Looks again, one shard at a time.
+    /// Takes another sample, and locks one shard at a time.
     pub(super) fn look(&mut self, data: &mut Data) {
         let now = Instant::now();
         self.kinds = Default::default();
@@ -51,7 +51,7 @@ impl KeySample {
             data.visit((start + offset) % SHARDS, |shard| {
                 for number in 0..shard.databases() {
                     let Some(database) = shard.database(number) else { continue };
-                    // All of a bucket: of a small table there is no other.
+                    // All entries of a bucket: a small table has no other.
                     for entry in database.table().sample(random).take(left) {
                         left -= 1;
                         self.note(number, &entry, now);
@@ -78,10 +78,10 @@ impl KeySample {
     }
 }
 
-/// How many keys a look meets at most: it begins at another shard each time.
+/// The most keys of a sample. Each begins at another shard.
 const KEYS_MAX: usize = 16_384;
 const LARGEST_MAX: usize = 10;
-/// Longer keys are passed over, as by HOTKEYS.
+/// Longer keys are ignored, as in HOTKEYS.
 const KEY_LEN_MAX: usize = 1024;
-/// How long a large key is told of that no look has met again. It may be gone.
+/// How long a large key is shown after it was last sampled. It may be gone.
 const REMEMBERED: Duration = Duration::from_secs(600);

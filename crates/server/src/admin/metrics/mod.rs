@@ -1,11 +1,10 @@
-//! The metrics endpoint, over HTTP/1.x on a port of its own: `/metrics` in a text format that
-//! Prometheus reads, `/` with a page that shows how the server does, `/status.json` with what the
-//! page shows, and `/sign-in` for those that want to see more of it.
+//! The metrics endpoint, over HTTP/1.x on its own port: `/metrics` in a text format for Prometheus,
+//! `/` with a page about the server's state, `/status.json` with the data of that page, and
+//! `/sign-in` for users who want to see more of it.
 //!
-//! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
-//! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
-//! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
-//! shown, with their age.
+//! Two threads serve it. One answers, and never waits for what a worker may hold: it reads atomics,
+//! and mutexes that are held only for moments. The other one gathers the figures of the shards, and
+//! may have to wait for a stuck worker. Then the earlier figures are shown, with their age.
 
 mod accept;
 mod aliases;
@@ -20,7 +19,7 @@ mod site;
 mod status;
 mod text;
 
-/// What the reference is written from.
+/// What the reference is made from.
 #[cfg(test)]
 pub(crate) use self::{
     aliases::ALIASES,
@@ -45,8 +44,9 @@ use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::server::Server;
 
-/// Connections at a time. The oldest has to go for one more: a peer that asks at once and reads the
-/// answer has it long before, however many others say nothing, or a byte at a time.
+/// The most connections at a time. A further connection closes the oldest one. A peer that sends
+/// its request at once and reads the answer is done long before, even if many others are slow or
+/// silent.
 const PEERS_MAX: usize = 16;
 /// How long an exchange may take, from the connection to the last byte.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ struct MetricsPeer {
     until: Instant,
 }
 
-/// Serves metrics from now on, if `metrics-port` says so.
+/// Starts to serve metrics if `metrics-port` is set.
 pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     let port = server.config.metrics_port() as u16;
     if port == 0 {
@@ -72,7 +72,7 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
             let words_of = |option| server.config.words_of(option);
             is_host(name, &words_of(OptionId::metrics_hosts), &words_of(OptionId::metrics_bind))
         };
-        // What is shown is what a user with all rights could read by commands.
+        // The page shows what a user with all rights could read by commands.
         let admits = |user: &[u8], password: &[u8]| {
             let found = server.acl.log_in(user, password);
             let is_admitted =
@@ -95,15 +95,15 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
 }
 
-/// Whether a browser may ask for the server by this name. To listen on all addresses makes no name
-/// a known one.
+/// Whether a browser may use this name for the server. Listening on all addresses makes no name
+/// known.
 fn is_host(name: &str, hosts: &[String], bound: &[String]) -> bool {
     let bound = bound.iter().map(|address| address.strip_prefix('-').unwrap_or(address));
     let mut known = hosts.iter().map(String::as_str).chain(bound);
     hosts.iter().any(|host| host == "*") || known.any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Binds all addresses; one with a leading `-` may be missing.
+/// Binds all addresses. An address with a leading `-` may be missing.
 fn listeners(addresses: &[String], port: u16) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
     for address in addresses {
@@ -136,7 +136,7 @@ fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Answers for ever.
+/// Serves peers for ever.
 fn serve(listeners: &[TcpListener], site: &impl Answers) {
     // The oldest first.
     let mut peers: Vec<MetricsPeer> = Vec::new();
@@ -152,7 +152,7 @@ fn serve(listeners: &[TcpListener], site: &impl Answers) {
     }
 }
 
-/// Sleeps until a peer, or a new one, can be seen to, or a peer's time is over.
+/// Sleeps until a peer or a listener is ready, or a peer's time is over.
 fn wait(listeners: &[TcpListener], peers: &[MetricsPeer]) {
     let accepting = listeners.iter().map(|listener| (listener.as_fd(), PollFlags::IN));
     let served = peers.iter().map(|peer| {
@@ -163,20 +163,20 @@ fn wait(listeners: &[TcpListener], peers: &[MetricsPeer]) {
     let mut all: Vec<PollFd<'_>> =
         all.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
     let left = peers.iter().map(|peer| peer.until.saturating_duration_since(Instant::now())).min();
-    // Rounded up: not to look just before the time.
+    // Rounded up, so that it does not end just before the time.
     let timeout = left.map(|left| rustix::event::Timespec {
         tv_sec: left.as_secs() as i64,
         tv_nsec: i64::from(left.subsec_nanos()),
     });
     if poll(&mut all, timeout.as_ref()).is_err() {
-        // Interrupted, or without memory: there is time.
+        // Interrupted, or out of memory: try again soon.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 fn accept(listeners: &[TcpListener], peers: &mut Vec<MetricsPeer>, complaint: &mut Complaint) {
     for listener in listeners {
-        // Those that come at once are all seen to once before the oldest go.
+        // Several new peers are all accepted before the oldest have to go.
         for _ in 0..PEERS_MAX {
             match listener.accept() {
                 Ok((stream, peer)) => {

@@ -1,12 +1,12 @@
-//! The dashboard's page: one document with its style and its script in it, and the policy by which
-//! a browser runs these and nothing else.
+//! The dashboard's page: one document with its style and its script, and the policy that lets a
+//! browser run only these.
 
 use sha2::{Digest, Sha256};
 
 /// The page as it is sent.
 pub(super) struct Page {
     pub html: String,
-    /// What the field `Content-Security-Policy` says.
+    /// The value of the field `Content-Security-Policy`.
     pub policy: String,
 }
 
@@ -22,7 +22,8 @@ impl Page {
             .replace("<style></style>", &format!("<style>{STYLE}</style>"))
             .replace("<script></script>", &format!("<script>{script}</script>"));
         let (style, script) = (hash(STYLE), hash(&script));
-        // With the last two, not even the page's own script can make HTML of a text.
+        // Because of the last two directives, not even the page's own script can turn text into
+        // HTML.
         let policy = format!(
             "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; \
              connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
@@ -32,7 +33,7 @@ impl Page {
     }
 }
 
-/// The SHA-256 of a text in Base64, as a policy names what may run.
+/// The SHA-256 of a text in Base64, as a policy names allowed code.
 fn hash(text: &str) -> String {
     base64(&Sha256::digest(text))
 }
@@ -43,7 +44,7 @@ fn base64(bytes: &[u8]) -> String {
         let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         let letter = move |at: usize| char::from(LETTERS[(bits >> (18 - 6 * at)) as usize & 63]);
-        // A letter for each six bits that there are; the rest is filled up.
+        // A letter for each six bits; padding follows.
         let count = group.len() + 1;
         (0..4).map(move |at| if at < count { letter(at) } else { '=' })
     });

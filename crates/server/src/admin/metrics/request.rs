@@ -1,27 +1,27 @@
-//! What the head of a request says: its fields, its host, and the user that it names.
+//! Reads the head of a request: its fields, its host, and the user that it names.
 //!
-//! A hostile web page can point its own name at this machine and have a browser read the metrics
-//! for it. The browser then names the page's host. So a request that names a host is
-//! answered only under a name that is ours. A page of another site could have the browser ask under
-//! our own name; the browser then says so, and is refused. It would not show that page the answer,
-//! but what is not sent cannot leak.
+//! A hostile web page can point its own name at this machine and make a browser read the metrics.
+//! The browser then names the page's host. So a request that names a host is answered only if the
+//! name is ours. A page of another site could also make the browser ask under our own name. The
+//! browser then says so, and the request is refused. The browser would not show the answer to that
+//! page, but data that is not sent cannot leak.
 //!
-//! A user signs in by HTTP's own means (RFC 7617), which browsers ask for, remember until they are
-//! closed, and send with each request of the page.
+//! A user signs in by HTTP's own means (RFC 7617). Browsers ask for the password, remember it until
+//! they are closed, and send it with each request of the page.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::site::Answers;
 
-/// Ends the head.
+/// The end of the head.
 pub(super) const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// Whether the head of the request is complete. There is no body: none is read.
+/// Whether the head of the request is complete. No body is read.
 pub(super) fn has_end(request: &[u8]) -> bool {
     memchr::memmem::find(request, HEAD_END).is_some()
 }
 
-/// What the fields of a name, which is in lower case, say.
+/// The values of the fields with this name, which is in lower case.
 pub(super) fn fields(request: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     let lines = request.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.filter_map(|line| {
@@ -49,15 +49,15 @@ pub(super) fn refusal(request: &[u8], site: &impl Answers) -> Option<String> {
     None
 }
 
-/// Whether a request from this machine may be one of another machine: it came through a proxy, or
-/// under a name that the configuration lets through, which may be a page's of another site.
+/// Whether a request from this machine may be for another machine: it came through a proxy, or
+/// under a name that the configuration allows, which may be that of another site's page.
 pub(super) fn is_for_others(request: &[u8]) -> bool {
     let is_passed_on = |name| fields(request, name).next().is_some();
     ["forwarded", "via", "x-forwarded-for", "x-real-ip"].into_iter().any(is_passed_on)
         || fields(request, "host").any(|host| !is_certain(&host))
 }
 
-/// Whether the request has a user's name and password that are right.
+/// Whether the request has the right name and password of a user.
 pub(super) fn is_signed_in(request: &[u8], site: &impl Answers) -> bool {
     let Some(field) = fields(request, "authorization").next() else { return false };
     let Some((scheme, credentials)) = field.split_once(' ') else { return false };
@@ -67,7 +67,7 @@ pub(super) fn is_signed_in(request: &[u8], site: &impl Answers) -> bool {
     site.admits(&credentials[..colon], &credentials[colon + 1..])
 }
 
-/// What Base64 stands for; `None` where it is none.
+/// Decodes Base64. `None`: the text is invalid.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
@@ -100,21 +100,21 @@ fn is_of_host(origin: &str, request: &[u8]) -> bool {
     host.is_some_and(|host| fields(request, "host").any(|own| own.eq_ignore_ascii_case(host)))
 }
 
-/// Whether a host and port name this server: as [`is_certain`] does, or by what the configuration
-/// says.
+/// Whether a host and port name this server: with certainty, as [`is_certain`] says, or by the
+/// configuration.
 fn is_ours(host: &str, site: &impl Answers) -> bool {
     is_certain(host) || name_of(host).is_some_and(|name| site.is_known(name))
 }
 
-/// Whether a host and port name this server by an address, which nobody can have lead elsewhere, or
-/// by what means this machine everywhere.
+/// Whether a host and port name this server by an address, which nobody can redirect, or by a name
+/// that always means the local machine.
 fn is_certain(host: &str) -> bool {
     let is_certain =
         |name: &str| name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost");
     name_of(host).is_some_and(is_certain)
 }
 
-/// The name or address of a host and port.
+/// The name or address in a host and port.
 fn name_of(host: &str) -> Option<&str> {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(six) = host.strip_prefix('[') {

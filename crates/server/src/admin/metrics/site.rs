@@ -1,4 +1,4 @@
-//! What is served, to which requests, and how much of it is shown.
+//! The resources that are served, to which requests, and with which details.
 
 use std::borrow::Cow;
 
@@ -6,40 +6,40 @@ use super::accept;
 use super::exposition::MetricsFormat;
 use super::request::fields;
 
-/// What is served.
+/// A resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Resource {
     /// The dashboard.
     Page,
-    /// What the dashboard shows.
+    /// The data of the dashboard.
     Status,
     Metrics(MetricsFormat),
-    /// Asks the browser for a user and a password, and leads to the page.
+    /// Makes the browser ask for a user and a password, and redirects to the page.
     SignIn,
 }
 
-/// Why a peer may be shown what clients say, as far as the request tells.
+/// Why a peer may see clients' data, as far as the request tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Trust {
     Nothing,
-    /// It is on this machine, and does not ask for another one.
+    /// The peer is on this machine, and does not ask for another one.
     Local,
-    /// It knows a user's password.
+    /// The peer knows a user's password.
     SignedIn,
 }
 
-/// What is served, and under which names.
+/// The resources, and the names under which they are served.
 pub(super) struct Site<K, A, B> {
-    /// Whether a host's name is one that the configuration tells of.
+    /// Whether the configuration knows this host name.
     pub is_known: K,
-    /// Whether this user with this password may be shown everything.
+    /// Whether this user with this password may see everything.
     pub admits: A,
-    /// What a browser lets the page do: its `Content-Security-Policy`.
+    /// The `Content-Security-Policy` of the page.
     pub policy: String,
     pub body: B,
 }
 
-/// A [`Site`] of whatever functions.
+/// A [`Site`] with any functions.
 pub(super) trait Answers {
     fn is_known(&self, name: &str) -> bool;
     fn admits(&self, user: &[u8], password: &[u8]) -> bool;
@@ -71,7 +71,7 @@ where
 }
 
 impl Resource {
-    /// What a request finds under a path.
+    /// The resource under a path.
     pub(super) fn at(path: &str, request: &[u8]) -> Option<Self> {
         match path {
             "/" => Some(Self::Page),
@@ -85,7 +85,7 @@ impl Resource {
         }
     }
 
-    /// Its `Content-Type`.
+    /// The resource's `Content-Type`.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Page => "text/html; charset=utf-8",

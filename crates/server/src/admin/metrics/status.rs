@@ -1,8 +1,8 @@
-//! What the dashboard shows, as one JSON document: INFO's fields, and lists of commands, clients,
-//! slow commands, delays and lines of the log.
+//! The dashboard's data as one JSON document: INFO's fields, and lists of commands, clients, slow
+//! commands, delays and lines of the log.
 //!
-//! It is made as the metrics are: from atomics, and from mutexes that are held for moments. The
-//! lists have limits, and `left_out` says how many of each are beyond them.
+//! Like the metrics, it is made from atomics, and from mutexes that are held only for moments. The
+//! lists have limits, and `left_out` says how many items of each are beyond them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,8 +54,8 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, trust: Trust) 
     json.into_text()
 }
 
-/// Whether what clients said is shown, and the log: to those that have signed in; to others only if
-/// they could ask a client's port for it, without a password and with all rights.
+/// Whether clients' data and the log are shown: to peers that have signed in, and to others only if
+/// they could get it on a client's port without a password and with all rights.
 fn shows_details(server: &Server, trust: Trust) -> bool {
     let user = server.acl.default_user();
     let is_reachable = trust == Trust::Local || !server.config.protected_mode();
@@ -78,7 +78,7 @@ fn fields(snapshot: &Snapshot<'_>, json: &mut Json) {
     });
 }
 
-/// The commands that took most time since the start; how many are left out.
+/// The commands that took most time since the start. Returns how many are left out.
 fn commands(server: &Server, json: &mut Json) -> usize {
     let all = server.registry.all().iter();
     let all = all.map(|command| (&*command.full_name, server.workers.command_totals(command.id)));
@@ -97,7 +97,7 @@ fn commands(server: &Server, json: &mut Json) -> usize {
                 json.key("us").number(server.clock.us(stats.ticks.get()) as u64);
                 json.key("failed").number(stats.failed.get());
                 json.key("rejected").number(stats.rejected.get());
-                // Microseconds, and the calls that took no longer.
+                // Microseconds, and the number of calls that took no longer.
                 json.key("buckets").array(|json| {
                     for (us, calls) in steps.unwrap_or_default() {
                         json.array(|json| {
@@ -112,7 +112,8 @@ fn commands(server: &Server, json: &mut Json) -> usize {
     left
 }
 
-/// The newest slow commands; how many are left out. Without details only what a command is called.
+/// The newest slow commands. Returns how many are left out. Without details only the commands'
+/// names are shown.
 fn slow_commands(server: &Server, details: bool, json: &mut Json) -> usize {
     let log = &server.services.command_log;
     let entries = log.entries(SlowlogClass::Slow, SLOW_MAX);
@@ -135,7 +136,7 @@ fn slow_commands(server: &Server, details: bool, json: &mut Json) -> usize {
     log.len(SlowlogClass::Slow).saturating_sub(entries.len())
 }
 
-/// The clients worth a look; how many are left out. Without details none.
+/// The most interesting clients. Returns how many are left out. Without details there are none.
 fn clients(server: &Server, details: bool, json: &mut Json) -> usize {
     let now_ms = server.clock.now_ms();
     let (shown, left) = match details {
@@ -146,8 +147,8 @@ fn clients(server: &Server, details: bool, json: &mut Json) -> usize {
     left
 }
 
-/// The clients that hold most memory, and those that have sent most commands for their age; how
-/// many are left out.
+/// The clients with most memory, and those with most commands for their age. Also returns how many
+/// are left out.
 fn chosen(mut all: Vec<Arc<ClientInfo>>, now_ms: i64) -> (Vec<Arc<ClientInfo>>, usize) {
     let left = all.len().saturating_sub(CLIENTS_MAX);
     if left > 0 {
@@ -182,7 +183,7 @@ fn client(server: &Server, info: &ClientInfo, now_ms: i64, json: &mut Json) {
     });
 }
 
-/// Types of some keys, and the largest of them; their names only with details.
+/// The types of some keys, and the largest of these keys. Names are shown only with details.
 fn sampled_keys(sample: &KeySample, details: bool, json: &mut Json) {
     json.object(|json| {
         json.key("kinds").array(|json| {
@@ -210,7 +211,7 @@ fn sampled_keys(sample: &KeySample, details: bool, json: &mut Json) {
     });
 }
 
-/// What HOTKEYS has found, if somebody had it look; keys only with details.
+/// The result of HOTKEYS, if it was used. Keys are shown only with details.
 fn hot_keys(server: &Server, details: bool, json: &mut Json) {
     let report = server.services.hot_keys.report();
     let list = |keys: &[(Box<[u8]>, u64)], json: &mut Json| {
@@ -235,7 +236,7 @@ fn hot_keys(server: &Server, details: bool, json: &mut Json) {
     });
 }
 
-/// What the latency monitor saw, by kind of event.
+/// The samples of the latency monitor, by event.
 fn delays(server: &Server, json: &mut Json) {
     json.array(|json| {
         for (event, series) in server.services.latency.all() {
@@ -251,7 +252,7 @@ fn delays(server: &Server, json: &mut Json) {
     });
 }
 
-/// The last lines of the log. Without details none.
+/// The last lines of the log. Without details there are none.
 fn log_lines(details: bool, json: &mut Json) {
     json.array(|json| {
         for event in if details { logging::recent() } else { Vec::new() } {
@@ -264,15 +265,15 @@ fn log_lines(details: bool, json: &mut Json) {
     });
 }
 
-/// How old the counts of keys may be: the shards are not looked through for every answer.
+/// How old the counts of keys may be, so that the shards are not read for every answer.
 const KEYS_AGE_MAX: Duration = Duration::from_secs(5);
 const COMMANDS_MAX: usize = 64;
 const SLOW_MAX: usize = 32;
 const HOT_KEYS_MAX: usize = 10;
 const CLIENTS_MAX: usize = 100;
-/// Of these, how many are chosen for their memory.
+/// How many of them are chosen for their memory.
 const LARGE_CLIENTS: usize = 20;
-/// What the page shows of the section `server`, which names files, too.
+/// The shown fields of the section `server`, which also names files.
 const SERVER_FIELDS: [&str; 6] =
     ["bobbin_version", "io_driver", "run_id", "tcp_port", "uptime_in_seconds", "io_threads_active"];
 const INFO_SECTIONS: [&[u8]; 9] = [
@@ -286,7 +287,7 @@ const INFO_SECTIONS: [&[u8]; 9] = [
     b"threads",
     b"keyspace",
 ];
-/// What the document comes to, about.
+/// The usual length of the document in bytes.
 const TEXT_USUAL_BYTES: usize = 32 * 1024;
 
 #[cfg(test)]

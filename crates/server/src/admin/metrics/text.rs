@@ -1,4 +1,4 @@
-//! The metrics as text: made from INFO's fields, and from what INFO writes in lines of their own
+//! The metrics as text: made from INFO's fields, and from the data of INFO's variable lines
 //! (commands, errors, databases, threads).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +17,9 @@ use crate::persistence::aof::Aof;
 use crate::replication::Replication;
 use crate::replication::link::LinkState;
 
-/// A family of metrics that is no field of INFO.
+/// A family of metrics that is not a field of INFO.
 pub struct Family {
-    /// Without what all begin with.
+    /// The name without the common prefix.
     pub name: &'static str,
     kind: MetricKind,
     /// The labels of its samples.
@@ -85,14 +85,14 @@ impl Exposition {
         self.family(family.name, family.kind, family.help);
     }
 
-    /// A sample of a family, whose labels have these values.
+    /// Adds a sample of a family with these label values.
     fn tell(&mut self, family: &Family, values: &[&str], value: impl std::fmt::Display) {
         let labels: Vec<_> = family.labels.iter().copied().zip(values.iter().copied()).collect();
         self.sample(family.name, &labels, value);
     }
 }
 
-/// Which server it is that tells: what INFO has in words.
+/// A metric whose labels identify the server, from INFO's texts.
 fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let mut labels: Vec<(&str, String)> = Vec::new();
     for section in SECTIONS {
@@ -125,7 +125,7 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
     }
 }
 
-/// The metric that a field of INFO is; none for what is no number.
+/// The metric of a field of INFO. `None`: the field is not a number.
 #[cfg(test)]
 pub fn metric_of(field: &crate::admin::info::InfoField) -> Option<String> {
     match field.nature {
@@ -135,8 +135,8 @@ pub fn metric_of(field: &crate::admin::info::InfoField) -> Option<String> {
     }
 }
 
-/// A field's name as a metric's: with its base unit behind it, and `total` at the end of a
-/// counter's.
+/// The metric's name of a field: with its base unit behind it, and with `total` at the end of a
+/// counter.
 fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
     let mut name = field.strip_prefix("total_").filter(|_| counter).unwrap_or(field).to_owned();
     for old in ["_in_seconds", "_milliseconds", "_usec", "_kbps", "_bytes", "_sum"] {
@@ -153,7 +153,7 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
     name
 }
 
-/// What INFO says in words and an alert may ask for: 1 for good and 0 for bad.
+/// States that INFO shows as words and that an alert may need: 1 for good and 0 for bad.
 fn states(server: &Server, text: &mut Exposition) {
     let persistence = Persistence::of(server);
     let log = Aof::of(server);
@@ -213,7 +213,7 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     }
 }
 
-/// How long calls of each command took, as percentiles.
+/// Percentiles of the duration of each command's calls.
 fn latencies(server: &Server, all: &[(&str, CommandStats)], text: &mut Exposition) {
     text.begin(&COMMAND_LATENCY);
     let percentiles = server.config.percentiles();
@@ -224,7 +224,7 @@ fn latencies(server: &Server, all: &[(&str, CommandStats)], text: &mut Expositio
             continue;
         }
         for &percentile in &percentiles {
-            // Not 0.9990000000000001; and 1.0, as OpenMetrics wants it.
+            // Rounded, to avoid 0.9990000000000001. It gives 1.0, as OpenMetrics demands.
             let quantile = format!("{:?}", (percentile * 1e6).round() / 1e8);
             let us = histogram::percentile_us(&server.clock, counts, percentile);
             text.tell(&COMMAND_LATENCY, &[command, &quantile], us / 1e6);
@@ -235,7 +235,7 @@ fn latencies(server: &Server, all: &[(&str, CommandStats)], text: &mut Expositio
     }
 }
 
-/// The calls of each command by the time that they took.
+/// A histogram of the duration of each command's calls.
 fn durations(server: &Server, all: &[(&str, CommandStats)], text: &mut Exposition) {
     let bounds_us = COMMAND_BOUNDS_S.map(|(bound_s, _)| bound_s * 1e6);
     text.begin(&COMMAND_DURATIONS);
@@ -284,7 +284,7 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     each(&WORKER_CPU_SYS, &|worker| worker.cpu_time().system_s);
 }
 
-/// The metrics that are no fields of INFO, in the order in which they are told.
+/// The metrics that are not fields of INFO, in the order in which they are written.
 #[cfg(test)]
 pub static FAMILIES: [&Family; 24] = [
     &INFO,
@@ -366,8 +366,8 @@ const COMMAND_DURATIONS: Family = Family::new(
     &["cmd", "le"],
     "Calls of a command by the time that they took, since the start.",
 );
-/// The bounds of the histogram in seconds, and how OpenMetrics has them written: each about three
-/// times the one before. What takes longer than the last is a fault, and no matter of degree.
+/// The bounds of the histogram in seconds, and how OpenMetrics writes them. Each is about three
+/// times the one before. A call that takes longer than the last bound is a fault in any case.
 const COMMAND_BOUNDS_S: [(f64, &str); 15] = [
     (1e-6, "1e-06"),
     (3e-6, "3e-06"),
@@ -413,8 +413,8 @@ const WORKER_CPU_SYS: Family = Family::counter(
     "A thread's processor time in the kernel.",
 );
 
-/// INFO's fields in words that are told as labels. What changes by itself would make a new series
-/// each time.
+/// INFO's texts that become labels. A text that changes by itself would start a new series each
+/// time.
 const IDENTITY: [&str; 9] = [
     "redis_version",
     "bobbin_version",

@@ -1,5 +1,5 @@
-//! The disk as the system has it: where data goes, and comes from. Tests may have another disk in
-//! its place (`simulation/disk.rs`), so code that writes data asks for nothing else.
+//! The disk, as the system provides it. Tests may put another disk in its place
+//! (`simulation/disk.rs`), so code that writes data uses only these functions.
 
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// The path by which a file is found also when another directory is the working one. Where that
-/// cannot be, it is found in the one that is the working one then: below a directory that the
-/// process may not search, it alone is within reach.
+/// A path of a file that stays right if the working directory changes. The process may not be
+/// allowed to search a directory above the working directory; then the path stays relative.
 pub fn here(path: &Path) -> PathBuf {
     match std::env::current_dir() {
         Ok(working) if is_same(&working, Path::new(".")) => working.join(path),
@@ -20,20 +19,20 @@ pub fn here(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths lead to the same file.
 fn is_same(a: &Path, b: &Path) -> bool {
     let place = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     place(a).is_some_and(|file| place(b) == Some(file))
 }
 
-/// Creates a file for appending; there is none of that name, and no link.
+/// Creates a file for appending. Fails if there is a file or link of that name.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create_new(true).mode(mode);
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
 }
 
-/// Whether what has a name is a regular file or a link; `None`: nothing has it.
+/// Whether a name belongs to a regular file or a link; `None` if nothing has the name.
 pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata.is_file() || metadata.is_symlink())),
@@ -42,7 +41,7 @@ pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
     }
 }
 
-/// Opens a file for appending, and makes it if there is none.
+/// Opens a file for appending, and creates it if there is none.
 pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(mode).open(path)
 }
@@ -58,13 +57,13 @@ pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The bytes of a file.
+/// The length of a file in bytes.
 pub fn length(file: &File) -> io::Result<u64> {
     file.metadata().map(|metadata| metadata.len())
 }
 
-/// Makes lasting what happened to names in a directory. Some file systems know no such thing, as
-/// they see to it themselves or not at all.
+/// Makes changes of names in a directory durable, as far as the file system can: some file systems
+/// have no `fsync` of a directory.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     let is_unknown = |error: &io::Error| {
         Errno::from_io_error(error)

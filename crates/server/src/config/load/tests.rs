@@ -46,7 +46,7 @@ fn load_arguments(arguments: &[&str]) -> Result<Config, LoadError> {
     Config::load(&line(arguments), &mut &b""[..], "9.1.2", &mut Renames(Vec::new()))
 }
 
-/// A fresh folder with these files.
+/// Makes a new folder with these files.
 fn folder(files: &[(&str, &str)]) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -145,7 +145,7 @@ fn reports_the_line_with_valkeys_texts() {
         ("dbfilename \"a\\x00\"", "dbfilename can't contain a zero byte"),
         ("hz -1", "argument must be between 0 and 2147483647 inclusive"),
         ("enable-debug-command maybe", "argument(s) must be one of the following: no, yes, local"),
-        // Bobbin's own.
+        // This text is Bobbin's own.
         (
             "rdma-port 1",
             "'rdma-port 1' is not supported by this version of Bobbin\nWith \
@@ -170,7 +170,7 @@ fn reports_the_line_with_valkeys_texts() {
     );
 }
 
-/// What would be read as other words later: the server would begin as a primary.
+/// These values would read back as other words: the server would then begin as a primary.
 #[test]
 fn a_primary_has_a_name_of_one_word() {
     for text in ["replicaof \"a b\" 1", "replicaof \"\" 1"] {
@@ -250,8 +250,8 @@ fn a_check_shows_all_that_is_wrong() {
     std::fs::remove_dir_all(path).unwrap();
 }
 
-/// What this version cannot follow is an error. With `unsupported-directives warn`, wherever that
-/// stands, it is passed over, unless data would be lost or access opened without it.
+/// A directive that is not supported is an error. With `unsupported-directives warn`, wherever that
+/// line is, it is skipped, unless data would be lost or access be given because of that.
 #[test]
 fn what_cannot_be_followed_is_passed_over_where_that_is_wanted() {
     let text = "rdma-port 1\nserver-threads 4\nsearch.timeout 5\nport 7\n";
@@ -305,8 +305,8 @@ fn includes_files_and_patterns() {
     std::fs::remove_dir_all(path).unwrap();
 }
 
-/// A file of a pattern is read when those before it are over: how many there are is not how deep
-/// they include, and one may include another.
+/// The files of a pattern are read one after the other: their number does not count as depth, and
+/// one of them may include another.
 #[test]
 fn files_of_a_pattern_are_read_one_after_the_other() {
     let names: Vec<String> = (1..=20).map(|number| format!("conf.d-{number:02}")).collect();

@@ -4,8 +4,8 @@ use super::super::find;
 use super::super::foreign::OBSOLETE;
 use super::*;
 
-/// What valkey-server 9.1.2 answered: name, whether CONFIG SET takes it and CONFIG GET * shows
-/// it, default.
+/// The answers of valkey-server 9.1.2: name, whether CONFIG SET accepts the option and CONFIG GET *
+/// shows it, default.
 const VALKEY: &str = include_str!("../testdata/valkey-9.1.2.txt");
 
 #[test]

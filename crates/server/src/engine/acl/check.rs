@@ -1,4 +1,4 @@
-//! Whether a user may run a command.
+//! Checks whether a user may run a command.
 
 use super::log::{AclEvent, Scene};
 use super::selector::{Databases, Selector};
@@ -7,15 +7,15 @@ use crate::config::Config;
 use crate::engine::row::keys::{ChannelArguments, DatabaseUse};
 use crate::engine::row::{Facts, Failure, Flags};
 
-/// What a user was refused.
+/// A refusal of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     pub reason: Reason,
-    /// The argument that is at fault; 0: the command.
+    /// The index of the argument that was refused; 0 for the command itself.
     pub at: usize,
 }
 
-/// Why. Of several selectors' reasons the highest is told.
+/// The reason of a refusal. If several selectors refuse, the highest reason is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Reason {
@@ -23,16 +23,16 @@ pub enum Reason {
     Command,
     Key,
     Channel,
-    /// A password was wrong. Only the log knows it.
+    /// A wrong password. Only ACL LOG shows this reason.
     Password,
-    /// A certificate names a user that there is not.
+    /// A certificate names a user that does not exist.
     Certificate,
 }
 
 impl Reason {
     pub const COUNT: usize = 6;
 
-    /// As ACL LOG shows it.
+    /// The name in ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Database => "database",
@@ -45,18 +45,18 @@ impl Reason {
     }
 }
 
-/// A command about to be run.
+/// A command that is about to run.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub command: &'a Facts,
     pub args: &'a [&'a [u8]],
     pub database: u32,
-    /// How many databases there are.
+    /// The number of databases.
     pub databases: u32,
 }
 
 impl User {
-    /// `Err`: no selector allows all of it.
+    /// Checks a command. Returns an error if no selector allows all of it.
     pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denied> {
         let mut worst = Denied { reason: Reason::Database, at: 0 };
         for selector in self.selectors() {
@@ -68,13 +68,13 @@ impl User {
         Err(worst)
     }
 
-    /// Whether it may run the command, and read any key whatever beside those that it names.
+    /// Whether the user may run the command, and may also read keys that the command does not name.
     pub fn may_read_all(&self, asked: &Asked<'_>) -> bool {
         self.selectors()
             .any(|selector| selector.keys.allow_reading_all() && selector.check(asked).is_ok())
     }
 
-    /// Whether it may listen to a channel, or a pattern.
+    /// Whether the user may listen to a channel or a pattern.
     pub fn may_listen(&self, name: &[u8], is_pattern: bool) -> bool {
         self.selectors().any(|selector| selector.channels.allow(name, is_pattern))
     }
@@ -90,7 +90,7 @@ impl Selector {
             self.check_first_arg(command, args)?;
         }
         if !command.accepts(args.len()) {
-            // It will be refused for that, without a look at what it names.
+            // The command will be refused for its arity, before its arguments are used.
             return Ok(());
         }
         let mut denied = None;
@@ -118,7 +118,7 @@ impl Selector {
         Err(Denied { reason: Reason::Command, at: 0 })
     }
 
-    /// The databases that the arguments name, then the selected one.
+    /// Checks the databases that the arguments name, then the selected one.
     fn check_databases(&self, asked: &Asked<'_>) -> Result<(), Denied> {
         let Asked { command, args, database, databases } = *asked;
         let deny = |at| Err(Denied { reason: Reason::Database, at });
@@ -139,7 +139,7 @@ impl Selector {
                         None => is_sound = false,
                     }
                 });
-                // If one of them is no database it is the command that refuses.
+                // If an argument is not a valid database, the command itself reports that.
                 if let Some(at) = denied.filter(|_| is_sound) {
                     return deny(at);
                 }
@@ -170,7 +170,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Denied {
-    /// What the log says of it.
+    /// The event for ACL LOG.
     pub fn event(self, scene: Scene, command: &Facts, args: &[&[u8]], user: &User) -> AclEvent {
         let object = match self.at {
             0 => command.full_name.as_bytes(),
@@ -179,7 +179,8 @@ impl Denied {
         AclEvent::new(self.reason, scene, object, &user.name)
     }
 
-    /// The reply, without its code. `named`: it tells what it was, as ACL DRYRUN does.
+    /// The text of the reply, without its code. `named`: the name of the refused object, which ACL
+    /// DRYRUN shows.
     pub fn text(self, user: &User, command: &Facts, named: Option<&[u8]>) -> String {
         let user = String::from_utf8_lossy(&user.name);
         let (short, kind) = match self.reason {
@@ -199,7 +200,7 @@ impl Denied {
         }
     }
 
-    /// What is answered when EXEC finds that the rules have changed since MULTI.
+    /// The error if EXEC finds that the rules have changed since MULTI.
     pub fn too_late(self) -> Failure {
         let reason = match self.reason {
             Reason::Command => "no permission to execute the command or subcommand",

@@ -1,5 +1,5 @@
-//! Users in files: `user` lines of the configuration, and the file of `aclfile`, which holds
-//! nothing else.
+//! Users in files: `user` lines of the configuration, and the file of `aclfile`, which has only
+//! users.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,8 +17,7 @@ use crate::config;
 /// Users by name.
 pub type Users = BTreeMap<Arc<[u8]>, Arc<User>>;
 
-/// Makes a user of the words behind `user`: a name, then rules. The error is what is wrong with
-/// them, for people.
+/// Makes a user from the words behind `user`: a name, then rules. The error is a text for people.
 pub fn read_user(
     words: &[&[u8]],
     identity: u64,
@@ -40,13 +39,13 @@ pub fn read_user(
     Ok(user)
 }
 
-/// What is said of a selector without an end.
+/// The error for a selector that is not closed.
 pub fn unmatched(first: &[u8]) -> String {
     let first = String::from_utf8_lossy(first);
     format!("Unmatched parenthesis in acl selector starting at '{first}'.")
 }
 
-/// A rule as it may be shown: without a password.
+/// A rule that can be shown: passwords are hidden.
 fn shown(rule: &[u8]) -> String {
     match rule.first() {
         Some(sign @ (b'>' | b'<' | b'#' | b'!')) => format!("{}(redacted)", char::from(*sign)),
@@ -54,7 +53,7 @@ fn shown(rule: &[u8]) -> String {
     }
 }
 
-/// A user's line in a configuration file, where quotes have a meaning.
+/// The line of a user for a configuration file, where quotes have a meaning.
 pub fn configuration_line(user: &User) -> Vec<u8> {
     let name: Vec<u8> = user.name.to_vec();
     let description = user.describe();
@@ -63,8 +62,8 @@ pub fn configuration_line(user: &User) -> Vec<u8> {
     std::iter::once(b"user".to_vec()).chain(quoted).collect::<Vec<_>>().join(&b' ')
 }
 
-/// Reads a whole file. The error tells everything that is wrong with it. `identity` gives each user
-/// its own.
+/// Reads a whole file. The error lists everything that is wrong with it. `identity` gives the
+/// identity for a user's name.
 pub fn load(
     path: &[u8],
     grammar: &RuleGrammar<'_>,
@@ -78,7 +77,7 @@ pub fn load(
     parse(&text, &shown_path, grammar, identity)
 }
 
-/// Reads the text of a file; `path` is for errors.
+/// Reads the text of a file. `path` is for error messages.
 pub fn parse(
     text: &[u8],
     path: &str,
@@ -107,12 +106,12 @@ pub fn parse(
 struct AclFileReader<'a> {
     path: &'a str,
     grammar: &'a RuleGrammar<'a>,
-    /// Sentences, one behind the other.
+    /// Sentences, one after the other.
     errors: String,
 }
 
 impl AclFileReader<'_> {
-    /// A line is empty, or `user name rules...`, with single spaces and without quotes.
+    /// Reads a line. It is empty, or `user name rules...` with single spaces and without quotes.
     fn line(
         &mut self,
         number: usize,
@@ -147,7 +146,8 @@ impl AclFileReader<'_> {
             let rule = rule.trim_ascii();
             let Err(error) = user.apply(rule, self.grammar) else { continue };
             if error == RuleError::Unknown {
-                // Commands are no secrets, and a user with several wrong ones wants to know all.
+                // Commands are not secret, and if several are wrong, the administrator wants to see
+                // all.
                 let (rule, why) = (shown(rule), error.text());
                 let error = format!("{at}: Error in applying operation '{rule}': {why}. ");
                 self.errors.push_str(&error);
@@ -160,8 +160,7 @@ impl AclFileReader<'_> {
     }
 }
 
-/// Puts a new file in the place of the old one: a reader finds one of them whole, also after a
-/// crash.
+/// Replaces the file. Readers find the old or the new one as a whole, even after a crash.
 pub fn save(path: &[u8], users: &[Arc<User>]) -> std::io::Result<()> {
     let lines: Vec<u8> =
         users.iter().flat_map(|user| [user.line(), b"\n".to_vec()].concat()).collect();
@@ -185,8 +184,8 @@ mod tests {
         assert_eq!(read_user(&words, 1, &grammar).unwrap().describe(), user.describe());
     }
 
-    /// Whatever names, patterns and passwords ACL SETUSER takes: both kinds of files read back as
-    /// the same users.
+    /// Both kinds of files read back as the same users, whatever names, patterns and passwords ACL
+    /// SETUSER accepts.
     #[test]
     fn random_users_read_back_from_both_files() {
         const ROUNDS: u32 = 2000;

@@ -1,4 +1,4 @@
-//! ACL LOG: what users were refused, and logins that failed.
+//! ACL LOG: refused commands, and failed logins.
 
 use std::collections::VecDeque;
 
@@ -23,12 +23,12 @@ pub struct AclLogEntry {
     pub id: u64,
     pub created_ms: i64,
     pub updated_ms: i64,
-    /// The client that it happened to last, as CLIENT LIST shows it.
+    /// The last client that it happened to, as CLIENT LIST shows it.
     pub client: String,
     pub event: AclEvent,
 }
 
-/// What happened.
+/// What was refused, and to which user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AclEvent {
     pub reason: Reason,
@@ -39,14 +39,14 @@ pub struct AclEvent {
 }
 
 impl AclEvent {
-    /// Of names as long as they like: their beginnings are kept.
+    /// Names may have any length; only their beginnings are kept.
     pub fn new(reason: Reason, context: Scene, object: &[u8], user: &[u8]) -> Self {
         let kept = |name: &[u8]| name[..name.len().min(NAME_MAX)].to_vec();
         Self { reason, context, object: kept(object), user: kept(user) }
     }
 }
 
-/// From where a command came.
+/// Where a command came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scene {
     Toplevel,
@@ -64,11 +64,11 @@ impl Scene {
     }
 }
 
-/// Bytes of a name that are kept: a client may be refused keys of any size.
+/// The most bytes of a name that are kept. A client may be refused keys of any size.
 const NAME_MAX: usize = 1024;
-/// An event like an earlier one is counted in that one's entry if it comes within this time, ...
+/// An event like an earlier one is counted in that one's entry if it comes within this time ...
 const GROUPED_MS: i64 = 60_000;
-/// ... and if the entry is among this many of the newest ones.
+/// ... and if the entry is among this many newest ones.
 const SEARCHED_MAX: usize = 10;
 
 impl AclLog {

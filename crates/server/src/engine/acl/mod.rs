@@ -1,10 +1,10 @@
-//! Access control lists: who may come in, and what each user may do.
+//! Access control lists: which clients may log in, and what each user may do.
 //!
-//! A [`User`] is made from rules once, and never changed: a change puts another in its place, with
-//! the gate held, and begins a new *epoch*. A connection remembers its user and the epoch for which
-//! it found that the user may do everything ([`Rights`]). So for most connections the check is one
-//! comparison; the others look their user up once in an epoch, then test a bit, and the command's
-//! keys, channels and databases if the user is limited to some.
+//! A [`User`] is made from rules and never changes. A change puts a new user in its place, with the
+//! gate held, and begins a new *epoch*. A connection remembers its user, and the epoch in which it
+//! found that the user may do everything ([`Rights`]). So for most connections the check is one
+//! comparison. The others look up their user once in each epoch. For each command they then test a
+//! bit, and if the user is limited to some keys, channels or databases, they test the command's.
 
 pub mod check;
 pub mod file;
@@ -31,23 +31,23 @@ use crate::engine::row::Facts;
 
 /// All users.
 pub struct Acl {
-    /// Never 0. Changes with the gate held.
+    /// The epoch of the rules; never 0. Changes with the gate held.
     epoch: AtomicU32,
     users: RwLock<Users>,
     next_identity: AtomicU64,
     pub log: AclLog,
-    /// How often something was refused, by reason.
+    /// The number of refusals, by reason.
     denied: [AtomicU64; Reason::COUNT],
-    /// One at a time writes the file.
+    /// Held by the thread that writes the file.
     saving: Mutex<()>,
 }
 
-/// The user that every client has at first. It cannot be deleted.
+/// The user of every new client. It cannot be deleted.
 pub const DEFAULT_USER: &[u8] = b"default";
 const DEFAULT_IDENTITY: u64 = 0;
 
 impl Acl {
-    /// With the default user alone.
+    /// Makes a list with only the default user.
     pub fn new(commands: &[&Facts], config: &Config) -> Self {
         let acl = Self {
             epoch: AtomicU32::new(1),
@@ -72,7 +72,7 @@ impl Acl {
         self.users.read().get(name).cloned()
     }
 
-    /// By name.
+    /// All users, ordered by name.
     pub fn all(&self) -> Vec<Arc<User>> {
         self.users.read().values().cloned().collect()
     }
@@ -84,23 +84,24 @@ impl Acl {
         }
     }
 
-    /// The user as it is now; `None`: it was deleted.
+    /// The current rules of a user; `None` if the user was deleted.
     pub fn renewed(&self, user: &User) -> Option<Arc<User>> {
         self.find(&user.name).filter(|found| found.identity == user.identity)
     }
 
-    /// Whether new connections have to say who they are.
+    /// Whether new connections have to authenticate.
     pub fn demands_password(&self) -> bool {
         !self.default_user().needs_no_password()
     }
 
-    /// The user of this name, if the password is right. Takes as long where there is no such user.
+    /// The user of this name, if the password is right. An unknown name takes as long as a wrong
+    /// password.
     pub fn log_in(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let hash = hash_password(password);
         self.find(name).filter(|user| user.admits(&hash))
     }
 
-    /// How often something was refused for this reason.
+    /// The number of refusals for this reason.
     pub fn denied(&self, reason: Reason) -> u64 {
         self.denied[reason as usize].load(Ordering::Relaxed)
     }
@@ -114,9 +115,9 @@ impl Acl {
         self.users.write().insert(Arc::clone(&user.name), Arc::new(user));
     }
 
-    /// Every client looks again what it may do.
+    /// Begins a new epoch: every client looks up its user again.
     fn begin_epoch(&self) {
-        // It goes around after four thousand million changes, without 0.
+        // The number wraps around after some four thousand million changes, and skips 0.
         let next = self.epoch().checked_add(1).unwrap_or(1);
         self.epoch.store(next, Ordering::Release);
     }
@@ -128,7 +129,7 @@ impl Acl {
 
 /// Changes of users. The gate is held, or no client is connected yet.
 impl Acl {
-    /// Takes up the users of the configuration file: the words behind `user` of each line.
+    /// Loads the users of the configuration file: the words behind `user` of each line.
     pub fn load_lines(
         &self,
         lines: &[Vec<Vec<u8>>],
@@ -152,8 +153,8 @@ impl Acl {
         Ok(())
     }
 
-    /// Takes up all users of a file, or none. Returns those (by identity) that may not listen any
-    /// more to all that they could.
+    /// Loads all users of a file, or none. Returns the identities of users that may no longer
+    /// listen to all channels that they could before.
     pub fn load_file(&self, path: &[u8], grammar: &RuleGrammar<'_>) -> Result<Vec<u64>, String> {
         let mut identity = |name: &[u8]| match self.find(name) {
             _ if name == DEFAULT_USER => DEFAULT_IDENTITY,
@@ -176,8 +177,8 @@ impl Acl {
         file::save(path, &self.all())
     }
 
-    /// Follows all of the rules or none. The error is the reply's text. Returns the user's identity
-    /// if it may not listen any more to all that it could.
+    /// Applies all of the rules, or none. The error is the text of the reply. Returns the user's
+    /// identity if the user may no longer listen to all channels that it could before.
     pub fn set(
         &self,
         name: &[u8],
@@ -204,14 +205,14 @@ impl Acl {
         Ok(lost.then_some(identity))
     }
 
-    /// Deletes a user; returns its identity.
+    /// Deletes a user. Returns its identity.
     pub fn delete(&self, name: &[u8]) -> Option<u64> {
         let deleted = self.users.write().remove(name)?;
         self.begin_epoch();
         Some(deleted.identity)
     }
 
-    /// Takes up what `requirepass` says.
+    /// Applies the value of `requirepass` to the default user.
     pub fn follow_requirepass(&self, password: &[u8]) {
         let mut default = User::clone(&self.default_user());
         require_password(&mut default, password);
@@ -219,8 +220,8 @@ impl Acl {
         self.begin_epoch();
     }
 
-    /// Counts a refusal, and logs it. `client`: what ACL LOG says of the client; `keep`: how many
-    /// refusals are kept.
+    /// Counts a refusal, and adds it to ACL LOG. `client`: the client's description for ACL LOG;
+    /// `keep`: the most entries that are kept.
     #[cold]
     pub fn note_denied(&self, client: String, event: AclEvent, now_ms: i64, keep: usize) {
         self.denied[event.reason as usize].fetch_add(1, Ordering::Relaxed);
@@ -228,7 +229,7 @@ impl Acl {
     }
 }
 
-/// What rules are read with on this server.
+/// The grammar of this server's rules.
 pub fn grammar<'a>(commands: &'a [&'a Facts], config: &Config) -> RuleGrammar<'a> {
     let all_channels = config.acl_pubsub_default() == AclPubsubDefault::Allchannels;
     RuleGrammar { commands, all_channels }
@@ -245,7 +246,7 @@ fn open_user(grammar: &RuleGrammar<'_>) -> User {
     user
 }
 
-/// What `requirepass` says; empty: none.
+/// Sets the password of `requirepass`; empty for none.
 fn require_password(user: &mut User, password: &[u8]) {
     user.passwords.clear();
     user.no_password = password.is_empty();
@@ -254,8 +255,9 @@ fn require_password(user: &mut User, password: &[u8]) {
     }
 }
 
-/// Whether a user could listen to something that it cannot any more. What is allowed in other words
-/// counts as lost: then its clients' channels are looked at one by one.
+/// Whether the user may no longer listen to some channel that it could before. A right that is
+/// expressed in other words counts as lost; the channels of the user's clients are then checked one
+/// by one.
 fn loses_channels(before: &User, after: &User) -> bool {
     use selector::ChannelRules;
     if after.selectors().any(|selector| selector.channels == ChannelRules::All) {

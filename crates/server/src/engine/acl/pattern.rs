@@ -1,4 +1,4 @@
-//! Patterns of keys and channels, with the ways of matching them that need no general search.
+//! Patterns of keys and channels. Simple patterns are matched without a general search.
 
 use crate::base::glob;
 
@@ -11,9 +11,9 @@ pub struct Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatternForm {
-    /// Without wildcards.
+    /// No wildcards.
     Literal,
-    /// Something without wildcards, then `*`.
+    /// A text without wildcards, then `*`.
     Prefix,
     Glob,
 }

@@ -1,41 +1,41 @@
-//! What a connection knows of its rights.
+//! What a connection remembers of its user's rights.
 
 use std::sync::Arc;
 
 use super::Acl;
 use super::user::User;
 
-/// Who a client is.
+/// The user of a client, and what is known of its rights.
 #[derive(Clone)]
 pub struct Rights {
-    /// `None`: the server itself, which may do everything.
+    /// `None` for the server itself, which may do everything.
     user: Option<Arc<User>>,
-    /// Whether it may do more than say who it is.
+    /// Whether the client may do more than authenticate.
     pub authenticated: bool,
-    /// The epoch in which it may do everything without further questions; 0: none.
+    /// The epoch in which the client may do everything without checks; 0 for none.
     open_epoch: u32,
-    /// The epoch that `user` is of.
+    /// The epoch of `user`.
     epoch: u32,
 }
 
 impl Rights {
-    /// Of a new connection.
+    /// The rights of a new connection.
     pub fn new(acl: &Acl) -> Self {
-        // In this order: the user may change meanwhile, and is looked up again if the epoch is an
-        // old one.
+        // The epoch is read before the user. If the user changes in between, the epoch is an old
+        // one, so the user is looked up again.
         let epoch = acl.epoch();
         let user = acl.default_user();
         let authenticated = user.needs_no_password();
         Self { authenticated, epoch, ..Self::of_user(acl, user) }
     }
 
-    /// Of a client that has said who it is.
+    /// The rights of a client that has logged in.
     pub fn of_user(acl: &Acl, user: Arc<User>) -> Self {
         let epoch = acl.epoch();
         Self { user: Some(user), authenticated: true, open_epoch: 0, epoch }
     }
 
-    /// Of the server itself.
+    /// The rights of the server itself.
     pub const fn unlimited() -> Self {
         Self { user: None, authenticated: true, open_epoch: 0, epoch: 0 }
     }
@@ -46,7 +46,7 @@ impl Rights {
         self.open_epoch == acl.epoch()
     }
 
-    /// Whether rules have changed since it was last looked at.
+    /// Whether rules have changed since the user was last looked up.
     pub fn is_outdated(&self, acl: &Acl) -> bool {
         self.epoch != acl.epoch()
     }
@@ -55,7 +55,7 @@ impl Rights {
         self.user.as_ref()
     }
 
-    /// Becomes the same as another.
+    /// Takes over another client's rights.
     #[inline]
     pub fn follow(&mut self, other: &Self) {
         let is_same = match (&self.user, &other.user) {
@@ -70,7 +70,7 @@ impl Rights {
         (self.open_epoch, self.epoch) = (other.open_epoch, other.epoch);
     }
 
-    /// Takes up what has changed. `false`: the user is no more.
+    /// Looks up the current rules of the user. Returns `false` if the user no longer exists.
     pub fn refresh(&mut self, acl: &Acl) -> bool {
         let epoch = acl.epoch();
         if self.epoch != epoch {

@@ -11,16 +11,16 @@ use crate::config::split;
 use crate::engine::row::Facts;
 use crate::engine::row::flags::Categories;
 
-/// What rules are read with.
+/// What rules are parsed with.
 #[derive(Clone, Copy)]
 pub struct RuleGrammar<'a> {
-    /// All, by id.
+    /// All commands, by id.
     pub commands: &'a [&'a Facts],
     /// `acl-pubsub-default allchannels`.
     pub all_channels: bool,
 }
 
-/// Why a rule is none, or cannot be followed.
+/// Why a rule is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
     Unknown,
@@ -34,7 +34,7 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// The words of the reply. Clients and people know them, so they are Valkey's.
+    /// The text of the reply. Clients and people know these texts, so they are Valkey's.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown command or category name in ACL",
@@ -59,8 +59,8 @@ impl RuleError {
     }
 }
 
-/// Joins the words of selectors that were written as several: `(+get`, `~a)`. The error is the word
-/// that opens one that nothing closes.
+/// Joins the words of selectors that were written as several words: `(+get`, `~a)`. The error is
+/// the first word of a selector that is not closed.
 pub fn join_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Cow<'a, [u8]>>, &'a [u8]> {
     let mut joined = Vec::with_capacity(words.len());
     let mut open: Option<(&[u8], Vec<u8>)> = None;
@@ -92,7 +92,7 @@ impl User {
             (b"", _) => {}
             (b"on", _) => self.enabled = true,
             (b"off", _) => self.enabled = false,
-            // What RESTORE gets is always checked.
+            // Payloads of RESTORE are always checked, so these rules change nothing.
             (b"sanitize-payload" | b"skip-sanitize-payload", _) => {}
             (b"nopass", _) => {
                 self.no_password = true;
@@ -151,13 +151,13 @@ fn parse_hash(text: &[u8]) -> Result<PasswordHash, RuleError> {
 }
 
 fn parse_selector(rules: &[u8], grammar: &RuleGrammar<'_>) -> Result<Selector, RuleError> {
-    // What is behind a zero would be passed over.
+    // Valkey would ignore what is behind a zero byte.
     if rules.contains(&0) {
         return Err(RuleError::Syntax);
     }
     let mut selector = Selector::new(grammar.commands, grammar.all_channels);
     for rule in split(rules).ok_or(RuleError::Syntax)? {
-        // Else what describes the selector would not be read as the same.
+        // Otherwise the description of the selector would not read back as the same selector.
         if rule.iter().any(|byte| b"\"')".contains(byte)) {
             return Err(RuleError::Syntax);
         }
@@ -167,7 +167,7 @@ fn parse_selector(rules: &[u8], grammar: &RuleGrammar<'_>) -> Result<Selector, R
 }
 
 impl Selector {
-    /// Follows a rule; `word` is the same in lower case.
+    /// Applies a rule. `word` is the rule in lower case.
     fn apply(
         &mut self,
         rule: &[u8],
@@ -250,7 +250,8 @@ impl Selector {
         Ok(())
     }
 
-    /// `get`, `config|get`, or `select|0`: a first argument of a command that has no subcommands.
+    /// Allows `get`, `config|get`, or `select|0`: a command without subcommands, with this first
+    /// argument.
     fn allow_command(&mut self, name: &[u8], commands: &[&Facts]) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
             let command = find(commands, name)?;
@@ -262,13 +263,13 @@ impl Selector {
         if command.parent.is_some() {
             return Err(RuleError::FirstArgOfSubcommand);
         }
-        // A rule is a word, wherever it is written down.
+        // The rule must stay one word wherever it is written.
         if argument.is_empty() || has_spaces(argument) {
             return Err(RuleError::Syntax);
         }
         if command.subcommands.is_empty() {
             let allowed = (command.id, Box::from(argument));
-            // In the order of the rules, where the later of two is kept.
+            // The list has the order of the rules; of two equal rules the later one is kept.
             self.first_args.retain(|known| *known != allowed);
             self.first_args.push(allowed);
         } else {
@@ -278,7 +279,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids a command, with its subcommands.
+    /// Allows or forbids a command and its subcommands.
     fn set_command(&mut self, command: &Facts, allowed: bool) {
         self.commands.set(command.id, allowed);
         self.first_args.retain(|(id, _)| *id != command.id);
@@ -287,8 +288,8 @@ impl Selector {
         }
     }
 
-    /// Remembers a rule. It makes void earlier ones about the same command, and about subcommands
-    /// of it.
+    /// Remembers a rule. It replaces earlier rules about the same command and about its
+    /// subcommands.
     fn note_rule(&mut self, allowed: bool, name: &[u8]) {
         self.rules.retain(|rule| match rule[1..].strip_prefix(name) {
             Some(rest) => !(rest.is_empty() || rest[0] == b'|'),
@@ -312,7 +313,7 @@ fn parse_keys(rule: &[u8]) -> Result<KeyPattern, RuleError> {
                     rest = after;
                     break;
                 }
-                // Valkey takes `%R` for `%R~`, too.
+                // Valkey accepts `%R` for `%R~`.
                 [] if reads || writes => break,
                 _ => return Err(RuleError::Syntax),
             }
@@ -328,7 +329,7 @@ fn parse_keys(rule: &[u8]) -> Result<KeyPattern, RuleError> {
 fn parse_databases(text: &[u8]) -> Result<Databases, RuleError> {
     let mut numbers = Vec::new();
     for number in text.split(|byte| *byte == b',') {
-        // As C reads them: with white space and a plus before them, and with zeros.
+        // Numbers are read as C does: white space and a plus may be before them, and leading zeros.
         let number = str::from_utf8(number).map_err(|_| RuleError::Syntax)?.trim_ascii_start();
         let number: i64 = number.parse().map_err(|error: ParseIntError| match error.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => RuleError::DatabaseOutOfRange,
@@ -342,14 +343,15 @@ fn parse_databases(text: &[u8]) -> Result<Databases, RuleError> {
     Ok(Databases::These(numbers))
 }
 
-/// A command or subcommand by the name of its row: rules stay true whatever `rename-command` says.
+/// Finds a command or subcommand by the name in its row, so that rules stay valid whatever
+/// `rename-command` says.
 fn find<'a>(commands: &[&'a Facts], name: &[u8]) -> Result<&'a Facts, RuleError> {
     let mut all = commands.iter().copied();
     let found = all.find(|command| command.full_name.as_bytes().eq_ignore_ascii_case(name));
     found.ok_or(RuleError::Unknown)
 }
 
-/// The category of a name in any case.
+/// Finds a category by its name, in upper or lower case.
 pub fn category(name: &[u8]) -> Option<Categories> {
     let is = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
     Categories::NAMES.iter().find(is).map(|(category, _)| *category)
@@ -359,7 +361,7 @@ pub fn is_of(command: &Facts, category: Categories) -> bool {
     command.row.categories.complete(command.row.flags).has(category)
 }
 
-/// Whether a text holds white space or a zero, and so would not stay one word.
+/// Whether a text has white space or a zero byte, so that it would not stay one word.
 pub fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0x0b | 0))
 }
@@ -381,7 +383,7 @@ mod tests {
         for rule in join_selectors(&words).map_err(|_| RuleError::Syntax)? {
             user.apply(&rule, &grammar)?;
         }
-        // What is described makes the same.
+        // The description makes the same user.
         let mut again = User::new(b"u", 1, registry.facts(), false);
         let description = user.describe();
         let words: Vec<&[u8]> = description.split(|byte| *byte == b' ').collect();

@@ -1,24 +1,24 @@
-//! A selector: one set of rights, which allows a command as a whole or not at all.
+//! A selector: a set of rights that allows a command as a whole, or not at all.
 
 use super::pattern::Pattern;
 use crate::engine::row::{Facts, KeyUse};
 
-/// One set of rights. A user has one, and may have more beside it.
+/// A set of rights. A user has a root selector, and may have further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub(super) commands: CommandSet,
-    /// Commands that are allowed with these first arguments only, by id.
+    /// The first arguments that commands are allowed with, if not with all; by command id.
     pub(super) first_args: Vec<(usize, Box<[u8]>)>,
-    /// The rules that led to `commands`, in order, without those that later ones made void.
+    /// The rules that made `commands`, in order, without those that later rules replaced.
     pub(super) rules: Vec<Box<[u8]>>,
-    /// Whether these rules begin with all commands rather than with none.
+    /// Whether these rules begin with all commands or with none.
     pub(super) begins_with_all: bool,
     pub(super) keys: KeyRules,
     pub(super) channels: ChannelRules,
     pub(super) databases: Databases,
 }
 
-/// Commands and subcommands by id.
+/// A set of commands and subcommands, by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSet(Box<[u64]>);
 
@@ -28,7 +28,7 @@ pub enum KeyRules {
     These(Vec<KeyPattern>),
 }
 
-/// Keys that may be read, written, or both.
+/// A pattern of keys that may be read, written, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern {
     pub reads: bool,
@@ -84,7 +84,7 @@ impl KeyRules {
         patterns.iter().any(|pattern| pattern.allows(usage) && pattern.pattern.matches(key))
     }
 
-    /// Whether any key whatever may be read.
+    /// Whether every key may be read.
     pub fn allow_reading_all(&self) -> bool {
         let Self::These(patterns) = self else { return true };
         patterns.iter().any(|pattern| pattern.reads && pattern.pattern.text() == b"*")
@@ -109,8 +109,8 @@ impl KeyPattern {
 }
 
 impl ChannelRules {
-    /// `is_pattern`: the name is one to be listened to as a pattern, which has to be among the
-    /// allowed itself.
+    /// Whether a channel is allowed. With `is_pattern`, the name is a pattern to subscribe to,
+    /// which must itself be among the allowed patterns.
     pub fn allow(&self, name: &[u8], is_pattern: bool) -> bool {
         let Self::These(patterns) = self else { return true };
         patterns.iter().any(|pattern| match is_pattern {
@@ -130,7 +130,7 @@ impl Databases {
 }
 
 impl Selector {
-    /// Nothing is allowed, but for what `acl-pubsub-default` says of channels.
+    /// A selector that allows nothing, except for the channels that `acl-pubsub-default` allows.
     pub fn new(commands: &[&Facts], all_channels: bool) -> Self {
         Self {
             commands: CommandSet::none(commands),
@@ -147,7 +147,7 @@ impl Selector {
         }
     }
 
-    /// Whether it allows everything.
+    /// Whether the selector allows everything.
     pub fn is_unlimited(&self, commands: &[&Facts]) -> bool {
         self.keys == KeyRules::All
             && self.channels == ChannelRules::All
@@ -155,7 +155,7 @@ impl Selector {
             && commands.iter().all(|command| self.commands.has(command))
     }
 
-    /// The rules of commands, which give the same commands again.
+    /// The rules of commands that make the same set again.
     pub fn describe_commands(&self) -> Vec<u8> {
         let all: &[u8] = if self.begins_with_all { b"+@all" } else { b"-@all" };
         let rules = self.rules.iter().map(|rule| &**rule);
@@ -190,7 +190,7 @@ impl Selector {
         }
     }
 
-    /// All of it, as rules that make the same selector of a new one.
+    /// All rules that make the same selector from a new one.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = vec![self.describe_keys()];
         if let ChannelRules::These(_) = self.channels {

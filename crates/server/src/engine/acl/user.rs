@@ -1,4 +1,4 @@
-//! A user: who it is, how it comes in, and what it may do, as compiled from its rules.
+//! A user: its name, its passwords, and its rights as compiled from its rules.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use sha2::{Digest, Sha256};
 use super::selector::Selector;
 use crate::engine::row::Facts;
 
-/// A password's SHA-256.
+/// The SHA-256 of a password.
 pub type PasswordHash = [u8; 32];
 
-/// A user at one moment; a change makes a new one.
+/// A user at one moment. A change makes a new one.
 #[derive(Clone, Debug)]
 pub struct User {
     pub name: Arc<[u8]>,
-    /// Tells a user that was made anew from one of the same name that was deleted.
+    /// Distinguishes a user from a deleted one with the same name.
     pub identity: u64,
     pub(super) enabled: bool,
-    /// Any password will do.
+    /// Whether the user is admitted with any password.
     pub(super) no_password: bool,
     pub(super) passwords: Vec<PasswordHash>,
     pub(super) root: Selector,
-    /// The other selectors.
+    /// The selectors beside the root.
     pub(super) selectors: Vec<Selector>,
-    /// Whether it may do everything.
+    /// Whether the user may do everything.
     pub(super) is_unlimited: bool,
 }
 
 impl User {
-    /// A user that may do nothing and cannot come in.
+    /// A user that may do nothing and cannot log in.
     pub fn new(name: &[u8], identity: u64, commands: &[&Facts], all_channels: bool) -> Self {
         Self {
             name: name.into(),
@@ -42,7 +42,7 @@ impl User {
         }
     }
 
-    /// Works out what follows from the rules; to be called after they changed.
+    /// Derives what follows from the rules. To be called after they have changed.
     pub(super) fn settle(&mut self, commands: &[&Facts]) {
         let is_unlimited = self.selectors().any(|selector| selector.is_unlimited(commands));
         self.is_unlimited = is_unlimited;
@@ -52,7 +52,7 @@ impl User {
         self.is_unlimited
     }
 
-    /// Whether new connections are this user without saying so.
+    /// Whether new connections are this user without authenticating.
     pub const fn needs_no_password(&self) -> bool {
         self.enabled && self.no_password
     }
@@ -66,7 +66,7 @@ impl User {
         self.no_password
     }
 
-    /// The one that every user has first.
+    /// All selectors; the root comes first.
     pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
         std::iter::once(&self.root).chain(&self.selectors)
     }
@@ -83,8 +83,8 @@ impl User {
         &self.passwords
     }
 
-    /// Whether a password of this hash lets the user in. Takes the same time whichever it is that
-    /// fits, and whatever part of it.
+    /// Whether a password with this hash lets the user in. The time it takes does not depend on
+    /// which password fits, or on how much of one.
     pub fn admits(&self, hash: &PasswordHash) -> bool {
         if !self.enabled {
             return false;
@@ -108,7 +108,7 @@ impl User {
         flags
     }
 
-    /// The rules that make the same user of a new one.
+    /// The rules that make the same user from a new one.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> =
             self.flags().iter().map(|flag| flag.as_bytes().to_vec()).collect();
@@ -129,7 +129,7 @@ pub fn hash_password(password: &[u8]) -> PasswordHash {
     Sha256::digest(password).into()
 }
 
-/// Lower case.
+/// In lower case.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

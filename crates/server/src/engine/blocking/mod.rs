@@ -1,14 +1,14 @@
 //! Blocked clients: which client waits for which keys, and how a change of a key serves them.
 //!
-//! A blocking command is a [`Wait`]: what it does once a key has what it asks for. It is tried at
-//! once; if there is nothing, the client becomes a [`Waiter`] in the queue of each of its keys.
-//! A command that changes a key for which clients wait serves their queue, first come first served,
-//! before the key's shard is unlocked ([`serve_ready`]): the answer is left in the waiter, and its
-//! worker is told to look.
+//! A blocking command is a [`Wait`]: it says what happens once a key has an element for it. It is
+//! tried at once. If no key has one, the client becomes a [`Waiter`] in the queue of each of its
+//! keys. A command that changes an awaited key serves the key's queue, first come first served,
+//! before the key's shard is unlocked ([`serve_ready`]). It leaves the answer in the waiter and
+//! tells the client's worker to look.
 //!
-//! A waiter ends once: served, timed out, unblocked or gone. Its `state` decides which. Its own
-//! worker then takes it out of the queues it is still in. Waiting costs a place in those queues and
-//! nothing else.
+//! A waiter ends once: it is served, timed out or unblocked, or its client goes. Its `state`
+//! decides which of those comes first. The client's worker then takes the waiter out of the queues
+//! that it is still in. Waiting costs nothing but the places in those queues.
 
 mod timeout;
 mod waiter;
@@ -34,9 +34,10 @@ use crate::engine::tracking;
 
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {
-    /// Does it, if one of these keys (index among the command's keys, in their order) has what it
-    /// takes, and appends the reply. Only these keys' shards are held, and that of `destination`.
-    /// What no key serves ends in another way.
+    /// Tries to serve the client: if one of `keys` has what the command asks for, changes it and
+    /// appends the reply. `keys` are those of the command whose shards are held, each with its
+    /// index among the command's keys; the shard of `destination` is held too. Returns whether the
+    /// client was served. A wait that no key serves ends in another way.
     fn serve(
         &self,
         _data: &mut Data,
@@ -46,36 +47,35 @@ pub trait Wait: Send + Sync {
         Ok(false)
     }
 
-    /// The type of value that it waits for, if for any. Keys with another are passed over until
-    /// that changes.
+    /// The type of value that the client waits for, if it waits for a value. Keys with another type
+    /// are passed over until they change.
     fn kind(&self) -> Option<Kind> {
         None
     }
 
-    /// Whether a key that holds something else, or nothing, serves the client as well, with an
-    /// error.
+    /// Whether a key with another type, or without a value, ends the wait too, with an error.
     fn ends_when_gone(&self) -> bool {
         false
     }
 
-    /// Another key that serving needs.
+    /// Another key whose shard `serve` needs.
     fn destination(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Whether CLIENT UNBLOCK ends it.
+    /// Whether CLIENT UNBLOCK can end the wait.
     fn can_be_unblocked(&self) -> bool {
         true
     }
 
-    /// What is answered when nothing came in time.
+    /// Appends the answer for a wait that reached its deadline.
     fn timed_out(&self, reply: &mut Reply<'_>) {
         reply.null_array();
     }
 }
 
-/// Closes all blocked clients: the server becomes a replica, and changes what they wait for no
-/// more.
+/// Ends the waits of all blocked clients with an error: the server has become a replica, so its
+/// clients no longer change the keys.
 pub fn dismiss_all(server: &Server) {
     for info in server.clients.all() {
         let waiter = server.waiters.of_client(info.id);
@@ -83,9 +83,9 @@ pub fn dismiss_all(server: &Server) {
     }
 }
 
-/// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
-/// command, whose shards are held) has something, at most until the deadline. What must not wait
-/// is answered as if its time were over.
+/// Serves a blocking command at once, or blocks its client until one of the keys can serve it or
+/// the deadline (Unix ms) has passed. `keys` are arguments whose shards are held. A client that
+/// must not wait is answered as if the deadline had passed.
 pub fn serve_or_block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -104,8 +104,7 @@ pub fn serve_or_block(
     Ok(())
 }
 
-/// Blocks the client until one of the keys, whose shards are held, changes so that it can be
-/// served.
+/// Blocks the client until one of the keys, whose shards are held, can serve it.
 pub fn block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -122,7 +121,7 @@ pub fn block(
     waiting.begin(call.server, call.data, call.client, keys)
 }
 
-/// A command that blocks its client.
+/// A command that is about to block its client.
 pub struct Waiting {
     pub command: &'static Registered,
     pub args: Box<[Box<[u8]>]>,
@@ -132,8 +131,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Blocks the client until one of the keys, whose shards are held, changes so that it can be
-    /// served.
+    /// Blocks the client until one of the keys, whose shards are held, can serve it.
     pub fn begin(
         self,
         server: &Server,
@@ -178,7 +176,7 @@ impl Waiting {
 #[cold]
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
-    // A transaction may have taken its time, and what it left may have expired meanwhile.
+    // A transaction may have taken long, and the elements that it left may have expired meanwhile.
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
         let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
@@ -194,7 +192,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
         }
         server.waiters.put_off(reserved);
         server.scripts.note_waiter();
-        // Once more, if a script ended before it could see that somebody waits for it.
+        // Tries again if a script ended before it could see that a client waits for it.
         if server.scripts.turns() == turns {
             return;
         }
@@ -202,7 +200,8 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     }
 }
 
-/// Serves the clients whose shards a script kept: something that one kept is free.
+/// Serves the clients that could not be served because a shard was reserved. Some shard is free
+/// now.
 pub fn serve_behind_reserved(server: &Server, data: &mut Data) {
     data.unit.ready.extend(server.waiters.take_put_off());
     if !data.unit.ready.is_empty() {
@@ -216,7 +215,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         if !data.holds(key.hash.shard()) {
-            // The command that changed it walks from shard to shard.
+            // The command that changed the key has moved on to another shard.
             data.release();
             if !data.hold_one(key.hash.shard()) {
                 return false;
@@ -228,7 +227,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
                 Destination::Held => {}
-                // Others had their turn meanwhile: look again.
+                // The key was unlocked meanwhile, so look at its queue again.
                 Destination::HeldAnew => {
                     at = 0;
                     continue;
@@ -236,7 +235,8 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 Destination::Reserved => return false,
             }
         }
-        // While it is claimed nothing is waited for: a thread that would end it waits for us.
+        // Between the claim and its end this thread waits for no lock, as a thread that wants to
+        // end the wait spins until then.
         if !fits || !waiter.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             at += 1;
             continue;
@@ -254,13 +254,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {
             Ok(false) => {
-                // What was found dead has gone nevertheless.
+                // An expired key may have been deleted nevertheless.
                 data.number_unit(true);
                 waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
                 at += 1;
                 continue;
             }
-            // The change that serves it has made it forget the key.
+            // The change has dropped the readers of the key, so this one is added after it.
             Ok(true) => {
                 data.unit.note_served();
                 if let Some(reader) = waiter.reader {
@@ -272,7 +272,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 answer.failed = Some(failure);
             }
         }
-        // No other thread may see it before it has its place in the log.
+        // The change gets its place in the log before any other thread can see it.
         data.number_unit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
@@ -284,8 +284,8 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     }
 }
 
-/// Checks a blocked command that is about to be served, in an epoch later than that in which it was
-/// blocked.
+/// Checks a blocked command whose rights were checked in an earlier epoch, just before it is
+/// served.
 #[cold]
 fn admit(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
     let Some(user) = waiter.client.user() else { return Ok(()) };
@@ -299,15 +299,15 @@ fn admit(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
     })
 }
 
-/// What became of the wish to hold another key's shard as well.
+/// The result of locking the shard of another key.
 enum Destination {
     Held,
     HeldAnew,
     Reserved,
 }
 
-/// Holds the shard of another key as well. A thread that waits for a lock that is not above all it
-/// holds might wait for ever; so if it is not free, everything is given up and locked anew in
+/// Locks the shard of another key in addition. Waiting for a lock that is not above all held ones
+/// could last for ever. So if the shard is not free, both shards are unlocked and locked again in
 /// order.
 fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
     let Some(bytes) = destination else { return Destination::Held };

@@ -1,20 +1,21 @@
-//! How long a blocking command waits: its timeout as an argument.
+//! The timeout of a blocking command: an argument that says how long the client waits.
 
 use crate::engine::command::{Call, Failure};
 
-/// An argument as the time until which to block, in seconds; `None`: for ever.
+/// The deadline (Unix ms) that follows from a timeout in seconds; `None` for no deadline.
 pub fn deadline_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
     let text = call.args[index];
     let seconds = match bobbin_resp::parse_f64(text) {
         Some(seconds) => seconds,
-        // A number that is too large for a double is still a number, and so is one in base 16.
+        // A number that is too large for a double, or has base 16, is out of range and not an error
+        // of syntax.
         None if is_large(text) => return Err(TIMEOUT_OUT_OF_RANGE),
         None => return Err(NOT_A_TIMEOUT),
     };
     deadline_of(call, seconds * 1000.0, NOT_A_TIMEOUT)
 }
 
-/// Whether a text is a number that no timeout can be.
+/// Whether a text is a number that is too large for a timeout.
 fn is_large(text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
     match text.strip_prefix("0x") {
@@ -23,7 +24,8 @@ fn is_large(text: &[u8]) -> bool {
     }
 }
 
-/// An argument as the time until which to block, in whole milliseconds; `None`: for ever.
+/// The deadline (Unix ms) that follows from a timeout in whole milliseconds; `None` for no
+/// deadline.
 pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
     let ms = bobbin_resp::parse_i64(call.args[index]).ok_or(NOT_AN_INTEGER_TIMEOUT)?;
     if ms < 0 {

@@ -1,4 +1,4 @@
-//! Clients that wait, and the queues that they wait in.
+//! Blocked clients, and the queues that they wait in.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,26 +14,25 @@ use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 
-/// A client that waits.
+/// A blocked client.
 pub struct Waiter {
     pub client: Arc<ClientInfo>,
     pub command: &'static Registered,
     /// The words of the command.
     pub args: Box<[Box<[u8]>]>,
-    /// Of the rules by which it was allowed.
+    /// The epoch of the rules that allowed the command.
     pub(super) epoch: u32,
-    /// By which number it is remembered with the keys that serve it, if it keeps copies of what it
-    /// reads.
+    /// The client's number as a reader of keys, if it keeps copies of what it reads.
     pub(super) reader: Option<u64>,
-    /// Unix ms; `None`: as long as it takes.
+    /// Unix ms; `None` if the wait has no deadline.
     pub deadline_ms: Option<i64>,
     pub(super) wait: Box<dyn Wait>,
     pub database: u32,
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) protocol: Protocol,
-    /// `WaiterState`.
+    /// A value of `WaiterState`.
     pub(super) state: AtomicU8,
-    /// What it is served with.
+    /// The answer that the client is served with.
     pub(super) answer: Mutex<Answer>,
 }
 
@@ -41,63 +40,64 @@ pub struct Waiter {
 pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
     pub(super) failed: Option<Failure>,
-    /// Its user may not run it any more.
+    /// Whether the user may no longer run the command.
     pub(super) refused: bool,
 }
 
-/// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
+/// The states of a waiter. From `WAITING` it goes to one of the ends, or to `CLAIMED` and from
+/// there to `SERVED` or back.
 pub(super) struct WaiterState;
 impl WaiterState {
     pub(super) const WAITING: u8 = 0;
-    /// A thread tries to serve it.
+    /// A thread tries to serve the client.
     pub(super) const CLAIMED: u8 = 1;
     pub(super) const SERVED: u8 = 2;
     const TIMED_OUT: u8 = 3;
-    /// CLIENT UNBLOCK ... ERROR.
+    /// CLIENT UNBLOCK with ERROR.
     const FAILED: u8 = 4;
-    /// The client is gone.
+    /// The client has gone.
     const GONE: u8 = 5;
-    /// The server has another part now.
+    /// The server has become a replica.
     const DISMISSED: u8 = 6;
 }
 
-/// How a waiter ended, for its worker.
+/// How a waiter ended, for the client's worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaiterEnd {
-    /// It did not yet.
+    /// The wait goes on.
     Not,
-    /// With the command's reply; `true`: an error.
+    /// The command was answered; `true` if with an error.
     Answered(bool),
-    /// With an error, by CLIENT UNBLOCK.
+    /// CLIENT UNBLOCK ended the wait with an error.
     Unblocked,
-    /// With an error, before it was tried.
+    /// The command was refused before it was tried.
     Refused,
-    /// With an error, behind which the client is closed.
+    /// The wait ended with an error, after which the client is closed.
     Dismissed,
 }
 
-/// The queues of blocked clients. A key's queue is changed only with its shard held.
+/// The queues of blocked clients. The queue of a key changes only while the key's shard is held.
 #[repr(align(128))]
 pub struct Waiters {
     parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
-    /// By client, for a thread that would unblock it.
+    /// The waiters by client, for a thread that wants to unblock one.
     by_client: Box<[Mutex<WaitersByClient>]>,
     clients: AtomicUsize,
-    /// Those of them that do not wait for ever.
+    /// How many of the clients have a deadline.
     timed: AtomicUsize,
     /// Keys whose clients can be served once a script has ended.
     behind_reserved: Mutex<BTreeSet<Name>>,
 }
 
-/// By the client's number.
+/// By client number.
 type WaitersByClient = HashMap<u64, Arc<Waiter>>;
-/// Database and key.
+/// A database and a key.
 type Name = (u32, Box<[u8]>);
 
 #[derive(Default)]
 struct WaiterQueue {
     waiters: VecDeque<Arc<Waiter>>,
-    /// How many of them end when the key is gone.
+    /// How many of the waiters end when the key is deleted.
     ending_when_gone: usize,
 }
 
@@ -116,7 +116,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// These keys' clients are served when a script has ended.
+    /// Puts off the clients of these keys until a script has ended.
     pub(super) fn put_off(&self, keys: Vec<Name>) {
         self.behind_reserved.lock().extend(keys);
     }
@@ -126,17 +126,17 @@ impl Waiters {
         std::mem::take(&mut *self.behind_reserved.lock())
     }
 
-    /// How many clients are blocked.
+    /// The number of blocked clients.
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// How many of them wait for a limited time.
+    /// The number of blocked clients with a deadline.
     pub fn timed(&self) -> usize {
         self.timed.load(Ordering::Relaxed)
     }
 
-    /// What a client is blocked by.
+    /// The waiter of a client, if it is blocked.
     pub fn of_client(&self, id: u64) -> Option<Arc<Waiter>> {
         self.by_client(id).lock().get(&id).cloned()
     }
@@ -145,7 +145,7 @@ impl Waiters {
         &self.by_client[id as usize % PARTS]
     }
 
-    /// A client is blocked from now on.
+    /// Counts a client as blocked.
     pub(super) fn enter(&self, waiter: &Arc<Waiter>) {
         let id = waiter.client.id;
         self.by_client(id).lock().insert(id, Arc::clone(waiter));
@@ -155,7 +155,7 @@ impl Waiters {
         }
     }
 
-    /// It is not any more.
+    /// Counts a client as no longer blocked.
     fn leave(&self, waiter: &Waiter) {
         let id = waiter.client.id;
         self.by_client(id).lock().remove(&id);
@@ -165,7 +165,8 @@ impl Waiters {
         }
     }
 
-    /// How many keys clients wait for, and how many of those for their end as well.
+    /// The number of keys that clients wait for, and the number of those whose deletion ends a
+    /// wait.
     pub fn keys(&self) -> (usize, usize) {
         let (mut keys, mut ending) = (0, 0);
         if self.clients.load(Ordering::Relaxed) == 0 {
@@ -190,7 +191,7 @@ impl Waiters {
         queue.waiters.push_back(Arc::clone(waiter));
     }
 
-    /// Whether it was there.
+    /// Removes a waiter from the queue of a key; returns whether it was there.
     pub(super) fn remove(&self, database: u32, key: Key<'_>, waiter: &Arc<Waiter>) -> bool {
         let mut part = self.part(key).lock();
         let name = (database, key.bytes.into());
@@ -206,8 +207,8 @@ impl Waiters {
         true
     }
 
-    /// The waiter at a place of the key's queue. `kind`: that of the key's value. `None` also if
-    /// the key is gone and no waiter ends by that.
+    /// The waiter at index `at` of the key's queue. `kind` is the type of the key's value; if there
+    /// is none and no waiter ends by that, the result is `None`.
     pub(super) fn at(
         &self,
         database: u32,
@@ -229,7 +230,7 @@ impl Waiter {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// CLIENT UNBLOCK, from any thread; whether it was that that ended it.
+    /// CLIENT UNBLOCK, from any thread. Returns whether this call ended the wait.
     pub fn unblock(&self, server: &Server, with_error: bool) -> bool {
         let to = if with_error { WaiterState::FAILED } else { WaiterState::TIMED_OUT };
         let ended = self.wait.can_be_unblocked() && self.step_waiting(to);
@@ -239,14 +240,14 @@ impl Waiter {
         ended
     }
 
-    /// Ends it, as what it waits for is another server's business now, and closes the client.
+    /// Ends the wait because the server has become a replica; the client will be closed.
     pub(super) fn dismiss(&self, server: &Server) {
         if self.wait.can_be_unblocked() && self.step_waiting(WaiterState::DISMISSED) {
             self.tell(server);
         }
     }
 
-    /// Ends it with a reply that was worked out elsewhere, from any thread.
+    /// Ends the wait with a reply that was made elsewhere. May be called by any thread.
     pub fn answer(
         &self,
         server: &Server,
@@ -265,17 +266,18 @@ impl Waiter {
         self.tell(server);
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the wait has not ended yet.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state.load(Ordering::Relaxed), WaiterState::WAITING | WaiterState::CLAIMED)
     }
 
-    /// The client goes away.
+    /// Ends the wait because the client goes.
     fn abandon(&self) {
         self.step_waiting(WaiterState::GONE);
     }
 
-    /// From waiting to an end. A claim lasts as long as one command, and is waited for.
+    /// Moves from `WAITING` to an end. It waits while the waiter is claimed, which lasts as long as
+    /// one command.
     fn step_waiting(&self, to: u8) -> bool {
         loop {
             match self.state.compare_exchange(
@@ -291,7 +293,7 @@ impl Waiter {
         }
     }
 
-    /// Has the client's worker look at it.
+    /// Tells the client's worker to look at the waiter.
     pub(super) fn tell(&self, server: &Server) {
         server.workers.post_to(&self.client, || Post::Unblock(Arc::clone(&self.client)));
     }
@@ -299,12 +301,12 @@ impl Waiter {
     /// Ends the wait if its deadline has passed at `now_ms`.
     pub fn expire(&self, now_ms: i64) {
         if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
-            // While it is being served it is asked again in the next turn.
+            // If the client is being served now, the next turn asks again.
             self.step(WaiterState::WAITING, WaiterState::TIMED_OUT);
         }
     }
 
-    /// How it ended; appends the reply. To be called by its worker.
+    /// How the wait ended; appends the reply. Only the client's worker calls this.
     pub fn ended(&self, reply: &mut Vec<u8>) -> WaiterEnd {
         let mut reply = Reply::new(reply, self.protocol);
         match self.state.load(Ordering::Acquire) {
@@ -335,7 +337,7 @@ impl Waiter {
         }
     }
 
-    /// Takes it out of the queues that it is in: it has ended. Nothing is held.
+    /// Takes an ended waiter out of the queues that it is still in. No shard is held.
     pub fn unlink(self: &Arc<Self>, server: &Server, data: &mut Data) {
         self.abandon();
         for bytes in &self.keys {
@@ -351,7 +353,7 @@ impl Waiter {
         server.waiters.leave(self);
     }
 
-    /// Bytes that it takes, with its places in queues.
+    /// Bytes of the waiter and of its places in queues.
     pub(super) fn memory(&self) -> usize {
         let words = |words: &[Box<[u8]>]| -> usize {
             words.iter().map(|word| size_of::<Box<[u8]>>() + word.len()).sum()
@@ -361,9 +363,9 @@ impl Waiter {
     }
 }
 
-/// Bytes that a queue, and what its shard knows of the key, take beside the key's own: about.
+/// Approximate bytes of a queue and of the shard's note of the key, without the key's own bytes.
 const QUEUED_BYTES: usize = 192;
-/// Queues are spread over this many locks.
+/// The number of locks that the queues are spread over.
 const PARTS: usize = 256;
 const DISMISSED: Failure = Failure::new(
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",

@@ -1,11 +1,12 @@
-//! Bytes that arrived for a connection and are not executed yet.
+//! Bytes that arrived for a connection and were not executed yet.
 
-/// The bytes of a connection that wait to be parsed. What is taken from the front is passed over,
-/// and what remains moves up only when it is less than that: to take little of much costs little.
+/// The bytes of a connection that wait to be parsed. Bytes taken from the front are only skipped.
+/// The rest moves up when it is shorter than the skipped bytes, so that taking little of much costs
+/// little.
 #[derive(Default)]
 pub struct ConnectionInput {
     bytes: Vec<u8>,
-    /// Bytes at the front that were taken.
+    /// The number of bytes at the front that were taken.
     taken: usize,
 }
 
@@ -41,14 +42,14 @@ impl ConnectionInput {
         }
     }
 
-    /// All bytes, to be changed.
+    /// All remaining bytes, to be changed.
     pub fn whole(&mut self) -> &mut Vec<u8> {
         self.bytes.drain(..std::mem::take(&mut self.taken));
         &mut self.bytes
     }
 
-    /// Gives back memory where less than half of it is in use. Otherwise what grows by many small
-    /// pieces would be moved for each of them.
+    /// Frees memory if less than half of it is in use. With a stricter rule, a buffer that grows by
+    /// many small pieces would be moved for each of them.
     pub fn shrink(&mut self) {
         if self.bytes.capacity() / 2 > self.bytes.len() {
             self.bytes.shrink_to_fit();

@@ -1,7 +1,7 @@
-//! Replies on their way out: those of the turn, and those that a socket would not take yet.
+//! Replies on their way out: those of the turn, and those that a socket has not taken yet.
 //!
-//! Large values are not copied into a reply but referred to. So both are sequences of pieces: bytes
-//! of our own, and values that entries may have in common with us.
+//! Large values are not copied into a reply but referred to. So both kinds are sequences of pieces:
+//! bytes that belong to the reply, and values that may be shared with entries.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -11,18 +11,18 @@ use bobbin_resp::{Part, SharedSlice};
 
 use bobbin_io::{Driver, Token};
 
-/// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing
-/// that waits is copied again.
+/// Pending bytes are kept in blocks of this size. Blocks that were sent can be freed, and bytes
+/// that wait are not copied again.
 const BLOCK: usize = 16 * 1024;
-/// The first block, also behind a value, as long as it is not clear that there will be more.
+/// The size of the first block, and of a block behind a value, as there is often no more to come.
 const FIRST_BLOCK: usize = 1024;
-/// Most pieces that are offered to a socket at once.
+/// The most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
-/// Most bytes that are: the kernel copies them while all other clients wait, and so does a thread
-/// that shares the core (four times as many took .15 ms).
+/// The most bytes that are offered to a socket at once. The kernel copies them while all other
+/// clients wait, and so does a thread that shares the core (four times as many took 0.15 ms).
 pub const SEND_MAX: usize = 128 * 1024;
 
-/// The replies of a turn, of all connections, one behind the other.
+/// The replies of a turn to all connections, one after the other.
 #[derive(Default)]
 pub struct Arena {
     pub bytes: Vec<u8>,
@@ -30,34 +30,34 @@ pub struct Arena {
     pub parts: Vec<Part>,
 }
 
-/// Start and end of a connection's replies in the arena's bytes.
+/// The range of a connection's replies in the arena's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyRange {
     pub start: usize,
     pub end: usize,
 }
 
-/// What could not be sent at once.
+/// Replies of a connection that could not be sent at once.
 #[derive(Default)]
 pub struct ConnectionOutput {
     pieces: VecDeque<OutputPiece>,
-    /// How much of the first piece is sent.
+    /// The number of bytes of the first piece that were sent.
     sent: usize,
     /// Bytes that are left to send.
     len: usize,
     /// Bytes at the end that must not be sent yet.
     kept_back: usize,
-    /// Bytes before those that may.
+    /// Bytes before those, which may be sent.
     free: usize,
     /// Bytes of memory.
     memory: usize,
-    /// What the send that is under way sends, ...
+    /// The bytes that the current send sends.
     pub sending: Sending,
-    /// ... and how many bytes of that the socket was offered (not of records).
+    /// How many of those bytes the socket was offered (not for records of TLS).
     pub offered: usize,
-    /// Waiting for the driver to say that there is room.
+    /// Whether the connection waits until its socket has room.
     pub blocked: bool,
-    /// Since when (Unix ms) it is over the soft limit; 0: it is not.
+    /// Since when (Unix ms) the output is over the soft limit; 0 if it is not.
     pub over_soft_since_ms: i64,
 }
 
@@ -74,12 +74,12 @@ pub enum Sending {
     Arena(ReplyRange),
     /// The pending bytes.
     Pending,
-    /// This range of the turn's records.
+    /// This range of the turn's TLS records.
     Sealed(ReplyRange),
 }
 
 impl Arena {
-    /// Forgets all replies, and gives back memory beyond `kept_max` bytes.
+    /// Drops all replies, and frees memory beyond `kept_max` bytes.
     pub fn clear(&mut self, kept_max: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(kept_max);
@@ -105,18 +105,18 @@ impl Arena {
         &self.bytes
     }
 
-    /// Takes back what was written since the bytes were `len` long.
+    /// Removes everything that was written since the bytes were `len` long.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
         bobbin_resp::truncate_parts(&mut self.parts, len);
     }
 
-    /// Bytes of the replies in a range.
+    /// Bytes of the replies in a range, with their values.
     pub fn len_of(&self, range: ReplyRange) -> usize {
         range.end - range.start + self.parts_of(range).iter().map(|p| p.bytes.len()).sum::<usize>()
     }
 
-    /// Bytes of the replies behind the first `start` bytes.
+    /// Bytes of the replies behind the first `start` bytes, with their values.
     pub fn len_since(&self, start: usize) -> usize {
         self.len_of(ReplyRange { start, end: self.bytes.len() })
     }
@@ -129,8 +129,8 @@ impl Arena {
         &parts[..parts.partition_point(|part| part.at < range.end)]
     }
 
-    /// Hands on the replies of a range, piece by piece, or the first `len_max` bytes of them;
-    /// returns how many.
+    /// Calls `f` with the pieces of the replies in a range, for at most `len_max` bytes. Returns
+    /// the number of bytes.
     pub fn each_piece(
         &self,
         range: ReplyRange,
@@ -154,8 +154,7 @@ impl Arena {
         len_max - left
     }
 
-    /// Sends the replies of a range, or a beginning of them; which of both it is, and how many
-    /// bytes.
+    /// Sends the replies of a range, or a beginning of them. Returns which, and how many bytes.
     ///
     /// # Safety
     /// The arena is not changed before the driver's next wait has returned.
@@ -195,7 +194,7 @@ impl ConnectionOutput {
         self.push_into(bytes, if more { BLOCK } else { FIRST_BLOCK });
     }
 
-    /// Appends a copy of `bytes`. `room`: the least capacity of another block, if one is needed.
+    /// Appends a copy of `bytes`. If that needs another block, the block has at least `room` bytes.
     fn push_into(&mut self, mut bytes: &[u8], room: usize) {
         self.len += bytes.len();
         if let Some(OutputPiece::Bytes(last)) = self.pieces.back_mut() {
@@ -211,7 +210,7 @@ impl ConnectionOutput {
         self.push_piece(OutputPiece::Bytes(block));
     }
 
-    /// Appends bytes that are given away. If they are many, they are not copied.
+    /// Appends owned bytes. If they are many, they are moved and not copied.
     pub fn push_owned(&mut self, bytes: Vec<u8>) {
         if bytes.len() < BLOCK {
             self.push(&bytes);
@@ -221,7 +220,7 @@ impl ConnectionOutput {
         }
     }
 
-    /// Appends bytes that others have as well.
+    /// Appends shared bytes. If they are many, they are referred to and not copied.
     pub fn push_shared(&mut self, bytes: SharedSlice) {
         if bytes.len() < FIRST_BLOCK {
             self.push(&bytes);
@@ -231,7 +230,7 @@ impl ConnectionOutput {
         }
     }
 
-    /// Appends the replies of an arena that is given away.
+    /// Appends the replies of an owned arena.
     pub fn push_arena(&mut self, arena: Arena) {
         if arena.parts.is_empty() {
             self.push_owned(arena.bytes);
@@ -240,11 +239,11 @@ impl ConnectionOutput {
         }
     }
 
-    /// Appends replies that the arena will forget, without the first `sent` bytes of them.
+    /// Appends replies of an arena that will be cleared, without their first `sent` bytes.
     pub fn push_replies(&mut self, arena: &Arena, range: ReplyRange, mut sent: usize) {
         let mut start = range.start;
         for part in arena.parts_of(range) {
-            // Nothing will be added to these.
+            // Nothing will be added to this block.
             self.push_into(unsent(&arena.bytes[start..part.at], &mut sent), 0);
             start = part.at;
             if sent >= part.bytes.len() {
@@ -264,7 +263,7 @@ impl ConnectionOutput {
         self.pieces.push_back(piece);
     }
 
-    /// Sends what is pending, or a beginning of it.
+    /// Sends the pending bytes, or a beginning of them.
     ///
     /// # Safety
     /// Nothing is advanced or cleared before the driver's next wait has returned.
@@ -285,8 +284,8 @@ impl ConnectionOutput {
         Offered { len: offer.len(), is_all: offer.len() == self.free }
     }
 
-    /// Hands on what may be sent, piece by piece, or the first `len_max` bytes of it; that is
-    /// pending no more.
+    /// Calls `f` with the pieces of the bytes that may be sent, for at most `len_max` bytes, and
+    /// removes those bytes.
     pub fn drain_free(&mut self, len_max: usize, f: &mut impl FnMut(&[u8])) {
         let len = self.free.min(len_max);
         let (mut left, mut skipped) = (len, self.sent);
@@ -311,12 +310,12 @@ impl ConnectionOutput {
         self.len
     }
 
-    /// Whether there is something that may be sent.
+    /// Whether any bytes may be sent.
     pub fn is_free(&self) -> bool {
         self.free > 0
     }
 
-    /// Keeps back what was pushed since the last call of this or of `free`; how many bytes that is.
+    /// Keeps back the bytes pushed since the last call of this or of `free`. Returns their number.
     pub fn keep_back(&mut self) -> usize {
         let added = self.len - self.kept_back - self.free;
         self.kept_back += added;
@@ -335,15 +334,15 @@ impl ConnectionOutput {
         self.free += bytes;
     }
 
-    /// Lets go what was pushed since the last call of this or of `hold`, unless something before it
-    /// is kept back.
+    /// Lets the bytes pushed since the last call of this or of `keep_back` be sent, unless bytes
+    /// before them are kept back.
     pub fn free(&mut self) {
         if self.kept_back == 0 {
             self.free = self.len;
         }
     }
 
-    /// Notes that `sent` of the pending bytes went out.
+    /// Notes that `sent` of the pending bytes were sent.
     pub fn advance(&mut self, sent: usize) {
         debug_assert!(sent <= self.free && self.free <= self.len);
         self.len -= sent;
@@ -361,7 +360,7 @@ impl ConnectionOutput {
         }
     }
 
-    /// Drops what is pending.
+    /// Drops all pending bytes.
     pub fn clear(&mut self) {
         self.pieces = VecDeque::new();
         (self.sent, self.len, self.memory) = (0, 0, 0);
@@ -389,7 +388,7 @@ impl OutputPiece {
         }
     }
 
-    /// A shared value counts in full: it may be that nothing else has it any more.
+    /// A shared value counts in full, as it may have no other owner left.
     fn memory(&self) -> usize {
         size_of::<Self>()
             + match self {
@@ -399,11 +398,11 @@ impl OutputPiece {
     }
 }
 
-/// What a socket was offered.
+/// The result of an offer to a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered {
     pub len: usize,
-    /// There is nothing else that may be sent.
+    /// Whether nothing else may be sent now.
     pub is_all: bool,
 }
 
@@ -411,7 +410,7 @@ impl Offered {
     pub const NOTHING: Self = Self { len: 0, is_all: true };
 }
 
-/// What one send offers to a socket.
+/// The bytes that one send offers to a socket.
 struct Offer<'a> {
     slices: [IoSlice<'a>; PIECES_MAX],
     count: usize,
@@ -433,7 +432,7 @@ impl<'a> Offer<'a> {
         self.len
     }
 
-    /// Adds bytes, or as many as there is room for; whether there is room for more.
+    /// Adds bytes, or as many as there is room for. Returns whether there is room for more.
     fn add(&mut self, bytes: &'a [u8]) -> bool {
         let left = self.len_max - self.len;
         let bytes = &bytes[..bytes.len().min(left)];

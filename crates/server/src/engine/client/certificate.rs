@@ -1,4 +1,4 @@
-//! `tls-auth-clients-user`: a certificate that names a user logs its client in.
+//! `tls-auth-clients-user`: logs a client in as the user that its certificate names.
 
 use bobbin_tls::CertificateFacts;
 
@@ -9,8 +9,7 @@ use crate::engine::client::Client;
 use crate::engine::server::Server;
 
 /// Authenticates a TLS client by its certificate, as the first enabled user that the certificate
-/// names. If there is none, the client keeps its user, and the log of refusals tells of it, as in
-/// Valkey.
+/// names. If there is none, the client keeps its user and ACL LOG gets an entry, as in Valkey.
 pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms: i64) {
     let wanted = server.config.tls_auth_clients_user();
     if wanted == TlsAuthClientsUser::Off {

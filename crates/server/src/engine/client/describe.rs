@@ -90,7 +90,7 @@ fn write_line(
     line
 }
 
-/// The letters of what a client is and does; `N`: nothing of it.
+/// The letters for a client's state; `N` if none applies.
 pub fn flags(info: &ClientInfo) -> String {
     let broken = info.redirect_broken.load(Relaxed);
     let is_set = |bit: u32| if bit == BROKEN { broken } else { info.has(bit) };
@@ -104,13 +104,12 @@ pub fn flags(info: &ClientInfo) -> String {
     }
 }
 
-/// The letters of what a client said it is capable of.
+/// The letters for the capabilities that a client has announced.
 pub fn capabilities(info: &ClientInfo) -> &'static str {
     if info.has(ClientFlag::CAPA_REDIRECT) { "r" } else { "" }
 }
 
-/// The class that CLIENT LIST TYPE and the output limits put a client in; one that monitors is
-/// normal.
+/// The class of a client for CLIENT LIST TYPE and the output limits. A monitor is a normal client.
 pub fn class(info: &ClientInfo) -> ClientClass {
     if info.has(ClientFlag::REPLICA) {
         ClientClass::Replica
@@ -121,7 +120,7 @@ pub fn class(info: &ClientInfo) -> ClientClass {
     }
 }
 
-/// In the order in which they are shown.
+/// The flags in the order in which they are shown.
 const FLAGS: [(u32, char); 15] = [
     (ClientFlag::REPLICA, 'S'),
     (ClientFlag::MONITOR, 'O'),
@@ -141,7 +140,7 @@ const FLAGS: [(u32, char); 15] = [
 ];
 /// Stands for `redirect_broken`, which other threads set.
 const BROKEN: u32 = 0;
-/// Valkey's word for what is hidden.
+/// Valkey's word for hidden data.
 const REDACTED: &str = "*redacted*";
-/// A line is mostly shorter.
+/// Most lines are shorter than this.
 const LINE_LEN: usize = 448;

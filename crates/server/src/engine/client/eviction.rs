@@ -1,8 +1,8 @@
-//! `maxmemory-clients`: the clients that take the most memory are disconnected when all of them
-//! together take too much.
+//! `maxmemory-clients`: disconnects the clients with the most memory when all clients together use
+//! too much.
 //!
-//! The sum is kept only while the option is set. Each worker adds what its own clients' memory
-//! changed by; a worker that finds the sum at the limit looks through all clients for the largest.
+//! The sum is kept only while the option is set. Each worker adds the changes of its own clients'
+//! memory. A worker that finds the sum at the limit looks through all clients for the largest ones.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -12,24 +12,25 @@ use crate::engine::client::{self, describe};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
 
-/// A lower limit is taken for this one, so that a bad configuration does not lock all clients out.
+/// Lower limits are raised to this one, so that a bad configuration does not lock all clients out.
 const LIMIT_MIN: usize = 128 * 1024;
-/// After all that may be evicted was and it did not help, how long to wait before looking again.
+/// How long to wait before the next look, if disconnecting all possible clients did not help.
 const RETRY_MS: i64 = 100;
 
 /// The memory of all clients together.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct ClientMemory {
-    /// Of all clients. Workers add and subtract in any order, so it may be below 0 for a moment.
+    /// Bytes of all clients. Workers add and subtract in any order, so it may be below 0 for a
+    /// moment.
     sum: AtomicI64,
     retry_at_ms: AtomicI64,
-    /// The evicting thread holds it.
+    /// Held by the thread that evicts.
     evicting: Mutex<()>,
 }
 
 impl Server {
-    /// Bytes that all clients may take together, if there is a limit.
+    /// The most bytes that all clients may use together, if there is a limit.
     pub fn client_memory_limit(&self) -> Option<usize> {
         let limit = match self.config.maxmemory_clients() {
             0 => return None,
@@ -45,8 +46,7 @@ impl Server {
         Some(limit.max(LIMIT_MIN))
     }
 
-    /// Begins or ends the count as the options say now; the gate is held, or there is no client
-    /// yet.
+    /// Begins or ends the count as the options say. The gate is held, or there are no clients yet.
     pub fn follow_client_memory(&self) {
         let on = self.client_memory_limit().is_some();
         let was_on = self.switches.load() & Switch::CLIENT_MEMORY != 0;
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Counts a client's memory anew, while that is asked for. To be called by its worker.
+    /// Counts a client's memory anew, if it is counted at all. Only the client's worker calls this.
     #[inline]
     pub fn count_client_memory(&self, info: &ClientInfo) {
         if self.switches.load() & Switch::CLIENT_MEMORY != 0 && !info.kill.load(Ordering::Relaxed) {
@@ -68,14 +68,14 @@ impl Server {
         }
     }
 
-    /// A client is gone: so is what was counted of it.
+    /// Removes a client that has gone from the sum.
     pub fn uncount_client_memory(&self, info: &ClientInfo) {
         if info.counted_bytes.load(Ordering::Relaxed) > 0 {
             self.client_memory.count(info, 0);
         }
     }
 
-    /// Whether clients take more than they may, and something might be done about it.
+    /// Whether the clients use more than they may, and a new attempt to evict some is due.
     #[inline]
     pub fn is_over_client_memory(&self, now_ms: i64) -> bool {
         self.switches.load() & Switch::CLIENT_MEMORY != 0
@@ -83,8 +83,8 @@ impl Server {
             && now_ms >= self.client_memory.retry_at_ms.load(Ordering::Relaxed)
     }
 
-    /// Has the largest clients closed until the others take less than the limit; returns how many.
-    /// Their workers close them, soon.
+    /// Disconnects the largest clients until the others use less than the limit; returns how many.
+    /// Their workers close them soon after.
     #[cold]
     pub fn evict_clients(&self, now_ms: i64) -> u64 {
         let memory = &self.client_memory;
@@ -126,7 +126,8 @@ impl ClientMemory {
     }
 }
 
-/// Bytes of a client that count. Replicas have a limit of their own.
+/// Bytes of a client that count towards the sum. Replicas do not count: they have a limit of their
+/// own.
 fn counted(info: &ClientInfo) -> usize {
     if info.has(ClientFlag::REPLICA) { 0 } else { client::memory(info) }
 }

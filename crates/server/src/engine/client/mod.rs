@@ -1,4 +1,4 @@
-//! A client's session: what commands know and change about their client.
+//! A client's session: the state of a client that commands read and change.
 
 pub mod certificate;
 pub mod connection;
@@ -29,60 +29,59 @@ use crate::engine::server::Server;
 use crate::engine::server::mailbox::Post;
 use crate::engine::tracking::ConnectionTracking;
 
-/// A client's session. Owned by the connection, and so by one worker.
+/// A client's session. A connection owns it, and so does one worker.
 ///
-/// It has many fields, as everything that a connection can be told (by SELECT, MULTI, WATCH, CLIENT
-/// and others), or can wait for, stands here.
+/// It has many fields because all that commands such as SELECT, MULTI, WATCH and CLIENT can set for
+/// a connection, and all that a connection can wait for, is here.
 pub struct Client {
     pub info: Arc<ClientInfo>,
     pub protocol: Protocol,
     pub database: u32,
     pub rights: Rights,
-    /// Of a script: the client that its commands are run for, unless that may do everything.
+    /// For a script's client: the client that the script runs for, unless that has all rights.
     pub on_behalf_of: Option<Arc<ClientInfo>>,
     pub transaction: Option<Box<Transaction>>,
     pub watched: Vec<WatchedKey>,
-    /// `None`: it never listened to anything.
+    /// `None` if the client has never subscribed.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The first of its worker's posts, by number, that may hold a message for it; see
+    /// The number of the worker's first post that may hold a message for the client; see
     /// `Subscribers`.
     pub hears_from: u64,
-    /// What TIME last told, in Unix microseconds; 0 when a transaction or a script begins.
+    /// The last answer of TIME, in Unix microseconds; 0 when a transaction or a script begins.
     pub time_us: i64,
-    /// Of a script: the client that called it, by number; 0 of all others.
+    /// For a script's client: the number of the client that runs the script; otherwise 0.
     pub caller: u64,
-    /// It keeps copies of keys.
+    /// The state of client-side caching, if the client keeps copies of keys.
     pub tracking: Option<Box<ConnectionTracking>>,
     pub replies: Replies,
-    /// Why what the client sent next is not executed at once.
+    /// Why the client's next command is not executed at once.
     pub halts: Halts,
-    /// It was put off until a script or a transaction is over that keeps what it needs.
+    /// Whether the client waits until a script or a transaction has freed its reserved shards.
     pub waits_for_reserved: bool,
-    /// Its command was refused the gate.
+    /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
-    /// It has gone, or goes, and what its commands answer is not sent.
+    /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
-    /// Work that a command left to be done in slices; nothing else is executed until it is done.
+    /// The long command that the client waits for. Nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
-    /// What the command that left the job is measured by.
+    /// The measurements of the command that left the job.
     pub account: Option<Box<Account>>,
-    /// Bytes that what is executed for it may reply with: up to its output limit, or for a script
-    /// to what its memory has room for.
+    /// The most bytes that a command may reply with: the client's output limit, or for a script
+    /// what its memory has room for.
     pub reply_bytes_max: usize,
-    /// Bytes to send after the job's reply.
+    /// Bytes to send behind the job's reply.
     pub behind: Vec<u8>,
-    /// The command that left the job was sent while replies were off.
+    /// Whether replies were off when the command that left the job was sent.
     pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
-    /// It was put off for a cut that is walked, with the command that is its next.
+    /// Whether the client's next command was already put off for a cut that is being walked.
     pub has_waited: bool,
-    /// What it waits for; nothing is executed until that has ended.
+    /// The wait of a blocked client. Nothing is executed until it has ended.
     pub blocked: Option<Arc<Waiter>>,
-    /// The number in the log of the last change that it made, or one that this does not exceed; 0:
-    /// there is none.
+    /// A number in the log that is not below that of the client's last change; 0 if there is none.
     pub last_record: u64,
-    /// What it is sent beside replies: it is a replica, or is about to be one.
+    /// What sends the client bytes that are not replies: it is a replica, or is becoming one.
     pub feeder: Option<Box<dyn Feeder>>,
 }
 
@@ -91,7 +90,7 @@ pub struct Client {
 pub enum Replies {
     On,
     Off,
-    /// Off for the command that asked for it and for the next.
+    /// No reply to this command and to the next one.
     SkipNext,
     Skip,
 }
@@ -130,25 +129,25 @@ impl Client {
         }
     }
 
-    /// Takes it back who it said it is.
+    /// Takes the client's user back (RESET).
     pub fn become_newcomer(&mut self, rights: Rights) {
         self.info.names().user = rights.user().cloned();
         self.change_rights(rights);
     }
 
-    /// What follows is parsed and answered within other limits.
+    /// Changes the client's rights. The following input is parsed and answered within other limits.
     pub fn change_rights(&mut self, rights: Rights) {
         self.rights = rights;
         self.halts.0 |= Halts::RIGHTS;
     }
 
-    /// Makes it another user's.
+    /// Makes the client act as this user.
     pub fn log_in(&mut self, acl: &Acl, user: Arc<User>) {
         self.info.names().user = Some(Arc::clone(&user));
         self.change_rights(Rights::of_user(acl, user));
     }
 
-    /// A script's client acts for another.
+    /// Gives a script's client the rights of the client that runs the script.
     #[inline]
     pub fn act_for(&mut self, other: &Self, acl: &Acl) {
         self.rights.follow(&other.rights);
@@ -160,7 +159,7 @@ impl Client {
         }
     }
 
-    /// Selects a database for the commands that follow.
+    /// Selects a database for the following commands.
     pub fn select(&mut self, database: u32) {
         self.database = database;
         self.info.database.store(database, Ordering::Relaxed);
@@ -182,29 +181,28 @@ impl Client {
         self.info.flag(ClientFlag::NO_TOUCH, on);
     }
 
-    /// Whether it is sent what it does not ask for at that moment: messages, news of its copies,
-    /// what others do.
+    /// Whether the client is sent messages that are not replies: publications, news of its copies,
+    /// or what MONITOR shows.
     pub fn listens(&self) -> bool {
         self.subscriptions.as_ref().is_some_and(|all| !all.is_empty())
             || self.tracking.is_some()
             || self.info.has(ClientFlag::MONITOR)
     }
 
-    /// Whether the protocol leaves it no way to tell messages from replies, so that it may only
-    /// listen.
+    /// Whether the protocol cannot tell messages from replies, so that the client may only listen.
     #[inline(always)]
     pub fn only_listens(&self) -> bool {
         self.subscriptions.as_ref().is_some_and(|s| !s.is_empty())
             && self.protocol == Protocol::Resp2
     }
 
-    /// Puts the client off until what it needs is no longer reserved.
+    /// Makes the client wait until the shards that it needs are no longer reserved.
     pub fn wait_for_reserved(&mut self) {
         self.postpone(true);
         self.waits_for_reserved = true;
     }
 
-    /// Puts the client off, or ends that.
+    /// Makes the client wait, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
         self.waits_for_reserved = false;
         if self.is_postponed() != postponed {
@@ -213,26 +211,26 @@ impl Client {
         }
     }
 
-    /// Ends that the client is put off. Its wish for the gate, if it has one, lasts until its
-    /// command has been tried again.
+    /// Ends that the client waits, and returns its wish for the gate, if it has one. The wish must
+    /// live until the command has been tried again.
     #[must_use = "a wish that is dropped is none"]
     pub fn go_on(&mut self) -> Option<GateWish> {
         self.postpone(false);
         self.gate_wish.take()
     }
 
-    /// Whether its next command waits until a pause, say, is over.
+    /// Whether the next command of the client has to wait, for example for the end of a pause.
     pub const fn is_postponed(&self) -> bool {
         self.halts.0 & Halts::POSTPONED != 0
     }
 
-    /// Ends the connection once the reply of the command at work is out.
+    /// Closes the connection after the reply of the current command.
     pub const fn close(&mut self) {
         self.halts.0 |= Halts::CLOSING;
     }
 
-    /// Says whether the replies of a transaction were more than the client may have: they are
-    /// dropped, and it is closed.
+    /// Sets whether a transaction has replied with more than the client may have. Then its replies
+    /// are dropped and the client is closed.
     pub const fn set_overflowed(&mut self, overflowed: bool) {
         self.halts.0 &= !Halts::OVERFLOWED;
         if overflowed {
@@ -244,7 +242,7 @@ impl Client {
         self.halts.0 & Halts::OVERFLOWED != 0
     }
 
-    /// Whether what it is answered is dropped, as nobody would read it.
+    /// Whether the client's replies are dropped, as it will not read them.
     pub const fn is_unread(&self) -> bool {
         self.discard || self.is_overflowed()
     }
@@ -253,26 +251,26 @@ impl Client {
         self.halts.0 & Halts::CLOSING != 0
     }
 
-    /// Remembers a command as the client's last.
+    /// Notes a command as the client's last one.
     #[inline(always)]
     pub fn note_command(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
     }
 }
 
-/// Reasons, one bit each, not to execute what follows a command at once: one load tells whether
+/// Reasons not to execute the next command at once, one bit each, so that one load tells whether
 /// there is any.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Halts(u8);
 
 impl Halts {
-    /// The connection ends once the replies are out.
+    /// The connection closes after its replies.
     const CLOSING: u8 = 1;
-    /// The command at hand was put off.
+    /// The current command was put off.
     const POSTPONED: u8 = 1 << 1;
-    /// What follows is parsed anew, with the limits of the client's rights of now.
+    /// The following input is parsed anew, within the limits of the client's new rights.
     const RIGHTS: u8 = 1 << 2;
-    /// It has more replies than it may have.
+    /// The client has more replies than it may have.
     const OVERFLOWED: u8 = 1 << 3;
 
     #[inline(always)]
@@ -280,7 +278,7 @@ impl Halts {
         self.0 != 0
     }
 
-    /// Whether the only reason is that what follows must be parsed anew. Clears that reason.
+    /// Whether the only reason is that the input must be parsed anew. Clears that reason.
     pub const fn take_rights_alone(&mut self) -> bool {
         let alone = self.0 == Self::RIGHTS;
         self.0 &= !Self::RIGHTS;
@@ -294,13 +292,13 @@ impl Drop for Client {
     }
 }
 
-/// Has another client's worker close it.
+/// Tells a client's worker to close the client.
 pub fn kill(server: &Server, info: &Arc<ClientInfo>) {
     info.kill.store(true, Ordering::Relaxed);
     server.workers.post_to(info, || Post::Kill(Arc::clone(info)));
 }
 
-/// Bytes of memory that a client takes, its connection included.
+/// Bytes of memory of a client and its connection.
 pub fn memory(info: &ClientInfo) -> usize {
     size_of::<Connection>() + info.memory()
 }

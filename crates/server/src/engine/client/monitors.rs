@@ -1,4 +1,4 @@
-//! The clients that monitor: they are shown what all clients do.
+//! The clients that use MONITOR: they are shown what all clients do.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use bobbin_sync::{Mutex, MutexGuard};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
 
-/// The clients that monitor.
+/// The clients that use MONITOR.
 #[derive(Default)]
 pub struct Monitors {
     clients: Mutex<Vec<Arc<ClientInfo>>>,
 }
 
 impl Server {
-    /// A client is gone, or going.
+    /// Forgets a client that has gone or is going.
     pub fn forget_client(&self, info: &ClientInfo) {
         info.gone.store(true, Ordering::Release);
         self.clients.remove(info.id);
@@ -23,7 +23,7 @@ impl Server {
     }
 }
 
-/// Has a client monitor; the gate is held. `false`: it does so already.
+/// Makes a client a monitor; the gate is held. Returns `false` if it is one already.
 pub fn join(server: &Server, info: &Arc<ClientInfo>) -> bool {
     if info.has(ClientFlag::MONITOR) {
         return false;
@@ -34,7 +34,7 @@ pub fn join(server: &Server, info: &Arc<ClientInfo>) -> bool {
     true
 }
 
-/// Ends a client's monitoring, if it does.
+/// Ends a client's monitoring, if it is a monitor.
 pub fn leave(server: &Server, info: &ClientInfo) {
     if !info.has(ClientFlag::MONITOR) {
         return;
@@ -48,7 +48,7 @@ pub fn leave(server: &Server, info: &ClientInfo) {
 }
 
 impl Monitors {
-    /// All of them; none joins or leaves for as long as the result lives.
+    /// All monitors. None can be added or removed as long as the result lives.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn all(&self) -> MutexGuard<'_, Vec<Arc<ClientInfo>>> {
         self.clients.lock()

@@ -1,8 +1,8 @@
-//! What a client may call itself.
+//! The names that clients give themselves.
 
 use crate::engine::command::{Call, Failure};
 
-/// A name that CLIENT LIST can show without breaking its lines.
+/// The name, if CLIENT LIST can show it without breaking its lines; otherwise an error.
 pub fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
     if is_plain(name) {
         Ok(name)
@@ -11,7 +11,7 @@ pub fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
     }
 }
 
-/// Names the client; an empty name takes its name away.
+/// Sets the client's name; an empty name removes it.
 pub fn set_name(call: &mut Call<'_>, name: &[u8]) {
     call.client.info.names().name = name.into();
 }

@@ -5,8 +5,8 @@ use crate::engine::client::Client;
 use crate::engine::row::{Failure, Outcome};
 use crate::engine::server::Server;
 
-/// Whether an action that is allowed to all clients, to none or to this host is allowed to the
-/// client.
+/// Whether a protected action is allowed to the client: the configuration allows it to all clients,
+/// to none, or to those of this host.
 pub fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
     match action {
         ProtectedAction::Yes => true,
@@ -15,7 +15,7 @@ pub fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
     }
 }
 
-/// An error unless `enable-debug-command` allows DEBUG to the client.
+/// Returns an error unless `enable-debug-command` allows DEBUG to the client.
 pub fn check_debug_allowed(server: &Server, client: &Client) -> Outcome {
     if is_allowed(server.config.enable_debug_command(), client) {
         Ok(())

@@ -11,9 +11,9 @@ use bobbin_sync::Mutex;
 use crate::engine::acl::user::User;
 use crate::engine::telemetry::stats::Counter;
 
-/// What CLIENT LIST, KILL and INFO see of a client, from any thread. Its worker writes it.
+/// What CLIENT LIST, KILL and INFO see of a client, from any thread. The client's worker writes it.
 ///
-/// It has many fields, as CLIENT LIST shows as many.
+/// It has many fields because CLIENT LIST shows many.
 pub struct ClientInfo {
     pub id: u64,
     pub socket: i32,
@@ -21,17 +21,17 @@ pub struct ClientInfo {
     pub local: Box<str>,
     pub is_unix: bool,
     pub created_ms: i64,
-    /// Worker and connection; changes when the client moves.
+    /// The worker and the connection; they change when the client moves.
     pub worker: AtomicUsize,
     pub token: Mutex<Token>,
     /// Set by CLIENT KILL and similar commands. The worker closes the client when it next looks.
     pub kill: AtomicBool,
-    /// There is no connection any more, or there soon will be none.
+    /// Whether the connection has gone or is going.
     pub gone: AtomicBool,
-    /// The client that is told of changes to keys that this client keeps copies of: another one,
-    /// itself (0), or none (-1).
+    /// The client that is told of changes to keys that this client keeps copies of: the number of
+    /// another client, 0 for itself, or -1 for none.
     pub redirect: AtomicI64,
-    /// That other one is gone.
+    /// Whether that other client has gone.
     pub redirect_broken: AtomicBool,
     pub last_ms: AtomicI64,
     pub database: AtomicU32,
@@ -45,19 +45,19 @@ pub struct ClientInfo {
     pub queued_bytes: AtomicUsize,
     pub watched: AtomicUsize,
     pub watched_bytes: AtomicUsize,
-    /// Of the command that blocks it, and of the queues where it waits.
+    /// Bytes of the command that blocks the client, and of its places in queues.
     pub waiting_bytes: AtomicUsize,
-    /// How many channels, patterns and shard channels it listens to.
+    /// The numbers of the client's channels, patterns and shard channels.
     pub subscriptions: [AtomicU32; 3],
     pub subscription_bytes: AtomicUsize,
-    /// Of the beginnings of keys that it wants to be told of.
+    /// Bytes of the prefixes that the client tracks.
     pub tracking_bytes: AtomicUsize,
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
-    /// What TLS keeps of the connection.
+    /// Bytes that TLS keeps for the connection.
     pub tls_bytes: AtomicUsize,
-    /// What the sum of all clients' memory holds of it; see `client::eviction`.
+    /// The client's bytes in the sum of all clients' memory; see `client::eviction`.
     pub counted_bytes: AtomicUsize,
     pub net_input_bytes: Counter,
     pub net_output_bytes: Counter,
@@ -65,13 +65,13 @@ pub struct ClientInfo {
     pub names: Mutex<ClientNames>,
 }
 
-/// What a client calls itself.
+/// The names that a client has given itself, and its user.
 #[derive(Default, Clone)]
 pub struct ClientNames {
     pub name: Box<[u8]>,
     pub library: Box<[u8]>,
     pub library_version: Box<[u8]>,
-    /// Who it is, as of when it said so; `None`: the server itself.
+    /// The user, as of the client's login; `None` for the server itself.
     pub user: Option<Arc<User>>,
 }
 
@@ -92,16 +92,16 @@ impl ClientFlag {
     pub const TRACKING: u32 = 1 << 10;
     pub const BROADCAST: u32 = 1 << 11;
     pub const REPLICA: u32 = 1 << 12;
-    /// CLIENT IMPORT-SOURCE: in import mode it sees what has expired.
+    /// CLIENT IMPORT-SOURCE: in import mode the client sees expired keys.
     pub const IMPORT_SOURCE: u32 = 1 << 14;
-    /// READONLY: it knows that it reads from a replica.
+    /// READONLY: the client knows that it reads from a replica.
     pub const READONLY: u32 = 1 << 13;
-    /// It is no client, but the connection to the primary.
+    /// Not a client, but the connection to the primary.
     pub const PRIMARY: u32 = 1 << 15;
 }
 
 impl ClientInfo {
-    /// The facts that a connection begins with.
+    /// What is known when a connection begins.
     pub fn new(
         id: u64,
         socket: i32,
@@ -148,7 +148,7 @@ impl ClientInfo {
         }
     }
 
-    /// Sets or clears flag bits. To be called by the client's worker.
+    /// Sets or clears flag bits. Only the client's worker calls this.
     pub fn flag(&self, bits: u32, on: bool) {
         let flags = self.flags.load(Ordering::Relaxed);
         self.flags.store(if on { flags | bits } else { flags & !bits }, Ordering::Relaxed);
@@ -158,12 +158,12 @@ impl ClientInfo {
         self.flags.load(Ordering::Relaxed) & bits != 0
     }
 
-    /// Whether it is gone, or will be without another word.
+    /// Whether the client has gone, or will go without executing another command.
     pub fn is_going(&self) -> bool {
         self.gone.load(Ordering::Acquire) || self.kill.load(Ordering::Relaxed)
     }
 
-    /// What it speaks.
+    /// The client's protocol.
     pub fn protocol(&self) -> Protocol {
         match self.protocol.load(Ordering::Relaxed) {
             3 => Protocol::Resp3,
@@ -171,8 +171,8 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes of memory that the client takes beside its connection: TLS, buffers, transaction,
-    /// keys that it watches or waits for, subscriptions and prefixes that it tracks.
+    /// Bytes of memory of the client beside its connection: TLS, buffers, transaction, keys that it
+    /// watches or waits for, subscriptions, and prefixes that it tracks.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -190,24 +190,24 @@ impl ClientInfo {
             + self.tls_bytes.load(Ordering::Relaxed)
     }
 
-    /// Forgets how many keys are watched.
+    /// Resets the figures of watched keys.
     pub fn watches_nothing(&self) {
         self.watched.store(0, Ordering::Relaxed);
         self.watched_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// The name and the like; the lock is held for as long as the result lives.
+    /// The client's names and its user. They are locked as long as the result lives.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn names(&self) -> bobbin_sync::MutexGuard<'_, ClientNames> {
         self.names.lock()
     }
 
-    /// Who it is, as of when it said so.
+    /// The client's user, as of its login.
     pub fn user(&self) -> Option<Arc<User>> {
         self.names().user.clone()
     }
 
-    /// Whether the peer is this very host, as protected mode asks.
+    /// Whether the peer is on this host, as protected mode asks.
     pub fn is_local(&self) -> bool {
         self.is_unix || self.peer.starts_with("127.") || self.peer.starts_with("[::1]")
     }
@@ -229,7 +229,7 @@ impl Clients {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The highest id so far, and so the number of clients that ever were.
+    /// The highest id so far, which is also the number of clients so far.
     pub fn last_id(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed)
     }
@@ -247,7 +247,7 @@ impl Clients {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Connections that were not let in, since the start or CONFIG RESETSTAT.
+    /// The number of connections that were refused, since the start or CONFIG RESETSTAT.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
@@ -271,7 +271,7 @@ impl Clients {
         self.by_id.lock().get(&id).cloned()
     }
 
-    /// All of them, in the order of ids.
+    /// All clients, ordered by id.
     pub fn all(&self) -> Vec<Arc<ClientInfo>> {
         self.by_id.lock().values().cloned().collect()
     }

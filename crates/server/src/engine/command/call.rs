@@ -1,4 +1,4 @@
-//! What a handler gets.
+//! What a handler gets: the call of a command, and the request it came from.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,34 +14,36 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// What a handler gets.
+/// The call of a command, as its handler gets it.
 pub struct Call<'a> {
     pub server: &'static Server,
     pub command: &'static Registered,
-    /// The words of the command, its name included.
+    /// The words of the command, including its name.
     pub args: &'a [&'a [u8]],
-    /// See `Request`.
+    /// See `Request::wire`.
     pub wire: &'a [u8],
     pub client: &'a mut Client,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     pub reply: Reply<'a>,
-    /// The plan: of the keys, by argument. `Hash::default`, or nothing, where there is none.
+    /// The plan: the hash of each key, at the index of its argument. `Hash::default` stands at
+    /// other arguments; the slice may be shorter than `args`.
     pub hashes: &'a [Hash],
-    /// Whether EXEC or a script runs it: what it holds stays held.
+    /// Whether EXEC or a script runs the command. Then its shards stay held.
     pub in_transaction: bool,
-    /// Whether long work may be left to `Client::job`: not while a log is replayed, say.
+    /// Whether the command may leave long work to `Client::job`. Not, for example, during a replay
+    /// of a log.
     pub may_leave_job: bool,
 }
 
 /// A request as the batch holds it.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// `None`: no such command.
+    /// `None` if there is no such command.
     pub command: Option<&'static Registered>,
     pub args: &'a [&'a [u8]],
-    /// The request as an array of bulk strings, if it came as one and lies in one piece; else
-    /// nothing.
+    /// The request as an array of bulk strings, if it came as one and lies in one piece; otherwise
+    /// empty.
     pub wire: &'a [u8],
     pub first_hash: Hash,
 }
@@ -56,9 +58,9 @@ pub struct Context<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The key at this argument. Only the plan makes keys of arguments: it is what the user's
-    /// rights were checked for, and what is locked. A handler that takes another argument for a key
-    /// has a fault, and fails.
+    /// The key at this argument. Only arguments that the plan names are keys: the user's rights
+    /// were checked for those, and their shards are locked. A handler that takes another argument
+    /// for a key has a fault, and the command fails.
     #[inline(always)]
     pub fn key(&self, index: usize) -> Result<Key<'a>, Failure> {
         self.planned(index).ok_or_else(|| self.unplanned(index))
@@ -70,14 +72,15 @@ impl<'a> Call<'a> {
         (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
     }
 
-    /// Whether the plan has prefetched nothing, so that `prefetch_after` is worth while.
+    /// Whether the command has more keys than the plan prefetches. Then `prefetch_after` is worth
+    /// while.
     #[inline(always)]
     pub fn has_very_many_keys(&self) -> bool {
         self.hashes.len() > PREFETCHED_MAX && !self.data.holds_all()
     }
 
-    /// Prefetches a key that comes some words after the one at this argument. The caller looks at
-    /// that one next.
+    /// Prefetches a key that comes some words after the one at `index`. The caller looks at the key
+    /// at `index` next.
     #[inline(never)]
     pub fn prefetch_after(&mut self, index: usize) {
         let hash = |at: usize| {
@@ -119,13 +122,13 @@ impl<'a> Call<'a> {
     pub fn each_key(&mut self, mut f: impl FnMut(&mut Self, Key<'a>)) {
         let (command, args) = (self.command, self.args);
         command.key_positions(args, |at| {
-            // Commands that run scripts only hand their keys on, so they have no plan of their own.
+            // Commands that run scripts only pass their keys on, so they have no plan of their own.
             let key = self.planned(at).unwrap_or_else(|| self.data.key(args[at]));
             f(self, key);
         });
     }
 
-    /// The argument as a value to be stored; the row says that it may be (`Command::values`).
+    /// The argument as a value to be stored. The row must name it as a value (`Command::values`).
     #[inline(always)]
     pub fn value(&mut self, index: usize) -> NewValue<'a> {
         let bytes = self.args[index];
@@ -134,7 +137,8 @@ impl<'a> Call<'a> {
         }
         match self.data.take_prepared(index) {
             Some(shared) => NewValue::Shared(shared),
-            // EXEC's commands are not prepared, but it offers what it has.
+            // The values of queued commands are not prepared; the transaction offers its large
+            // words instead.
             None => match self.data.offered(bytes) {
                 Some(shared) => NewValue::Shared(shared),
                 None => NewValue::string(bytes),
@@ -142,14 +146,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Its words, for when it is gone on with.
+    /// A copy of the command's words, for work that goes on after the call.
     pub fn kept_words(&self) -> Words {
         let mut words = Words::default();
         self.args.iter().for_each(|arg| words.push(arg, |arg| self.data.shared(arg)));
         words
     }
 
-    /// After publishing: puts the client off if a worker has more messages waiting than it may.
+    /// After publishing: makes the client wait if a worker has more messages waiting than it may.
     pub fn wait_for_listeners(&mut self) {
         let subscribers = self.data.audience.subscribers.as_mut();
         if subscribers.is_some_and(|subscribers| subscribers.is_overrun()) {
@@ -157,8 +161,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Lets go of the keys before a command that only reads is done: it has what it needs, and
-    /// no client needs to wait for it. Within a transaction, or a script, they stay held.
+    /// Unlocks the keys of a read before it is done, as it has read all that it needs and other
+    /// clients need not wait. Within a transaction or a script the keys stay locked.
     pub fn end_reading(&mut self) {
         debug_assert!(!self.command.has(Flags::WRITE), "its change would have no number yet");
         if self.in_transaction || self.command.has(Flags::WRITE) {
@@ -167,12 +171,12 @@ impl<'a> Call<'a> {
         if self.client.tracking.is_some() {
             tracking::remember_already(self);
         }
-        // What it found dead went for this client.
+        // An expired key may have been deleted for this client, which is a unit.
         self.end_unit();
         self.data.release();
     }
 
-    /// Has others see what the command did, or the transaction.
+    /// Ends the unit of the command or transaction, so that others see its changes.
     #[cold]
     pub fn end_unit(&mut self) {
         let publishes = !self.data.unit.notices.is_empty();
@@ -184,8 +188,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the client may be blocked: what runs for it goes on at once in a transaction, and in
-    /// a log or a primary's stream. There it would be served later, and take what is not its own.
+    /// Whether the client may be blocked. Within a transaction, a log or a primary's stream it may
+    /// not: the next command follows at once. A client of a log would also be served later, with
+    /// elements that belong to others.
     pub fn may_block(&self) -> bool {
         !self.in_transaction && !self.data.turn.loading
     }
@@ -202,5 +207,5 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Faults of the program that are logged; a client may be able to repeat them.
+/// The most faults that are logged, as a client may be able to repeat one.
 const FAULTS_SHOWN_MAX: u32 = 100;

@@ -1,9 +1,9 @@
-//! What containers and their HELP answer.
+//! The replies of containers and of their HELP subcommands.
 
 use super::{Call, Failure, Outcome};
 use crate::engine::row::syntax::plain;
 
-/// The handler of every HELP: the syntax and the summary of each subcommand.
+/// The handler of every HELP: answers the syntax and the summary of each subcommand.
 pub fn help(call: &mut Call<'_>) -> Outcome {
     let Some(parent) = call.command.parent else { return Ok(()) };
     let container = call.server.registry.all()[parent];
@@ -27,14 +27,13 @@ pub fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What a command that only holds others answers. A client that names no subcommand is told so
-/// before.
+/// The handler of a container. It answers that the subcommand is missing.
 pub fn container(call: &mut Call<'_>) -> Outcome {
     Err(Failure::wrong_arity(call.command))
 }
 
-/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each
-/// (an empty name goes on with the last one's).
+/// Answers HELP of a container: its subcommands with their arguments, and one or more lines of text
+/// for each. An entry with an empty name adds a line to the subcommand before it.
 pub fn help_of(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
     let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
     let mut lines =

@@ -1,4 +1,5 @@
-//! Work too long for one turn: done in slices between turns, while its client alone waits.
+//! Jobs: work that is too long for one turn. It is done in slices between turns, while only its own
+//! client waits.
 
 use std::any::Any;
 
@@ -11,46 +12,47 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
 
-/// What a command leaves to be done in slices.
+/// The rest of a command, to be done in slices.
 pub trait Job: Any + Send {
-    /// Works for about as long as `slice.more` says so; whether it is done. It may have blocked its
-    /// client then: what ends that answers the command.
+    /// Works until `slice.more` is false; returns whether the work is done. Then it may have
+    /// blocked its client, and the end of that wait answers the command.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool;
-    /// The beginning of the command's reply, where that is in pieces.
+    /// The beginning of the command's reply, if the reply is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
-    /// Pieces of the reply that can be sent though the rest is still to be made. They are not among
-    /// `pieces` then.
+    /// Pieces of the reply that can be sent before the rest is made. `pieces` does not return them
+    /// again.
     fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
-    /// Bytes of the reply so far, which wait for the rest.
+    /// Bytes of the reply so far that wait for the rest.
     fn reply_bytes(&self) -> usize {
         0
     }
-    /// Whether it is what the server is busy with: others wait for it.
+    /// Whether the job goes on while the server is busy with a script: others wait for this job.
     fn goes_on_while_busy(&self) -> bool {
         false
     }
-    /// Whether it waits for something that takes its time, so that no thread should spin for it.
+    /// Whether the job waits for something slow, so that its worker should not spin for it.
     fn is_parked(&self) -> bool {
         false
     }
-    /// Its client is gone: whether it has to go on all the same.
+    /// Whether the job has to go on after its client has gone.
     fn outlives_client(&mut self) -> bool {
         false
     }
-    /// Ends it, as its client is gone.
+    /// Ends the job, as its client has gone.
     fn abandon(&mut self, _server: &'static Server, _data: &mut Data) {}
     /// Appends the command's reply, or the rest of it.
     fn reply(&mut self, reply: &mut Reply<'_>);
 }
 
-/// How long a script or a transaction runs until it goes on in slices, while other clients of its
-/// worker wait; in microseconds.
+/// How long a script or a transaction may run before it goes on in slices, while the other clients
+/// of its worker wait; in microseconds.
 pub const STAY_US: u64 = 500;
-/// How long one of them then runs in a slice: as long as other jobs do.
+/// How long a slice of a script or a transaction is, in microseconds; as long as that of other
+/// jobs.
 pub const SLICE_US: u64 = 50;
 
 /// What a job works with.
@@ -58,25 +60,25 @@ pub struct Slice<'a> {
     pub server: &'static Server,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
-    /// Whose command it is.
+    /// The client of the job's command.
     pub client: &'a mut Client,
     /// Whether there is time left.
     pub more: &'a mut dyn FnMut() -> bool,
 }
 
-/// What a command that left a job is measured by, until that is done: only then is it counted, like
-/// any other command, with the time that all of its slices took.
+/// The measurements of a command that left a job. Like any command it is counted when it is done,
+/// with the time of all its slices.
 pub struct Account {
     command: &'static Registered,
-    /// As the command log shows them.
+    /// The words of the command, as the command log shows them.
     words: Vec<Vec<u8>>,
     measured: Measured,
-    /// CLIENT REPLY: nothing will be answered.
+    /// Whether the client wants no reply (CLIENT REPLY).
     quiet: bool,
 }
 
 impl Account {
-    /// `measured`: what the command took so far.
+    /// `measured`: what the command has taken so far.
     pub fn new(command: &'static Registered, args: &[&[u8]], measured: Measured) -> Self {
         Self { command, words: slowlog::shortened(command, args), measured, quiet: false }
     }
@@ -86,7 +88,8 @@ impl Account {
         Self { quiet, ..self }
     }
 
-    /// It counts when what its client waits for has come.
+    /// Puts off the reply of a client that is blocked now. The command is counted when the wait
+    /// ends.
     pub fn suspend(self, client: &mut Client) {
         if self.quiet && client.replies == Replies::On {
             client.replies = Replies::Skip;
@@ -105,13 +108,13 @@ impl Account {
         pieces
     }
 
-    /// Bytes of the reply that were sent, or wait to be.
+    /// Bytes of the reply that were sent or wait to be sent.
     pub const fn reply_bytes(&self) -> usize {
         self.measured.reply_bytes
     }
 
-    /// Takes the reply of a job that is done, its beginning in pieces and its rest in `output`, and
-    /// counts its command.
+    /// Takes the reply of a completed job and counts its command. Returns the beginning of the
+    /// reply in pieces, and appends the rest to `output`.
     pub fn close(
         mut self,
         job: &mut dyn Job,

@@ -1,4 +1,4 @@
-//! A command: its row, and what executes it.
+//! What a command is: its row and its handler.
 //!
 //! A family file in `commands/` holds its handlers and ends in its rows.
 
@@ -26,15 +26,16 @@ use crate::engine::row::{Condition, KeyFinder, Row, Values};
 /// Executes a command. The shards of its keys are held.
 pub type Handler = fn(&mut Call<'_>) -> Outcome;
 
-/// A command as it is written down: everything that is known of it.
+/// A command as its family's file defines it.
 pub struct Command {
     pub row: Row,
     pub handler: Handler,
-    /// A container has these and its own handler only says what is missing.
+    /// The subcommands of a container. The container's own handler only reports that a subcommand
+    /// is missing.
     pub subcommands: &'static [Self],
 }
 
-/// What the rows of one data type have in common.
+/// The facts that all rows of one data type share.
 pub struct Family {
     categories: Categories,
 }
@@ -56,7 +57,7 @@ impl Family {
 }
 
 impl Command {
-    /// A row with the facts that every command has; the rest is added by the methods below.
+    /// A row with the facts that every command has. The methods below add the others.
     pub const fn new(name: &'static str, arity: i32, handler: Handler) -> Self {
         Self { row: Row::new(name, arity), handler, subcommands: &[] }
     }
@@ -77,7 +78,7 @@ impl Command {
         self
     }
 
-    /// Where the keys are, instead of the specifications, which are then only shown.
+    /// A function that finds the keys. The key specifications are then only shown.
     pub const fn keys_by(mut self, finder: KeyFinder) -> Self {
         self.row.key_finder = Some(finder);
         self
@@ -88,7 +89,8 @@ impl Command {
         self
     }
 
-    /// The argument at `first` becomes a value, and with a `step` every `step`th from there on.
+    /// The argument at `first` becomes a value. With a `step`, so does every `step`th argument
+    /// after it.
     pub const fn values(mut self, first: usize, step: usize) -> Self {
         self.row.values = Some(Values { first, step });
         self
@@ -119,7 +121,7 @@ impl Command {
         self
     }
 
-    /// The first version that had this command, in place of the one that it was made with.
+    /// The first version that had this command, if it is not the one that `doc` names.
     pub const fn since(mut self, version: &'static str) -> Self {
         self.row.since = version;
         self

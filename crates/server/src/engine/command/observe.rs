@@ -1,4 +1,4 @@
-//! What is kept of a command that has run: in the command log, by the latency monitor, by HOTKEYS.
+//! What the command log, the latency monitor and HOTKEYS keep of a command that has run.
 
 use super::{Flags, Registered};
 use crate::base::clock::system_ms;
@@ -7,7 +7,7 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::engine::telemetry::slowlog::{Measured, SlowlogEntry, cut, shortened};
 
-/// Logs a command that exceeded a limit, and tells the latency monitor.
+/// Notes a command that exceeded a limit in the command log, the latency monitor and HOTKEYS.
 #[cold]
 pub fn note(
     server: &Server,
@@ -16,19 +16,19 @@ pub fn note(
     args: &[&[u8]],
     measured: &Measured,
 ) {
-    // What a script calls is part of the script's own command.
+    // A command that a script calls counts as a part of the script's own command.
     let is_script = client.caller != 0;
     if server.services.hot_keys.is_active() && !is_script {
         let ns = (server.clock.us(measured.ticks) * 1e3) as u64;
         if !server.services.hot_keys.note(command, args, measured, ns) {
-            // Not every command is worth a look any more.
+            // The session of HOTKEYS has ended, so commands are no longer noted for it.
             server.services.follow(&server.config, &server.clock);
         }
     }
     note_words(server, client, command, || shortened(command, args), measured);
 }
 
-/// Notes a command whose words were already `shortened`.
+/// Notes a command whose words are already `shortened`.
 #[cold]
 pub fn note_words(
     server: &Server,

@@ -1,4 +1,4 @@
-//! The plan: the shards that a command needs, in the order in which they are locked.
+//! The plan of a command: the shards that it needs, in the order in which they are locked.
 
 use bobbin_store::{Hash, SHARDS};
 
@@ -12,11 +12,12 @@ pub const fn lone_key(hash: Hash) -> [Hash; 2] {
     [Hash(0), hash]
 }
 
-/// The shards that a plan needs, and its keys.
+/// The shards that a plan needs, and its keys' hashes.
 #[derive(Default)]
 pub struct ShardSet {
     shards: Vec<u16>,
-    /// By argument, of all commands of the plan one behind the other; see `Call::hashes`.
+    /// The hashes of the keys by argument, of all commands of the plan one after the other; see
+    /// `Call::hashes`.
     pub hashes: Vec<Hash>,
     everything: bool,
 }
@@ -28,9 +29,9 @@ impl ShardSet {
         self.everything = false;
     }
 
-    /// Adds the keys of a command of a transaction, whose arguments are those from `first_arg` on.
-    /// Arguments that do not fit the key specification add what they have: the handler answers with
-    /// the error before it looks at a key.
+    /// Adds the keys of a queued command, whose arguments begin at `first_arg` among those of its
+    /// transaction. If the arguments do not fit the key specification, it adds the keys that are
+    /// there: the handler answers with an error before it looks at a key.
     pub fn add(
         &mut self,
         data: &Data,
@@ -61,14 +62,14 @@ impl ShardSet {
     }
 
     /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop
-    /// of `add`, so that the compiler writes this one in place.
+    /// of `add` so that the compiler inlines this one.
     pub fn add_alone(&mut self, data: &Data, command: &'static Registered, request: &Request<'_>) {
         let args = request.args;
         self.everything |= is_about_everything(command, args);
         self.hashes.resize(args.len(), Hash::default());
         command.key_positions(args, |at| {
             let key = if at == 1 && command.first_is_key {
-                // The batch has hashed it, and has its shard on the way.
+                // The batch has hashed this key and prefetched its shard.
                 Key { bytes: args[at], hash: request.first_hash }
             } else {
                 let key = data.key(args[at]);
@@ -92,7 +93,7 @@ impl ShardSet {
         self.everything
     }
 
-    /// The keys by argument; its memory comes back by `give_back`.
+    /// Takes the hashes of the keys, by argument. `give_back` returns their memory.
     pub fn take_hashes(&mut self) -> Vec<Hash> {
         std::mem::take(&mut self.hashes)
     }
@@ -101,7 +102,8 @@ impl ShardSet {
         self.hashes = hashes;
     }
 
-    /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
+    /// Locks all shards of the plan and unlocks all others. Returns `false`, with nothing locked,
+    /// if one of them is reserved.
     #[must_use]
     pub fn hold(&mut self, data: &mut Data) -> bool {
         sort(&mut self.shards);
@@ -117,7 +119,8 @@ impl ShardSet {
         }
     }
 
-    /// Nothing of very many, which `Call::prefetch_after` prefetches a few at a time.
+    /// Prefetches the buckets of the keys, unless there are very many: `Call::prefetch_after`
+    /// prefetches those a few at a time.
     pub fn prefetch_buckets(&self, data: &Data) {
         if self.hashes.len() > PREFETCHED_MAX {
             return;
@@ -125,7 +128,7 @@ impl ShardSet {
         self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
     }
 
-    /// As `prefetch_buckets`; their shards are held.
+    /// Prefetches the entries of the keys, unless there are very many. Their shards are locked.
     pub fn prefetch_entries(&self, data: &mut Data, database: u32, writes: bool) {
         if !data.holds_all() && self.hashes.len() <= PREFETCHED_MAX {
             self.keyed().for_each(|hash| data.prefetch(database, hash, writes));
@@ -137,15 +140,16 @@ impl ShardSet {
     }
 }
 
-/// The keys of a command with more words than this, prefetched together, would have left the caches
-/// before they are looked at.
+/// The most words of a command whose keys are prefetched together. The first of more keys would
+/// have left the caches before they are looked at.
 pub(super) const PREFETCHED_MAX: usize = 2048;
-/// How many words before a key its entry is prefetched then; even, for words in pairs.
+/// How many words before a key its entry is prefetched in that case. It is even, for words in
+/// pairs.
 pub(super) const PREFETCH_AHEAD: usize = 16;
 
-/// Sorts shards. The processor cannot foretell the branches of a sort, and each wrong guess costs
-/// as much as some fifty instructions. So a few are sorted without branches: each goes behind as
-/// many as are smaller.
+/// Sorts shards. The processor cannot predict the branches of a sort, and each wrong guess costs as
+/// much as some fifty instructions. So a few shards are sorted without branches: each shard goes to
+/// the place that is the number of smaller ones.
 fn sort(shards: &mut [u16]) {
     const FEW: usize = 16;
     const _: () = assert!(SHARDS * FEW <= 1 << u16::BITS);
@@ -153,7 +157,8 @@ fn sort(shards: &mut [u16]) {
         shards.sort_unstable();
         return;
     }
-    // With its place in the low bits, so that no two are equal. Nothing comes before the padding.
+    // Each number has its index in the low bits, so that no two are equal. The padding is larger
+    // than all of them.
     let mut numbered = [u16::MAX; FEW];
     for (at, (numbered, shard)) in numbered.iter_mut().zip(&*shards).enumerate() {
         *numbered = shard * FEW as u16 + at as u16;
@@ -170,7 +175,8 @@ pub fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool {
     command.has(Flags::GATE) || command.row.gate_when.is_some_and(|condition| condition(args))
 }
 
-/// Holds the shards of these keys, or everything, and no other. `false`: one is reserved.
+/// Locks the shards of these keys, or everything, and unlocks all others. Returns `false` if one of
+/// them is reserved.
 #[must_use]
 pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
     let mut shards = std::mem::take(&mut data.shard_set);

@@ -10,7 +10,7 @@ use crate::engine::row::{Described, Facts};
 pub struct Registered {
     pub facts: Facts,
     pub handler: Handler,
-    /// Of a container, by name.
+    /// The subcommands of a container, by name.
     pub subcommands: Vec<&'static Self>,
 }
 
@@ -23,25 +23,25 @@ impl Deref for Registered {
     }
 }
 
-/// A command under the name that it is called by.
+/// A command and the name that clients call it by.
 type NamedCommand = (Box<[u8]>, &'static Registered);
 
 /// All commands, by name.
 pub struct Registry {
     commands: Vec<&'static Registered>,
-    /// Of all of them, for what executes none.
+    /// The facts of all commands, for code that executes none.
     facts: Vec<&'static Facts>,
-    /// Power of two; twice as large as there are names, at least.
+    /// A hash table, whose size is a power of two and at least twice the number of names.
     slots: Vec<Option<NamedCommand>>,
-    /// What COMMAND answers about all of them, and COMMAND DOCS. Boxed: with atomics in the
-    /// registry itself the compiler would read `slots` again and again.
+    /// The replies of COMMAND and COMMAND DOCS about all commands. They are boxed because the
+    /// compiler would read `slots` again and again if the registry itself held atomics.
     pub info: Box<Described>,
     pub docs: Box<Described>,
 }
 
 impl Registry {
-    /// Registers every family, under other names where `renamed` says so (an empty new name removes
-    /// the command). Lives as long as the process.
+    /// Registers every family. `renamed` gives commands other names; an empty new name removes the
+    /// command. The commands live as long as the process.
     pub fn new(
         families: &[&'static [Command]],
         renamed: &[(Vec<u8>, Vec<u8>)],
@@ -76,7 +76,7 @@ impl Registry {
     }
 
     fn register(&mut self, command: &'static Command) -> &'static Registered {
-        // The container's id comes first, its subcommands' follow.
+        // The id of the container comes first, the ids of its subcommands follow.
         let (id, first) = (self.commands.len(), self.commands.len() + 1);
         let mut subcommands = Vec::new();
         for (number, sub) in (first..).zip(command.subcommands) {
@@ -106,8 +106,8 @@ impl Registry {
         None
     }
 
-    /// Finds a command by its words, as COMMAND INFO names it: `get`, `client|list`. None that is
-    /// absent.
+    /// Finds a command by its full name, as COMMAND INFO takes it: `get`, `client|list`. Absent
+    /// commands are not found.
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
         let found = match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
@@ -116,24 +116,24 @@ impl Registry {
         found.filter(|command| !command.row.is_absent)
     }
 
-    /// All commands and subcommands, by id, the absent ones as well.
+    /// All commands and subcommands by id, absent ones included.
     pub fn all(&self) -> &[&'static Registered] {
         &self.commands
     }
 
-    /// What is known of each, by id.
+    /// The facts of all commands and subcommands, by id.
     pub fn facts(&self) -> &[&'static Facts] {
         &self.facts
     }
 
-    /// The commands that have a name and are there, without subcommands.
+    /// The commands that clients can call, without subcommands.
     pub fn top(&self) -> impl Iterator<Item = (&[u8], &'static Registered)> {
         let named = self.slots.iter().flatten().map(|(name, command)| (&**name, *command));
         named.filter(|(_, command)| !command.row.is_absent)
     }
 }
 
-/// There is one of each command.
+/// Each command is registered once, so its id identifies it.
 impl PartialEq for Registered {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
@@ -143,13 +143,13 @@ impl PartialEq for Registered {
 impl Eq for Registered {}
 
 impl Registered {
-    /// Lives as long as the process.
+    /// Registers a command for the life of the process.
     fn leak(command: &Command, facts: Facts, subcommands: Vec<&'static Self>) -> &'static Self {
         Box::leak(Box::new(Self { facts, handler: command.handler, subcommands }))
     }
 
-    /// What these words call, the first of which is its name: of a container a subcommand, if the
-    /// words name one at all. `None`: it has no such subcommand.
+    /// The command that these words call. `args[0]` is the name of this command; if it is a
+    /// container, `args[1]` names a subcommand. Returns `None` if there is no such subcommand.
     #[inline(always)]
     pub fn of_words(&'static self, args: &[&[u8]]) -> Option<&'static Self> {
         match args.get(1).filter(|_| !self.subcommands.is_empty()) {
@@ -163,7 +163,7 @@ impl Registered {
     }
 }
 
-/// A hash of a name that upper and lower case share.
+/// A hash of a name that does not depend on upper and lower case.
 #[inline(always)]
 fn fold(name: &[u8]) -> u32 {
     let len = name.len();
@@ -185,7 +185,8 @@ mod tests {
     use super::*;
     use crate::engine::row::Flags;
 
-    /// A wrong one would be seen by nobody but a profiler: what it says is hashed as a key.
+    /// If this were wrong, only a profiler would show it: the first argument would be hashed as a
+    /// key.
     #[test]
     fn the_first_argument_is_known_to_be_a_key() {
         let registry = Registry::new(&crate::process::families(), &[]).expect("the rows are right");
@@ -208,10 +209,10 @@ mod tests {
         }
     }
 
-    /// All that takes the gate, and so stops every other thread for a moment.
+    /// The commands that take the gate, and so stop every other thread for a moment.
     ///
-    /// Beside these commands it is taken by: a transaction that has one of them, or a script, or a
-    /// walk over all keys (`Flags::WALKS`); a script of which it is not known that it keeps to its
+    /// The gate is also taken by: a transaction or a script with one of these commands or with a
+    /// walk over all keys (`Flags::WALKS`); a script that is not known to use only its declared
     /// keys (ADR 11); the beginning of a cut, for a snapshot or a base of the log
     /// (`Data::begin_cut`); PSYNC with FAILOVER; the final save at the end.
     const GATED: &[(&str, &[&str])] = &[

@@ -1,4 +1,4 @@
-//! What MULTI queues and WATCH guards.
+//! What MULTI queues and what WATCH guards.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,25 +15,25 @@ use crate::engine::row::words::Words;
 #[derive(Default)]
 pub struct Transaction {
     pub queue: Vec<Queued>,
-    /// Those of all queued commands.
+    /// The words of all queued commands.
     pub words: Words,
-    /// A command was refused: EXEC will be too.
+    /// Whether a command was refused. Then EXEC will be refused too.
     pub spoiled: bool,
-    /// Those that some queued command has, or what it runs.
+    /// The flags that at least one queued command or its script has.
     pub flags: Flags,
-    /// Those that some queued command lacks, or what it runs.
+    /// The flags that at least one queued command or its script lacks.
     pub missing: Flags,
-    /// Memory was full when EXEC came, and nothing could be evicted.
+    /// Whether memory was full when EXEC came, and nothing could be evicted.
     pub is_oom: bool,
-    /// That a queued SELECT leads to.
+    /// The database that a queued SELECT will select.
     pub database: Option<u32>,
 }
 
-/// A command and which of the transaction's arguments are its.
+/// A queued command, and the range of its words among the transaction's.
 pub struct Queued {
     pub command: &'static Registered,
     pub args: Range<usize>,
-    /// Of the first key; meaningful only when that is argument 1.
+    /// The hash of the first key. It is meaningful only if that is argument 1.
     pub first_hash: Hash,
 }
 
@@ -42,7 +42,7 @@ pub struct WatchedKey {
     pub database: u32,
     pub key: Box<[u8]>,
     pub version: u64,
-    /// It had expired when it was watched, so that its removal is no change.
+    /// Whether the key had already expired. Then its removal is no change.
     pub stale: bool,
 }
 
@@ -52,7 +52,7 @@ impl Transaction {
         self.flags.has(flags)
     }
 
-    /// The database that is selected behind the commands so far; `None`: as before.
+    /// The database that the queued commands select; `None` if they select none.
     pub const fn database(&self) -> Option<u32> {
         self.database
     }
@@ -62,7 +62,7 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
-    /// Queues a command. `flags`: its own, or those that follow from the script that it runs.
+    /// Queues a command. `flags` are the command's own, or follow from the flags of its script.
     pub fn queue(
         &mut self,
         request: &Request<'_>,
@@ -91,5 +91,5 @@ impl Transaction {
     }
 }
 
-/// What Redis counts for an argument beside its bytes: a pointer.
+/// What Redis counts for each argument beside its bytes: a pointer.
 const ARGUMENT_BYTES: usize = 8;

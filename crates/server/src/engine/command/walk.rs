@@ -1,23 +1,23 @@
-//! A walk over all keys of a database, which can be broken off and gone on with anywhere.
+//! A walk over all keys of a database, which can stop and continue anywhere.
 //!
-//! Every key that is there from the beginning to the end is met exactly once, whatever is added,
-//! removed or resized meanwhile: positions in a shard do not depend on the size of its table. No
-//! more than one shard is held at a time, and that for a few dozen keys.
+//! A key that is there during the whole walk is met exactly once, whatever is added, removed or
+//! resized meanwhile: positions in a shard do not depend on the size of its table. The walk locks
+//! one shard at a time, for a few dozen keys.
 
 use bobbin_store::{EntryRef, SHARDS};
 
 use super::Data;
 
-/// Where a walk over the keys is.
+/// The place of a walk over the keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyWalk {
     database: u32,
-    /// `SHARDS` at the end.
+    /// The index of the shard; `SHARDS` at the end.
     shard: usize,
     position: u32,
 }
 
-/// Keys that are looked at before the shard is unlocked.
+/// The most keys that are looked at before the shard is unlocked.
 const LOOKS: usize = 64;
 /// How many shards ahead of the walk their first buckets are prefetched.
 const SHARDS_AHEAD: usize = 4;
@@ -27,14 +27,13 @@ impl KeyWalk {
         Self { database, shard: 0, position: 0 }
     }
 
-    /// Goes on where a walk with this cursor was. Numbers that are no cursor are as good as the
-    /// end.
+    /// Continues a walk from its cursor. Numbers that are not cursors stand for the end.
     pub fn from_cursor(database: u32, cursor: u64) -> Self {
         let shard = usize::try_from(cursor >> 32).map_or(SHARDS, |shard| shard.min(SHARDS));
         Self { database, shard, position: cursor as u32 }
     }
 
-    /// A number to go on with later; 0 at the end, and nowhere else but at the beginning.
+    /// A number to continue from later; 0 at the end and at the beginning only.
     pub const fn cursor(&self) -> u64 {
         if self.is_done() { 0 } else { (self.shard as u64) << 32 | self.position as u64 }
     }
@@ -43,10 +42,10 @@ impl KeyWalk {
         self.shard >= SHARDS
     }
 
-    /// Calls `f` for those of the next buckets' keys that are wanted, until `looks_max` or `LOOKS`
-    /// were looked at or the shard ends. Of those that are wanted dead ones are taken out instead.
-    /// Returns how many keys were looked at; `None`: a script keeps the shard, so that the walk has
-    /// to wait.
+    /// Calls `f` for the wanted keys of the next buckets, until `looks_max` or `LOOKS` keys were
+    /// looked at or the shard ends. Wanted keys that have expired are deleted instead. Returns how
+    /// many keys were looked at, or `None` if a script keeps the shard reserved, so that the walk
+    /// has to wait.
     pub fn step(
         &mut self,
         data: &mut Data,
@@ -65,7 +64,7 @@ impl KeyWalk {
         let (database, mut next) = (self.database, Some(self.position));
         let (mut looks, mut dead) = (0, Vec::new());
         let looks_max = looks_max.min(LOOKS);
-        // Most find nothing to take out, so there is no unit that has to end.
+        // Most steps delete nothing, so a visit is enough and there is no unit to end.
         let is_free = data.visit_with(self.shard, |shard, is_reserved| {
             if is_reserved {
                 return false;

@@ -20,7 +20,8 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;
-    // A thread that holds the gate finds the state in its place, or with a slow function.
+    // The library's state is then either free or used by a slow function, even if this thread holds
+    // the gate.
     if !call.in_transaction && everything && !call.data.hold_gate() {
         return Err(wait_for_reserved(call));
     }
@@ -39,11 +40,11 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     run(call, Owner::Library(Arc::clone(&library), state), &task)
 }
 
-/// Takes a library's state. While another thread has it the client waits, and its worker serves
-/// others.
+/// Takes a library's Lua state. If another thread keeps the state for long, the client waits and
+/// its worker serves other clients.
 fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, Failure> {
     if !call.data.holds_all() {
-        // Nothing is held while waiting.
+        // No shard may be held during the wait.
         call.data.release();
     }
     let until = ticks() + call.server.clock.ticks(PATIENCE_US);
@@ -55,7 +56,8 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
             return Err(call.server.scripts.busy_failure(&call.server.config));
         }
         if ticks() >= until && !call.data.holds_all() {
-            // Before the last look, so that a thread that gives it back after that sees it.
+            // The wish is noted before the last look, so that a thread that gives the state back
+            // later sees it.
             library.await_state();
             return library.take_state().ok_or_else(|| wait_for_reserved(call));
         }
@@ -63,5 +65,5 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
     }
 }
 
-/// How long a call waits for its library's state before its worker serves others.
+/// How long a call waits for its library's state before its worker serves other clients.
 const PATIENCE_US: u64 = 100;

@@ -1,4 +1,4 @@
-//! A command of a script that takes long: worked on in slices, between which the script may pause.
+//! A script's command that takes long. It works in slices, and the script may pause between them.
 
 use std::vec::IntoIter;
 
@@ -12,10 +12,10 @@ use crate::engine::command::job::{Account, Job, Slice};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
 
-/// A long command at work.
+/// A script's command that takes long.
 pub(super) enum LongCommand {
     Working(Box<dyn Job>, Account),
-    /// Its reply becomes one piece, as the script needs it.
+    /// The command is done. Its reply is joined to one piece, which the script needs.
     Joining(IntoIter<Vec<u8>>, Arena),
 }
 
@@ -24,8 +24,8 @@ impl LongCommand {
         Self::Working(job, account)
     }
 
-    /// Goes on for a slice, and appends the reply once that is complete. It may have `room` bytes.
-    /// `None`: there is more to do.
+    /// Works on for a slice, and appends the reply once it is complete. The reply may have `room`
+    /// bytes. Returns `None` if there is more to do.
     pub(super) fn step(
         &mut self,
         slice: &mut Slice<'_>,
@@ -55,13 +55,13 @@ impl LongCommand {
                     return None;
                 }
             }
-            // The bytes are what they are in any protocol.
+            // These bytes were made for the script's protocol, and are appended unchanged.
             Reply::new(reply, Protocol::Resp2).append(&rest.bytes, &rest.parts);
         }
         Some(Called::Replied)
     }
 
-    /// Takes the reply of work that is done; how many bytes it has.
+    /// Takes the reply of a command that is done, and returns its length in bytes.
     fn close(&mut self, slice: &Slice<'_>) -> usize {
         let nothing = Self::Joining(Vec::new().into_iter(), Arena::default());
         let Self::Working(mut job, account) = std::mem::replace(self, nothing) else { return 0 };
@@ -74,7 +74,7 @@ impl LongCommand {
         bytes
     }
 
-    /// Ends it. What it has not done yet is not done.
+    /// Stops the command. The rest of its work is not done.
     pub(super) fn abandon(self, server: &'static Server, data: &mut Data) {
         if let Self::Working(mut job, _) = self {
             job.abandon(server, data);

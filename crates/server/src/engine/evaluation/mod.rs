@@ -1,16 +1,18 @@
-//! Scripts: EVAL and similar commands, from the command's words to the effects of what it called.
+//! Scripts: EVAL and similar commands, from the words of the command to the effects of the commands
+//! that the script calls.
 //!
-//! Every worker has a Lua state of its own and runs scripts where it reads them. `run` takes the
-//! locks and runs, `session` carries out the commands that a script calls, and `paused` goes on
-//! with what takes long.
+//! Every worker has its own Lua state and runs the scripts that its clients send. `run` takes the
+//! locks and runs a script, `session` executes the commands that it calls, and `paused` continues
+//! scripts that take long.
 //!
-//! A script says which keys it uses, and its shards are held before it begins; scripts with other
-//! keys run beside it. But Redis lets a script use any key, and many do. The first run of a script
-//! therefore holds the gate, and shows whether it strays: uses keys that it did not declare. One
-//! that did not holds its declared shards from then on. Should it stray after all, it takes the
-//! further shard if it need not wait for it out of order; else, if it has changed nothing yet, it
-//! begins anew with the gate held. A first run that takes long gives all but its declared shards
-//! back when it pauses, and gets everything again if it strays.
+//! A script declares its keys, and their shards are locked before it begins; scripts with other
+//! keys run beside it. But Redis lets a script use any key, and many scripts do. So the first run
+//! of a script holds the gate, and shows whether the script *strays*: whether it uses keys that it
+//! did not declare. A script that does not stray locks only its declared shards in later runs. If
+//! it strays in a later run, it takes the further shard if it can do so without waiting against the
+//! lock order. Otherwise, if it has changed nothing yet, it begins anew with the gate held. A first
+//! run that takes long keeps only its declared shards when it pauses, and gets everything again if
+//! it strays.
 
 mod function;
 mod long_command;

@@ -1,17 +1,17 @@
-//! A script that takes long, and how it goes on.
+//! Scripts that take long, and how they go on.
 //!
-//! After half a millisecond a script pauses in the midst of its code and becomes a job of its
-//! client: it goes on in slices, and between them its worker serves all other clients. It keeps
-//! what it held; if that was the gate, every shard instead, so that others can have their turns.
-//! These shards are reserved (`Aside`): a command that wants one is refused at once, and its client
-//! waits until the script is over. What only forgets something there (`visit`) gets in between two
-//! slices.
+//! After half a millisecond a script pauses within its code and becomes a job of its client: it
+//! goes on in slices, and between them its worker serves all other clients. The script keeps its
+//! shards; if it held the gate, it keeps every shard instead, so that other workers can have their
+//! turns. The shards are reserved (`Aside`): a command that needs one is refused at once, and its
+//! client waits until the script is over. Work that only removes a note from a shard
+//! (`Data::visit`) gets in between two slices.
 //!
 //! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and
-//! nothing is carried out but what must be possible then (`Switch::BUSY`).
+//! only commands that may run then are executed (`Switch::BUSY`).
 //!
-//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the
-//! script, the rest of the transaction waits with it, with all that it holds.
+//! When the script is over, its worker locks the script's shards again and ends its unit. If EXEC
+//! runs the script, the rest of the transaction waits together with the script.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -30,7 +30,7 @@ use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
 use crate::engine::telemetry::stats::WorkerStats;
 
-/// Whose state a script runs in.
+/// Whose Lua state a script runs in.
 pub(super) enum Owner {
     Worker(Box<Lua>),
     Library(Arc<Library>, Box<LuaState>),
@@ -44,7 +44,7 @@ impl Owner {
         }
     }
 
-    /// Lets others see what the state takes.
+    /// Publishes how much memory the state uses.
     fn show_memory(&self) {
         match self {
             Self::Worker(lua) => lua.show_memory(),
@@ -67,26 +67,26 @@ impl Owner {
     }
 }
 
-/// A script that pauses, as a job of its client.
+/// A paused script, as a job of its client.
 pub struct PausedScript {
     next: NextStep,
     busy: Arc<Busy>,
     command: &'static Registered,
     protocol: Protocol,
     reply: Vec<u8>,
-    /// It is part of a transaction, which ends the unit.
+    /// Whether the script is part of a transaction. Then the transaction ends the unit.
     in_transaction: bool,
-    /// The command's words, while the script may have to begin anew.
+    /// The words of the command, kept as long as the script may have to begin anew.
     words: Vec<Box<[u8]>>,
 }
 
-/// What its job does next.
+/// What the job does next.
 enum NextStep {
-    /// The script goes on where it paused.
+    /// The script continues where it paused.
     Resume(Box<ScriptRun>),
-    /// It begins anew: it needs a shard that others hold, and has changed nothing.
+    /// The script begins anew: it needs a shard that others hold, and has changed nothing.
     Again,
-    /// It is over.
+    /// The script is over.
     Done,
 }
 
@@ -96,23 +96,23 @@ struct ScriptRun {
     session: Box<ScriptSession>,
     busy: Arc<Busy>,
     progress: Progress,
-    /// Of the script: keys live or die by it.
+    /// The script's time (Unix ms), which decides which keys have expired.
     now_ms: i64,
-    /// Whether it takes dead keys out, also while it is what others wait for.
+    /// Whether the script deletes expired keys. A later pause of the server does not change that.
     may_expire: bool,
-    /// What it holds and has done, while it does not run.
+    /// The locks and effects of the script, while it does not run.
     unit: Option<Suspended>,
-    /// Where it is kept which keys the script uses.
+    /// Remembers which keys the script uses, for later runs.
     learned: Arc<Learned>,
 }
 
-// SAFETY: only the thread that has the run follows its pointers. Those of the session to what
-// belongs to a thread are made good (`ScriptSession::resume`) before the script goes on there; the
-// others lead to what the run itself owns, in boxes.
+// SAFETY: only the thread that has the run follows its pointers. The session's pointers to data of
+// a thread are set (`ScriptSession::resume`) before the script goes on in that thread. The other
+// pointers lead to objects that the run owns, in boxes.
 unsafe impl Send for ScriptRun {}
 
 impl ScriptRun {
-    /// Has the script go on for a slice; whether it is over.
+    /// Continues the script for a slice. Returns whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.turn.now_ms;
         self.take_up(data, Then::Suspended);
@@ -120,7 +120,7 @@ impl ScriptRun {
         data.turn.may_expire = self.may_expire;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
-        // One that only waits keeps nobody busy.
+        // A script that only waits does not make the server busy.
         let is_at_work = self.progress == Progress::Paused && !self.session.waits();
         if is_at_work && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
@@ -131,27 +131,27 @@ impl ScriptRun {
         self.progress != Progress::Paused
     }
 
-    /// Keeps what the script has done so far to itself, and lets others in. `narrow`: of
-    /// everything, it keeps only these shards.
+    /// Sets the script's locks and effects aside, and lets others in. If the script holds
+    /// everything, `narrow` names the only shards that it keeps.
     fn put_off(&mut self, data: &mut Data, narrow: Option<Vec<usize>>) {
         self.owner.show_memory();
         self.unit = Some(data.suspend_unit_on(narrow));
     }
 
-    /// Holds again what the script held, and has the calling thread know what it has done.
+    /// Locks again what the script held, and makes its unit the current one of this thread.
     fn take_up(&mut self, data: &mut Data, then: Then) {
         self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, then));
     }
 }
 
 impl PausedScript {
-    /// Whether a script that has run for a while goes on in slices: a slow one always does, others
-    /// while few do, as each keeps a Lua state.
+    /// Whether a script that has run for a while goes on in slices. A slow script always does.
+    /// Others do only while few scripts pause, as each keeps a Lua state.
     pub(super) fn may_begin(server: &Server, session: &ScriptSession) -> bool {
         session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
 
-    /// Sets a script aside that has run for a while, into `data.paused`.
+    /// Sets a script that has run for a while aside, into `data.paused`.
     pub(super) fn begin(
         call: &mut Call<'_>,
         mut owner: Owner,
@@ -172,7 +172,8 @@ impl PausedScript {
         learned.note_pause();
         call.server.scripts.begin_slices(&busy);
         if session.is_slow() {
-            // Before anything is given up, so that no client comes between that has not been told.
+            // Clients are told before any lock is given up, so that no command gets in between that
+            // does not know of the script.
             call.server.scripts.announce(call.server, &busy, session.duration());
         }
         let mut run = Box::new(ScriptRun {
@@ -187,7 +188,7 @@ impl PausedScript {
         });
         let keeps_words = run.session.may_restart();
         let words = call.args.iter().filter(|_| keeps_words);
-        // What else a transaction does may need more than its scripts do.
+        // The rest of a transaction may need other shards than its scripts do.
         let narrow = if call.in_transaction { None } else { run.session.narrow() };
         run.put_off(call.data, narrow);
         call.data.propagate_nothing();
@@ -202,13 +203,13 @@ impl PausedScript {
         }));
     }
 
-    /// Has the script go on for a slice; the run, once it is over.
+    /// Continues the script for a slice. Returns the run once it is over.
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
         match std::mem::replace(&mut self.next, NextStep::Done) {
             NextStep::Resume(mut run) => {
                 if slice.client.discard && !self.in_transaction && run.session.is_slow() {
-                    // Others wait for it, and its client does not. What it has written must be
-                    // whole, though: then it goes on.
+                    // Others wait for the script, and its client has gone. If the script has
+                    // written something, it cannot be killed and goes on.
                     drop(self.busy.kill());
                 }
                 if run.step(slice.server, slice.data, slice.stats) {
@@ -221,10 +222,9 @@ impl PausedScript {
         None
     }
 
-    /// Ends the run of a script that is over. Everything that it held is held again.
+    /// Ends the run of a script that is over. Locks again everything that the script held.
     fn finish(&mut self, mut run: ScriptRun, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, client, .. } = slice;
-        client.info.commands.add(run.session.commands);
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
         let start = self.reply.len();
@@ -235,11 +235,14 @@ impl PausedScript {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
+        client.info.commands.add(run.session.commands);
+        run.session.nested_errors.count(stats, self.command);
         run.owner.give_back(server, data);
         server.scripts.end_slices(&server.switches, &run.busy);
     }
 
-    /// Begins anew, with everything held, a script that has changed nothing; whether it is over.
+    /// Begins a script that has changed nothing anew, with everything held. Returns whether it is
+    /// over.
     fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
         let Slice { server, data, stats, client, .. } = slice;
         let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
@@ -257,14 +260,14 @@ impl PausedScript {
             in_transaction: false,
             may_leave_job: true,
         };
-        // Kept until this attempt has failed or not.
+        // The old wish stays until this attempt has ended.
         let wish = call.client.gate_wish.take();
         let outcome = (self.command.handler)(&mut call);
         drop(wish);
         call.client.postpone(false);
         match outcome {
             Ok(()) => {}
-            // Another script keeps something.
+            // Another script keeps a shard reserved.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
                 let text = failure.text().as_bytes();
@@ -292,7 +295,7 @@ impl Job for PausedScript {
         let is_blocked = run.session.way() == Way::Blocked;
         self.finish(*run, slice);
         if is_blocked {
-            // What it found dead is gone.
+            // The run may have deleted expired keys, which is a unit.
             slice.data.end_unit(slice.server, None);
             slice.data.release();
             (slice.data.turn.now_ms, slice.data.turn.may_expire) =
@@ -305,7 +308,7 @@ impl Job for PausedScript {
             return true;
         }
         slice.data.turn.now_ms = script_ms;
-        // What it did is made known, and others go on.
+        // The unit ends: others see the effects, and waiting clients are served.
         slice.data.end_unit(slice.server, None);
         slice.data.release();
         slice.data.turn.now_ms = now_ms;
@@ -331,7 +334,8 @@ impl Job for PausedScript {
     }
 
     fn outlives_client(&mut self) -> bool {
-        // No client waits for it. What it has written must be whole, though: then it goes on.
+        // No client waits for the script, so it is killed. If it has written something, it cannot
+        // be killed and goes on.
         drop(self.busy.kill());
         true
     }

@@ -1,4 +1,4 @@
-//! Running a script: what is held meanwhile, and what becomes of its reply.
+//! Runs a script: which locks it holds meanwhile, and what its reply becomes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub(crate) enum ScriptSource {
 
 /// EVAL, EVALSHA and their read-only forms.
 pub(crate) fn evaluate(call: &mut Call<'_>, source: ScriptSource, read_only: bool) -> Outcome {
-    // As in Redis, what cannot name a script is that before anything else.
+    // As in Redis, a text that cannot be a SHA1 digest is refused before the other arguments are
+    // checked.
     if matches!(source, ScriptSource::Sha) && call.args[1].len() != size_of::<Sha>() {
         return Err(NO_SCRIPT);
     }
@@ -53,24 +54,24 @@ pub(crate) fn evaluate(call: &mut Call<'_>, source: ScriptSource, read_only: boo
     run(call, Owner::Worker(lua), &task)
 }
 
-/// What to run, and how.
+/// The script to run, and how to run it.
 pub(super) struct ScriptTask<'a> {
     pub chunk: Chunk,
-    /// How many keys are declared.
+    /// The number of declared keys.
     pub keys: usize,
     pub learned: &'a Arc<Learned>,
-    /// It begins with the gate held.
+    /// Whether the script begins with the gate held.
     pub everything: bool,
     pub flags: ScriptFlags,
-    /// It has said what it is, and is held to that.
+    /// Whether the script declares its flags, which are then enforced.
     pub is_strict: bool,
-    /// Beginning anew leaves no traces.
+    /// Whether the script may begin anew if it has changed nothing.
     pub can_restart: bool,
     pub read_only: bool,
 }
 
 impl ScriptTask<'_> {
-    /// Whether it has to wait: it is known to pause, and somebody waits until nothing is reserved.
+    /// Whether the script has to wait: it is known to pause, and somebody wishes for the gate.
     fn makes_way(&self, call: &Call<'_>) -> bool {
         self.learned.takes_long()
             && call.server.scripts.is_gate_wished()
@@ -78,7 +79,7 @@ impl ScriptTask<'_> {
     }
 }
 
-/// How many keys follow; they begin at argument 3.
+/// The number of declared keys; they begin at argument 3.
 pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
     let count = call.integer(2)?;
     if count > (call.args.len() - 3) as i64 {
@@ -96,12 +97,13 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
     Ok(lua.compiled(at))
 }
 
-/// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then
-/// the caller that ran the command makes a job of it, alone or with the rest of its transaction.
+/// Runs a script and appends its reply. If the script takes long, it is left in `data.paused`, with
+/// its locks set aside; the caller that ran the command then makes a job of it, alone or with the
+/// rest of its transaction.
 pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
-    // Its commands have logged theirs, and one that is refused has none, though keys may have been
-    // evicted for it.
+    // The commands that the script called have logged their effects. A refused script has none,
+    // though keys may have been evicted for it.
     call.data.propagate_nothing();
     outcome
 }
@@ -112,7 +114,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         return Err(make_way(call));
     }
     let mut is_oom = call.data.turn.is_oom;
-    if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
+    if !call.in_transaction && call.server.minds_maxmemory() {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}
             Room::Reserved => {
@@ -130,7 +132,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
     let start = call.reply.output().len();
     let (mut everything, mut is_shown) = (task.everything, false);
     let ended = loop {
-        // A transaction holds what it needs.
+        // A transaction already holds the shards of its scripts.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
             owner.give_back(call.server, call.data);
             return Err(wait_for_reserved(call));
@@ -158,8 +160,8 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
-        // SAFETY: the session lives until the script is over; if it pauses, `PausedScript::begin`
-        // names another place.
+        // SAFETY: the session lives until the script is over. If the script pauses,
+        // `PausedScript::begin` moves the session and sets its new address.
         let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
@@ -179,22 +181,24 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         task.learned.note(way.habits());
         let ended = vm.finish(&mut call.reply);
         if way == Way::Blocked && !everything {
-            // Nothing was changed yet, so that it can begin anew.
+            // Nothing was changed yet, so the script can begin anew.
             call.reply.truncate(start);
             everything = true;
             continue;
         }
         call.client.info.commands.add(session.commands);
+        session.nested_errors.count(call.stats, call.command);
         break ended;
     };
     owner.give_back(call.server, call.data);
     finish(call, ended)
 }
 
-/// What keeps the script from running, by what it says of itself in its first line.
+/// Whether the flags that the script declares in its first line forbid this run.
 fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outcome {
     if !task.is_strict {
-        // Of the others admission knows whether they may see what is stale.
+        // For scripts without flags, admission has checked all but whether they may run on a stale
+        // replica.
         let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
         return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
     }

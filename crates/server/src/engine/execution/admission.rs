@@ -1,7 +1,7 @@
-//! Whether a command may run now: pauses, loading, scripts, memory, the disk.
+//! Whether a command may run now: pauses, loading, busy scripts, memory, the disk, replicas.
 //!
-//! What is checked here may change while a command waits for a lock, so it is checked again behind
-//! each wait.
+//! The answers may change while a command waits for a lock, so the checks are made again after each
+//! wait.
 
 use super::rights;
 use crate::engine::client::{Client, Replies};
@@ -15,7 +15,8 @@ use crate::engine::script::{self, GateWish};
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
-/// The checks that few servers need, behind one load. `false`: the client has to wait.
+/// The checks that few servers need. The caller skips them all with one load of the switches.
+/// Returns `false` if the client has to wait.
 #[cold]
 pub(super) fn guard(
     context: &mut Context<'_>,
@@ -26,7 +27,7 @@ pub(super) fn guard(
     output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
     if context.data.turn.loading {
-        // A log was checked when it was written.
+        // The commands of a log were checked before they were logged.
         return Ok(true);
     }
     let flags = WholeFlags::of(context.server, client, command, request.args);
@@ -34,7 +35,7 @@ pub(super) fn guard(
         return Ok(false);
     }
     let writes = flags.any.has(Flags::WRITE);
-    // A client that looks whether the server is well is told, too.
+    // PING is refused too, so that a health check sees the failure of the disk.
     let is_told = writes || command.row.name == "ping";
     if switches & Switch::PRESSURE != 0
         && writes
@@ -45,12 +46,10 @@ pub(super) fn guard(
         client.postpone(true);
         return Ok(false);
     }
-    let evicts =
-        switches & Switch::REPLICA == 0 || !context.server.config.replica_ignore_maxmemory();
-    if switches & Switch::MAXMEMORY != 0 && evicts {
+    if context.server.minds_maxmemory() {
         let room = make_room(context, client, output);
         let denies_oom = flags.any.has(Flags::DENYOOM);
-        // A script alone looks once more for itself.
+        // A script checks the memory again by itself.
         let runs_scripts = || flags.any.has(Flags::RUNS) && !command.has(Flags::RUNS);
         match room {
             Room::Enough | Room::Soon => {}
@@ -81,8 +80,8 @@ pub(super) fn guard(
     Ok(true)
 }
 
-/// What keeps a command from running now that may not have a moment ago. `false`: the client has to
-/// wait.
+/// The checks whose answers change over time. They are made before a command runs, and again after
+/// each wait. Returns `false` if the client has to wait.
 pub(super) fn may_run(
     server: &'static Server,
     data: &mut Data,
@@ -96,7 +95,7 @@ pub(super) fn may_run(
     }
     data.turn.sees_dead = server.shows_dead(&client.info);
     if client.info.has(ClientFlag::MONITOR) && flags.any.has(KEY_USERS) {
-        // What a pause is for must not be got around by a client that no pause concerns.
+        // Pauses do not stop monitors, so a monitor must not use keys at all.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
     if !is_served(server, client, flags, switches)? {
@@ -110,8 +109,8 @@ pub(super) fn may_run(
     Ok(!has_to_wait(server, data, client, command, flags))
 }
 
-/// Whether the server serves such a command, as a primary or a replica, and while it loads.
-/// `false`: the client has to wait.
+/// Whether the server's role, primary or replica, and its loading allow the command. Returns
+/// `false` if the client has to wait.
 #[inline]
 fn is_served(
     server: &Server,
@@ -130,7 +129,7 @@ fn is_served(
     Ok(true)
 }
 
-/// What a replica refuses. `false`: the client has to wait.
+/// Whether a replica may run the command. Returns `false` if the client has to wait.
 #[cold]
 fn may_run_on_replica(
     server: &Server,
@@ -141,7 +140,8 @@ fn may_run_on_replica(
     if client.info.has(ClientFlag::CAPA_REDIRECT) {
         let reads = flags.any.has(Flags::READONLY);
         if writes || reads && !client.info.has(ClientFlag::READONLY) {
-            // As long as the target has not taken over there is no primary to go to.
+            // Until the failover's target has taken over, there is no primary to redirect the
+            // client to.
             let waits = server.is_paused_for(PauseReason::Failover);
             return if waits { Ok(false) } else { Err(Failure::redirect(&server.config)) };
         }
@@ -155,8 +155,8 @@ fn may_run_on_replica(
     Ok(true)
 }
 
-/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the
-/// reply.
+/// Evicts keys if memory is over its limit. If an evicted key was tracked by the client, the
+/// message about it is sent before the reply.
 fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
     let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
     context.data.audience.evicting_for = id;
@@ -171,7 +171,7 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
     room
 }
 
-/// Whether a pause holds the command up.
+/// Whether a pause makes the client wait.
 fn has_to_wait(
     server: &Server,
     data: &mut Data,
@@ -180,7 +180,7 @@ fn has_to_wait(
     flags: WholeFlags,
 ) -> bool {
     let pause = server.paused(data.turn.now_ms);
-    // Another worker may have started or ended the pause in the midst of this turn.
+    // Another worker may have started or ended a pause during this turn.
     data.turn.may_expire = server.may_expire(data.turn.now_ms);
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR) && (pause.all || flags.any.has(WRITERS));
@@ -191,15 +191,15 @@ fn has_to_wait(
     wait
 }
 
-/// Whether a pause holds up what a command has left, as that changes keys, or the thread must leave
-/// it. No pause holds up a log that is loaded.
+/// Whether a long command must put off its last step: a pause forbids changes, or the thread is to
+/// stop. Pauses do not hold up the loading of a log.
 fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
     let is_paused = || !data.turn.loading && server.paused(data.turn.now_ms).is_some();
     data.is_dismissed() || command.has(WRITERS) && is_paused()
 }
 
-/// Checks again whether a command that has worked for a while may change keys now: the server may
-/// be a replica, and rules may be others. `false`: it has to wait.
+/// Checks again whether a long command may make its change now: the server may have become a
+/// replica, and the user's rules may have changed. Returns `false` if the command has to wait.
 pub fn may_finish(
     server: &Server,
     data: &Data,
@@ -223,13 +223,13 @@ pub fn may_finish(
     Ok(true)
 }
 
-/// The flags of a command together with those of what it runs: the commands that EXEC finds queued,
-/// or a script that says what it is.
+/// The flags of a command, combined with those of the commands that it runs: the queue of EXEC, or
+/// the flags that a script declares.
 #[derive(Clone, Copy)]
 pub(super) struct WholeFlags {
-    /// What one of them has.
+    /// The flags that at least one of the commands has.
     any: Flags,
-    /// What each of them has.
+    /// The flags that all the commands have.
     all: Flags,
 }
 
@@ -245,8 +245,8 @@ impl WholeFlags {
     }
 }
 
-/// Checks again what may have changed while the command waited for what it holds now: rules,
-/// pauses, and what the time is. `false`: the client has to wait.
+/// Refreshes the time after a wait for locks, and checks again what may have changed meanwhile: the
+/// user's rules, pauses, loading, busy scripts. Returns `false` if the client has to wait.
 #[cold]
 pub(super) fn admit_after_wait(
     context: &mut Context<'_>,
@@ -267,22 +267,23 @@ pub(super) fn admit_after_wait(
     Ok(goes_on)
 }
 
-/// What a command returns that finds what it needs reserved; nothing was done yet.
+/// The failure of a running command that needs reserved shards. It must not have done anything yet.
 pub fn wait_for_reserved(call: &mut Call<'_>) -> Failure {
     postpone_for_reserved(call.server, call.data, call.client, call.command)
 }
 
-/// What a command returns that lets those have their turn that wish for the gate; nothing was done
-/// yet. It waits for the end of their wishes, so it must have none.
+/// The failure of a command that gives way to clients and threads that wish for the gate. It must
+/// not have done anything yet. The command waits until no wish is left, so it leaves no wish of its
+/// own.
 pub fn make_way(call: &mut Call<'_>) -> Failure {
-    // Of another command, which did not ask.
+    // The refusal noted here belongs to an earlier command.
     call.data.take_refusal();
     wait_for_reserved(call)
 }
 
-/// Checks again what may have changed while the command waited. It is for a command that gets
-/// hold of what it needs only while it runs. The command must return an error at once, with
-/// nothing done.
+/// Checks again what may have changed while a running command waited for its locks. It is for
+/// commands that take locks in their handlers. If it fails, the handler must return the error at
+/// once, without having done anything.
 pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     if !call.data.turn.waited || call.in_transaction {
         return Ok(());
@@ -296,8 +297,8 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     if goes_on { Ok(()) } else { Err(Failure::Postponed) }
 }
 
-/// What becomes of a command that finds what it needs reserved: its client waits until that is
-/// over, or is told that a script is slow. Nothing was done yet.
+/// Makes the client wait until the shards that it needs are no longer reserved. If a slow script
+/// keeps them, the client gets `-BUSY` instead. The command must not have done anything yet.
 #[cold]
 pub(super) fn postpone_for_reserved(
     server: &'static Server,
@@ -306,7 +307,8 @@ pub(super) fn postpone_for_reserved(
     command: &Registered,
 ) -> Failure {
     let is_gate_refused = data.take_refusal();
-    // What a primary has done is done here too, however long that takes.
+    // What comes from the primary is never answered with `-BUSY`: it waits, however long that
+    // takes.
     if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
         return server.scripts.busy_failure(&server.config);
     }

@@ -1,5 +1,5 @@
-//! Work of a command that cannot be done in slices: a thread of its own does it, on what was
-//! pinned, while the command's client waits.
+//! Work of a command that cannot be done in slices. A thread of its own does the work on pinned
+//! values, while the command's client waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -7,24 +7,25 @@ use std::sync::mpsc::{Receiver, channel};
 use crate::base::cores::CoreWork;
 use crate::engine::server::background;
 
-/// Something that another thread works out.
+/// A result that another thread computes.
 pub struct Elsewhere<T>(Receiver<T>);
 
-/// Threads at work.
+/// The number of threads at work.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
-/// More of them would take the workers' cores.
+/// The most threads at a time. More of them would take the workers' cores.
 const THREADS_MAX: usize = 2;
 
-/// One thread less, when it is dropped.
+/// A place among the `THREADS_MAX` threads. Dropping it makes the place free.
 struct Place;
 
 impl<T: Send + 'static> Elsewhere<T> {
-    /// `None`: all threads have work, or the system gives none. Then it must be done here.
+    /// Starts the work. Returns `None` if all places are taken or the system cannot start a thread;
+    /// then the caller does the work itself.
     pub fn start(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Option<Self> {
         let place = Place::take()?;
         let (sender, receiver) = channel();
         let run = move || {
-            // The receiver that waited for it may be gone.
+            // The receiver may have been dropped meanwhile.
             drop(sender.send(work()));
             drop(place);
         };
@@ -32,7 +33,7 @@ impl<T: Send + 'static> Elsewhere<T> {
         Some(Self(receiver))
     }
 
-    /// What it came to, once, when it is done.
+    /// Takes the result, if the work is done. Only the first call that finds the result returns it.
     pub fn result(&self) -> Option<T> {
         self.0.try_recv().ok()
     }
@@ -41,7 +42,7 @@ impl<T: Send + 'static> Elsewhere<T> {
 impl Place {
     fn take() -> Option<Self> {
         let place = Self;
-        // Too many is put right when the place is dropped.
+        // If the count went over the limit, dropping the place corrects it.
         (THREADS.fetch_add(1, Ordering::Relaxed) < THREADS_MAX).then_some(place)
     }
 }

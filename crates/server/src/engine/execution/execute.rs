@@ -19,19 +19,19 @@ use crate::engine::server::{Server, Switch};
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Executed {
-    /// A subcommand rather than its container.
+    /// The command ran. This is the subcommand if the request named one, not its container.
     Ran(&'static Registered),
-    /// It waits for EXEC.
+    /// The command was queued and waits for EXEC.
     Queued,
-    /// It was answered with an error before it ran.
+    /// The request was answered with an error before the command ran.
     Refused,
-    /// It ended the connection without an answer.
+    /// The request closed the connection without an answer.
     Dropped,
-    /// The client has to wait, with this command as its next. Nothing was answered.
+    /// The client has to wait and executes this command later. Nothing was answered.
     Postponed,
 }
 
-/// Executes one request: its reply, or error, is appended to `output`.
+/// Executes one request and appends its reply, or an error, to `output`.
 #[inline]
 pub fn execute(
     context: &mut Context<'_>,
@@ -58,7 +58,7 @@ pub fn execute(
     executed
 }
 
-/// The checks, and what follows when they pass.
+/// Makes the checks, locks what the command needs, and queues or runs it.
 #[inline]
 fn admit(
     context: &mut Context<'_>,
@@ -106,7 +106,8 @@ fn admit(
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => {
             context.data.release();
-            // A walk would see what belongs together in its midst.
+            // A paused script or transaction has shards reserved. A walk would see its half-made
+            // changes.
             !command.has(Flags::WALKS)
                 || !command.has(Flags::READONLY)
                 || !context.data.is_refused_everything()
@@ -193,7 +194,8 @@ fn run_held(
     if has_run { Executed::Ran(command) } else { Executed::Postponed }
 }
 
-/// Answers a request that was not executed, and spoils the transaction that it was meant for.
+/// Answers a request that was not executed with an error. If the client is in a transaction, the
+/// transaction is spoiled.
 #[cold]
 fn refuse(
     context: &mut Context<'_>,
@@ -203,7 +205,7 @@ fn refuse(
     output: &mut Vec<u8>,
 ) {
     context.data.end_prepared();
-    // What is none of its subcommands is no command.
+    // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
     if let Some(command) = command {
         context.stats.commands[command.id].rejected.add(1);
@@ -224,7 +226,7 @@ fn refuse(
     Reply::new(output, client.protocol).error(failure.text().as_bytes());
 }
 
-/// CLIENT REPLY OFF and SKIP: takes back what was answered.
+/// Removes the answer of a client that asked for silence with CLIENT REPLY OFF or SKIP.
 #[cold]
 fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     output.truncate(start);
@@ -232,13 +234,13 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     match client.replies {
         Replies::On | Replies::Off => {}
         Replies::SkipNext => client.replies = Replies::Skip,
-        // What ends the wait takes its reply back.
+        // The command still blocks. The end of its wait removes the reply.
         Replies::Skip if client.blocked.is_some() => {}
         Replies::Skip => client.replies = Replies::On,
     }
 }
 
-/// Refuses what is refused when it is queued, and not only when it runs.
+/// Refuses, within MULTI, the commands that must not even be queued.
 #[cold]
 fn check_in_transaction(server: &Server, client: &Client, command: &Registered) -> Outcome {
     if command.has(Flags::NO_MULTI) {
@@ -249,8 +251,8 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
     check_debug_allowed(server, client)
 }
 
-/// What is no command is refused; a line of HTTP ends the connection, whichever client sent it: a
-/// web page had a browser do so.
+/// Refuses an unknown command. If the request is a line of HTTP, the connection is closed, whatever
+/// the client's rights: a web page made a browser send it.
 #[cold]
 fn refuse_unknown(
     context: &mut Context<'_>,
@@ -280,11 +282,11 @@ fn refuse_unknown(
     Ok(Executed::Dropped)
 }
 
-/// How often the log tells of lines of HTTP.
+/// The shortest time between two warnings about lines of HTTP.
 const HTTP_NOTED_MS: i64 = 60_000;
 
-/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would
-/// be taken for commands.
+/// Whether a command's name is that of a line of HTTP. Then a web page made somebody's browser
+/// connect to this server, and the server would take the rest of the request for commands.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

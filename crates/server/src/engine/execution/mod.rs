@@ -1,5 +1,5 @@
-//! From a parsed request to its reply: the checks in Redis's order, the locks, the handler; and
-//! what is executed later, of transactions and long commands.
+//! From a parsed request to its reply: the checks in Redis's order, the locks and the handler. Also
+//! the parts of the work that come later: queued transactions and long commands in slices.
 
 pub mod admission;
 pub mod elsewhere;

@@ -1,6 +1,6 @@
-//! What MONITOR shows: a stream of what all clients do.
+//! What MONITOR shows: a stream of the commands of all clients.
 //!
-//! A command is shown once it has run and while its shards are still held, so that a monitor sees
+//! A command is shown after it has run and before its shards are unlocked, so that a monitor sees
 //! the commands on one key in the order in which they happened.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn feed(call: &Call<'_>) {
     }
 }
 
-/// Shows the monitors a command that is about to run. A script is shown in this way, so that it
+/// Shows the monitors a command that is about to run. Scripts are shown this way, so that a script
 /// comes before the commands that it calls.
 #[cold]
 pub fn show(call: &Call<'_>) {

@@ -8,8 +8,8 @@ use crate::engine::command::call::{Context, Request};
 use crate::engine::command::{Call, Failure, Flags, Registered};
 use crate::engine::server::Server;
 
-/// Checks a request of a client whose rights are not open. What is no command, or not called as
-/// one, is left to the checks that follow.
+/// Checks the rights of a client whose rights are not open. Unknown commands and wrong numbers of
+/// arguments pass: later checks refuse them.
 #[cold]
 pub fn admit(
     context: &mut Context<'_>,
@@ -32,18 +32,18 @@ pub fn admit(
         return Ok(());
     }
     if command.has(Flags::PROTECTED) {
-        // What no client may do is told before what this one may not.
+        // A command that no client may run is refused before the user's rights are checked.
         check_debug_allowed(server, client)?;
     }
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };
-    // The log shows what the client is at.
+    // ACL LOG shows the command that the client runs, so the command is noted first.
     client.note_command(command);
     check(server, client, command, args, scene, context.data.turn.now_ms)
         .map_err(|denied| failure(denied, client, command))
 }
 
-/// Checks a queued command that is about to run, with all that it needs held: the rules, or the
-/// selected database, may be others than when it was queued.
+/// Checks a queued command just before it runs, with its locks held. The user's rules or the
+/// selected database may have changed since the command was queued.
 #[cold]
 pub fn admit_queued(
     call: &mut Call<'_>,
@@ -55,7 +55,7 @@ pub fn admit_queued(
         .map_err(Denied::too_late)
 }
 
-/// Checks once more a command that has worked for a while.
+/// Checks the rights for a long command again, before it changes anything.
 #[cold]
 pub fn admit_late(
     server: &Server,
@@ -69,7 +69,7 @@ pub fn admit_late(
         .map_err(|denied| failure(denied, client, command))
 }
 
-/// Checks a script's command.
+/// Checks a command that a script calls.
 #[cold]
 pub fn admit_script(
     server: &Server,
@@ -88,7 +88,7 @@ pub fn admit_script(
     })
 }
 
-/// Whether a script's client may run a command with these words, for `acl_check_cmd`.
+/// Whether the client of a script may run a command with these words. For `redis.acl_check_cmd`.
 pub fn may_call(
     server: &Server,
     client: &mut Client,
@@ -106,8 +106,8 @@ pub fn may_call(
         })
 }
 
-/// Whether the command's client may read any key whatever: for commands that do not name what they
-/// read.
+/// Whether the command's client may read every key. For commands that read keys that they do not
+/// name.
 pub fn may_read_all(call: &Call<'_>) -> bool {
     let Some(user) = call.client.rights.user() else { return true };
     if call.client.rights.is_open(&call.server.acl) {
@@ -121,7 +121,7 @@ pub fn may_read_all(call: &Call<'_>) -> bool {
     ))
 }
 
-/// Takes up the rules of this moment. A client whose user is gone is closed.
+/// Applies the current rules to the client. A client whose user was deleted is closed.
 fn renew(server: &Server, client: &mut Client) -> Result<(), Failure> {
     if client.rights.refresh(&server.acl) {
         return Ok(());
@@ -130,7 +130,7 @@ fn renew(server: &Server, client: &mut Client) -> Result<(), Failure> {
     Err(Failure::NOT_AUTHENTICATED)
 }
 
-/// The check itself; a refusal is counted and logged.
+/// Checks a command against the user's rules. A refusal is counted and logged.
 fn check(
     server: &Server,
     client: &Client,
@@ -149,7 +149,7 @@ fn check(
     })
 }
 
-/// What the client is told.
+/// The error that the client gets.
 fn failure(denied: Denied, client: &Client, command: &Registered) -> Failure {
     let text = client.rights.user().map(|user| denied.text(user, command, None));
     Failure::format(format!("NOPERM {}", text.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! Running a command whose shards are held.
+//! Runs a command whose shards are held.
 
 use super::monitor;
 use crate::engine::command::{Call, Failure, Flags, Registered};
@@ -6,8 +6,8 @@ use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// Runs the handler of a call whose shards are held, and counts its failure. `false`: it did
-/// nothing, and its client waits.
+/// Runs the handler of a call whose shards are held, and counts its failure. Returns `false` if the
+/// handler did nothing and its client has to wait.
 #[inline(always)]
 pub fn run(call: &mut Call<'_>) -> bool {
     call.data.follow_client(call.client);
@@ -46,10 +46,11 @@ pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered,
     server.errors.count(text);
 }
 
-/// Shows the command to the clients that look at all commands, and remembers what it read.
+/// Shows the command to monitors, remembers which keys a tracking client read, and notes the sizes
+/// of keys.
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
-    // A transaction that has paused is shown at its end, behind its commands.
+    // A paused transaction is shown when it ends, so that its commands are shown before it.
     let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
     if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
         monitor::feed(call);
@@ -62,10 +63,10 @@ fn show_onlookers(call: &mut Call<'_>) {
     }
 }
 
-/// Logs what a command did.
+/// Logs the effects of the command.
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
-    // EXEC's commands have logged theirs.
+    // The commands that EXEC ran have logged their own effects.
     let changed = changed && !call.command.has(Flags::EXECUTES);
     if let Some(number) = call.data.log_command(call.args, call.wire, changed, !call.in_transaction)
     {
@@ -76,12 +77,12 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
     }
 }
 
-/// Behind a command's handler, with its keys held: looks at their sizes, if somebody wants to know.
-/// Of keys that are not held nothing is known.
+/// Notes the sizes of the command's keys for HOTKEYS, if anybody asks for them. It runs after the
+/// handler, with the keys' shards held. Keys whose shards are not held are skipped.
 #[cold]
 fn look_at_sizes(call: &mut Call<'_>) {
     let server = call.server;
-    // What a script calls is part of the script's own command.
+    // A command that a script calls counts as a part of the script's own command.
     if call.client.caller != 0 {
         return;
     }

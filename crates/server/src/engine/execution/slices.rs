@@ -1,13 +1,13 @@
-//! Long commands in slices, so that no other client waits for them.
+//! Long commands in slices, so that other clients do not wait for them.
 //!
 //! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
-//! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
-//! others are served; a client that changes the key meanwhile copies the chunks that it changes. A
-//! script or a transaction does such work in slices too, with all that it holds reserved for it.
+//! then works on the pinned value without locks, one slice a turn. Its client waits; all others are
+//! served. A client that changes the key meanwhile copies the chunks that it changes. Scripts and
+//! transactions do such work in slices too, but keep their shards reserved meanwhile.
 //!
-//! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is
-//! worked out like this, and made with its keys' shards held, if their values are still those that
-//! were pinned.
+//! A read makes its reply in slices ([`reply_in_slices`]). A change ([`change_in_slices`]) is
+//! computed in slices. Then it locks the shards of its keys and is made if the keys still have the
+//! values that were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Drafted;
@@ -25,17 +25,17 @@ use crate::engine::telemetry::stats::WorkerStats;
 
 /// Replies of more elements than this are made in slices.
 pub const SLICED_MIN: usize = 4096;
-/// Elements between two looks at the time.
+/// Elements that are processed between two looks at the time.
 pub const SLICE: usize = 64;
 
-/// Whether a command has enough words to go on with them in slices, so that no other client is kept
-/// from the keys meanwhile.
+/// Whether a command has many words, so that it must work in slices and leave the keys to other
+/// clients in between.
 pub fn has_many_words(call: &Call<'_>) -> bool {
     call.args.len() > SLICED_MIN && call.may_leave_job && !call.in_transaction
 }
 
-/// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
-/// whether there are more.
+/// Makes a reply in slices. Each call of `step` appends about `SLICE` elements and returns whether
+/// there are more.
 pub fn reply_in_slices(
     call: &mut Call<'_>,
     mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
@@ -48,8 +48,7 @@ pub fn reply_in_slices(
     call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call)));
 }
 
-/// Answers an array, in slices: for each of the words from `first` on what `one` appends, which is
-/// short.
+/// Answers an array in slices: `one` appends a short reply for each of the words from `first` on.
 pub fn each_word_in_slices(
     call: &mut Call<'_>,
     first: usize,
@@ -68,9 +67,9 @@ pub fn each_word_in_slices(
     });
 }
 
-/// Answers `count` elements that are drawn anew each time: the client may ask for any number of
-/// them, however few there are. So an answer of more than [`REPEATED_BYTES_MAX`] becomes an error.
-/// `one` appends an element.
+/// Answers `count` elements, each of which is drawn anew. The client may ask for any number of
+/// them, even from a small value, so an answer of more than [`REPEATED_BYTES_MAX`] becomes an
+/// error. `one` appends an element.
 pub fn repeat_in_slices(
     call: &mut Call<'_>,
     count: usize,
@@ -86,7 +85,7 @@ pub fn repeat_in_slices(
             begin(reply);
         }
         let (start, end) = (reply.output().len(), count.min(done + SLICE));
-        // Few of them may be long.
+        // Even a few elements may be long.
         while done < end && reply.output().len() - start < PIECE {
             one(reply);
             done += 1;
@@ -101,14 +100,14 @@ pub fn repeat_in_slices(
             let is_over_limit = bytes > call.client.reply_bytes_max;
             if is_over_limit || bytes > REPEATED_BYTES_MAX {
                 call.reply.truncate(start);
-                // A script gets an error instead.
+                // If a script called the command, only the error is reported.
                 if is_over_limit && call.client.caller == 0 {
                     call.client.set_overflowed(true);
                 }
                 return Err(Failure::new(TOO_LONG));
             }
             if bytes > PIECE && call.may_leave_job {
-                // A few long elements: the rest of them comes in slices.
+                // A few elements are long already: the rest of the reply is made in slices.
                 let (bytes, parts) = call.reply.take_since(start);
                 Reply::new(&mut begun, call.client.protocol).append(&bytes, &parts);
                 break;
@@ -126,7 +125,7 @@ pub fn repeat_in_slices(
     Ok(())
 }
 
-/// Answers an aggregate in slices. Its length is known only at its end: `step` adds the number of
+/// Answers an aggregate in slices. Its length is known only at the end: `step` adds the number of
 /// elements that it appends to the count.
 pub fn elements_in_slices(
     call: &mut Call<'_>,
@@ -148,8 +147,8 @@ pub fn elements_in_slices(
     call.client.job = Some(Box::new(job));
 }
 
-/// Answers in slices what begins with a header that is known only at the end. `step` keeps in
-/// `state` what `header` needs.
+/// Answers in slices a reply whose header is known only at the end. `step` keeps in `state` what
+/// `header` needs.
 pub fn reply_behind_header<S: Send + 'static>(
     call: &mut Call<'_>,
     mut state: S,
@@ -166,53 +165,54 @@ pub fn reply_behind_header<S: Send + 'static>(
     call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), call)));
 }
 
-/// A change that is worked out on pinned values, and made with the shards of its keys held.
+/// A change that is computed on pinned values, and made with the shards of its keys held.
 pub trait SlicedChange: Send + 'static {
-    /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards
+    /// Works on for about `SLICE` elements, and returns whether there is more. It may hold shards
     /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
 
-    /// Whether another thread is at it, so that no thread should spin for it.
+    /// Whether another thread computes the change, so that the worker need not spin for it.
     fn is_elsewhere(&self) -> bool {
         false
     }
 
-    /// Whether it depends on more than its keys, so that all shards must be held in the end.
+    /// Whether the change depends on more than its keys, so that `finish` needs all shards.
     fn needs_everything(&self) -> bool {
         false
     }
 
-    /// Whether the values are still those that were pinned. If not, it begins anew with those of
-    /// now.
+    /// Whether the keys still have the pinned values. If not, the work begins anew with the current
+    /// values.
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
 
-    /// Makes the change, and appends the reply. The work is done, and the values are those it was
-    /// done on. `args`: the command's words.
+    /// Makes the change and appends the reply. The work is complete and the keys have the pinned
+    /// values. `args` are the command's words.
     fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome;
 
-    /// Its client is gone: leaves nothing behind.
+    /// Cleans up when the client has gone.
     fn abandon(&mut self, _: &mut Data) {}
 
-    /// What its client must wait for, and until when (Unix ms), if `finish` found nothing to do and
-    /// appended nothing.
+    /// If `finish` found nothing to do and appended nothing: what the client must wait for, and
+    /// until when (Unix ms).
     fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
         None
     }
 
-    /// What of the reply follows what `finish` appended, if it was made before.
+    /// The rest of the reply behind what `finish` appended, if it was made before.
     fn rest(&mut self) -> Option<Pieces> {
         None
     }
 
-    /// Bytes of that so far.
+    /// Bytes of that rest so far.
     fn rest_bytes(&self) -> usize {
         0
     }
 }
 
-/// Makes a large change that concerns the keys at these arguments: in slices, without anything held
-/// until it is worked out. If the values were changed by then it begins anew, and after some
-/// attempts does everything at once. No other client changes what a script or a transaction holds.
+/// Makes a large change to the keys at these arguments. It computes the change in slices without
+/// locks, and then makes it with the keys' shards held. If the values were changed meanwhile, it
+/// begins anew. After some attempts it does everything at once with the shards held. Within a
+/// script or a transaction, no other client can change the keys.
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,
@@ -244,7 +244,7 @@ pub fn change_in_slices(
     Ok(())
 }
 
-/// A large value that a change works on: pinned, and a clone of it that is changed.
+/// A large value that a change works on: the pinned value, and a clone that is changed.
 pub struct Draft<T> {
     key: Box<[u8]>,
     pinned: T,
@@ -256,12 +256,13 @@ impl<T: Drafted + 'static> Draft<T> {
         Self { key: key.into(), pinned: value.clone(), value: value.clone() }
     }
 
-    /// Its key.
+    /// The draft's key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Whether the key still holds what was pinned; else the draft is what it holds now.
+    /// Whether the key still has the pinned value. If not, the draft begins anew with the current
+    /// value.
     pub fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let now = match data.peek(data.key(&self.key)) {
             Some(entry) => entry.collection::<T>().ok_or(Failure::WRONG_TYPE)?.clone(),
@@ -274,13 +275,13 @@ impl<T: Drafted + 'static> Draft<T> {
         Ok(same)
     }
 
-    /// Puts the draft in the value's place, and gives its key.
+    /// Replaces the key's value with the draft, and returns the key.
     pub fn put<'k>(&'k mut self, data: &mut Data) -> Result<Key<'k>, Failure> {
         let key = data.key(&self.key);
         if let Some(value) = data.write_as::<T>(key)? {
             *value = std::mem::take(&mut self.value);
         }
-        // What of the old value is no longer needed may be much to free.
+        // The old value may have many chunks to free, which waits until no lock is held.
         let old = NewValue::Collection(std::mem::take(&mut self.pinned).into_any());
         data.discard(OwnedEntry::new(&[], old, None, 0));
         Ok(key)
@@ -292,26 +293,25 @@ struct Changing<C> {
     keys: Vec<Box<[u8]>>,
     command: &'static Registered,
     words: Words,
-    /// A script or a transaction runs the command.
+    /// Whether a script or a transaction runs the command.
     in_unit: bool,
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
-    /// The reply's rest, once it is done.
+    /// The rest of the reply, once the change is made.
     rest: Option<Pieces>,
-    /// The reply is an error.
+    /// Whether the reply is an error.
     failed: bool,
-    /// A pause holds it up.
+    /// Whether a pause or reserved shards hold the change up.
     is_parked: bool,
 }
 
-/// How often a change whose values were changed begins anew before it lets no other client change
-/// them.
+/// The number of attempts. In the last one, no other client can change the values.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: SlicedChange> Changing<C> {
-    /// Holds what the change needs, checks again whether it may be made, and makes it; whether it
-    /// is done. What it did is a unit.
+    /// Locks what the change needs, checks again whether it may be made, and makes it as a unit.
+    /// Returns whether the command is done.
     fn make_alone(&mut self, slice: &mut Slice<'_>) -> bool {
         let Slice { server, data, client, .. } = slice;
         data.turn.waited = false;
@@ -321,7 +321,7 @@ impl<C: SlicedChange> Changing<C> {
             shards.add_everything();
         }
         if !shards.hold(data) {
-            // A script keeps one: every turn looks.
+            // A paused script or transaction has one of the shards reserved: each turn tries again.
             self.is_parked = true;
             return false;
         }
@@ -348,11 +348,11 @@ impl<C: SlicedChange> Changing<C> {
         {
             let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
             let args = self.words.all().into_iter().map(Into::into).collect();
-            // No client keeps copies of what a change answers.
+            // A change reads nothing that a client could keep a copy of.
             let (command, reader) = (self.command, None);
             Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
         }
-        // Others are served behind it: that may have the shards unlocked.
+        // Ending the unit serves blocked clients, which may unlock the shards.
         if data.unit.has_done_something() {
             data.end_unit(server, None);
         }
@@ -360,7 +360,7 @@ impl<C: SlicedChange> Changing<C> {
         done
     }
 
-    /// Makes the change, and logs it. Its shards are held. `false`: it begins anew.
+    /// Makes the change, whose shards are held, and logs it. Returns `false` if it begins anew.
     fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let dirty = data.counters.dirty;
         data.unit.begin_command();
@@ -407,7 +407,7 @@ impl<C: SlicedChange> Job for Changing<C> {
             }
         }
         match self.in_unit {
-            // The unit holds what it needs, and ends itself.
+            // The script or transaction holds the shards and ends the unit.
             true => self.make(slice.server, slice.data, slice.stats),
             false => self.make_alone(slice),
         }
@@ -441,19 +441,20 @@ impl<C: SlicedChange> Job for Changing<C> {
     }
 }
 
-/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and
-/// freeing them would take long.
+/// A reply in pieces. One buffer of many megabytes would be copied each time it grows, and freeing
+/// it would take long.
 #[derive(Default)]
 pub struct Pieces {
     full: Vec<Vec<u8>>,
-    /// Bytes of these.
+    /// Bytes of the full pieces.
     full_len: usize,
-    /// Behind the full ones.
+    /// The piece behind the full ones.
     last: Vec<u8>,
 }
 
 impl Pieces {
-    /// Where the reply goes on: what is appended there stays together.
+    /// The buffer that the reply goes on in. Bytes appended to it before the next call stay
+    /// together.
     pub fn open(&mut self) -> &mut Vec<u8> {
         if self.last.len() >= PIECE {
             let room = Vec::with_capacity(PIECE_CAPACITY);
@@ -463,18 +464,18 @@ impl Pieces {
         &mut self.last
     }
 
-    /// The text, if all there is is an error.
+    /// The error's text, if the whole reply is an error.
     fn error(&self) -> Option<&[u8]> {
         let text = self.last.strip_prefix(b"-").filter(|_| self.full.is_empty())?;
         text.strip_suffix(b"\r\n")
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all pieces.
     pub const fn byte_len(&self) -> usize {
         self.full_len + self.last.len()
     }
 
-    /// Puts another reply's pieces behind these.
+    /// Puts the pieces of another reply behind these.
     pub fn append(&mut self, mut other: Self) {
         if other.full.is_empty() {
             self.open().append(&mut other.last);
@@ -485,7 +486,7 @@ impl Pieces {
         self.full.append(&mut other.full);
     }
 
-    /// All but the last piece, with a header in front.
+    /// Takes all pieces but the last, with `header` in front.
     pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
         let mut pieces = std::mem::take(&mut self.full);
         self.full_len = 0;
@@ -495,7 +496,7 @@ impl Pieces {
         pieces
     }
 
-    /// Appends what `take` has left.
+    /// Appends the last piece, which `take` has left.
     pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
         append(reply, &mut self.last);
     }
@@ -505,10 +506,10 @@ struct ReplyInSlices<F, S> {
     command: &'static Registered,
     step: F,
     state: S,
-    /// Appends what comes first and is known last.
+    /// Appends the header, which comes first but is known last.
     header: Option<fn(&mut Reply<'_>, &S)>,
     pieces: Pieces,
-    /// Bytes of all pieces, at most.
+    /// The most bytes that the reply may have.
     bytes_max: usize,
     protocol: Protocol,
 }
@@ -520,7 +521,7 @@ impl<F, S> ReplyInSlices<F, S> {
         Self { command, step, state, header, pieces, bytes_max, protocol }
     }
 
-    /// Counts a reply that is an error: the command failed.
+    /// Counts the command as failed if its reply is an error.
     fn count_failure(&self, slice: &Slice<'_>) {
         if let Some(text) = self.pieces.error() {
             count_failure(slice.server, slice.stats, self.command, text);
@@ -557,7 +558,7 @@ where
     }
 
     fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
-        // It may be that there is a header to come, or an error instead.
+        // A reply with a header or a limit must be complete before any of it is sent.
         match self.header.is_none() && self.bytes_max == usize::MAX {
             true => self.pieces.take(Vec::new()),
             false => Vec::new(),
@@ -577,17 +578,18 @@ where
     }
 }
 
-/// Bytes of an answer whose elements may repeat, at most.
+/// The most bytes of a reply whose elements may repeat.
 pub const REPEATED_BYTES_MAX: usize = 1 << 30;
-/// Bytes of the shortest bulk.
+/// Bytes of the shortest bulk string reply.
 const ELEMENT_LEN_MIN: usize = 6;
 pub const TOO_LONG: &str = "ERR value is out of range";
-/// Bytes of memory of a piece: as much as one has that grew by doubling.
+/// Bytes of memory of a piece: as much as a buffer has that grew by doubling.
 const PIECE_CAPACITY: usize = 128 * 1024;
-/// A piece is full when it has this many bytes, so that the elements of a step mostly fit.
+/// A piece is full at this many bytes. There is room left, so that the elements of a step mostly
+/// fit.
 const PIECE: usize = PIECE_CAPACITY / 8 * 7;
 
-/// Appends a reply that was made elsewhere; a large one is not copied if it is all there is.
+/// Appends a reply that was made elsewhere. If `reply` is empty, the bytes are moved, not copied.
 fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {
     if reply.output().is_empty() {
         std::mem::swap(reply.output(), bytes);

@@ -1,34 +1,35 @@
 //! What units add to the log.
 //!
 //! The effects of one unit (a command, a transaction, a script, the serving of one blocked client)
-//! are gathered in [`Effects`] and become one record with one number by the thread's [`Recorder`].
-//! By default the effect of a command that changed something is the command as it came. A handler
+//! are gathered in [`Effects`]. The thread's [`Recorder`] makes them one record with one number. By
+//! default, the effect of a command that changed something is the command itself. A handler whose
+//! command would not do the same when repeated gives another command instead.
 //! whose command would not do the same again says instead what would.
 
 use bobbin_store::log::{Appended, Lane};
 
-/// What a unit changed and the log does not have yet.
+/// The effects of a unit that are not in the log yet.
 #[derive(Default)]
 pub struct Effects {
-    /// A byte of `RecordKind`, the time if it is stamped, then each effect behind its database and
+    /// A byte of `RecordKind`, the time if there is one, then each effect behind its database and
     /// length.
     bytes: Vec<u8>,
     commands: usize,
-    /// The command at hand said itself what its effects are.
+    /// Whether the current command has chosen its effects itself.
     is_explicit: bool,
 }
 
-/// The way of a thread's units into the log.
+/// Writes a thread's units to the log.
 #[derive(Default)]
 pub struct Recorder {
     lane: Option<Lane>,
     is_on: bool,
     is_muted: bool,
-    /// The time to write in the records, in Unix seconds; 0: none.
+    /// The time to write into records, in Unix seconds; 0 for none.
     stamp_s: i64,
-    /// The lane holds so much that this thread should not write on.
+    /// Whether the lane holds too many bytes for this thread to go on writing.
     far_ahead: bool,
-    /// There are records that the log's reader was not told of.
+    /// Whether there are records that the log's reader was not told of.
     unannounced: bool,
 }
 
@@ -39,17 +40,17 @@ impl RecordKind {
     pub(super) const SEQUENCE: u8 = 0;
     /// They happened at once: MULTI and EXEC go around them.
     pub(super) const GROUP: u8 = 1;
-    /// It is no effect, but a line that only the file gets.
+    /// Not an effect, but a line for the file only.
     pub(super) const REMARK: u8 = 2;
-    /// Added to these: the second follows in which they happened.
+    /// A flag: the record has the second in which it was made.
     pub(super) const STAMPED: u8 = 1 << 7;
 }
 
-/// Added to an effect's database: only replicas get it, as it changes nothing here, and it is about
-/// no database.
+/// A flag in an effect's database: only replicas get the effect. It changes no key, so it has no
+/// database.
 pub(super) const FOR_REPLICAS: u32 = 1 << 31;
 
-/// Bytes of a stamp.
+/// Bytes of the time.
 pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 
 /// Bytes before each effect: database and length.
@@ -58,28 +59,28 @@ pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
 const EFFECT_BYTES: usize = DATABASE_BYTES + LENGTH_BYTES;
 /// Bytes of the kind, before the first effect.
 const KIND_BYTES: usize = 1;
-/// A command of fewer bytes than this is written where it stays; a longer one is not copied once
-/// more.
+/// Commands of fewer bytes are written directly into the lane. Longer ones go through `Effects`,
+/// whose buffer becomes the record.
 const IN_PLACE_MAX: usize = 32 * 1024;
-/// With more bytes than this in its lane a thread does not write on: disks that are slow for long
-/// must not fill the memory.
+/// With more bytes than this in its lane, a thread stops writing: a disk that is slow for long must
+/// not fill the memory.
 const AHEAD_MAX: usize = 32 << 20;
-/// A buffer that grew beyond this is given back.
+/// Larger buffers are freed.
 const KEPT_MAX: usize = 64 * 1024;
 
 impl Effects {
-    /// A command begins: its effect is itself, unless it says something else.
+    /// Begins a command, whose effect is itself unless it chooses another.
     #[inline(always)]
     pub const fn begin_command(&mut self) {
         self.is_explicit = false;
     }
 
-    /// The command as it came has no effect of its own.
+    /// Notes that the command itself is not an effect.
     pub const fn be_explicit(&mut self) {
         self.is_explicit = true;
     }
 
-    /// Whether the command at hand said itself what its effects are.
+    /// Whether the current command has chosen its effects itself.
     #[inline(always)]
     pub const fn is_explicit(&self) -> bool {
         self.is_explicit
@@ -90,7 +91,7 @@ impl Effects {
         self.commands == 0
     }
 
-    /// Forgets all: the log ends here.
+    /// Drops all effects, when logging ends.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.commands = 0;
@@ -98,45 +99,44 @@ impl Effects {
 }
 
 impl Recorder {
-    /// For a thread that changes keys; one without a lane records nothing.
+    /// For a thread that changes keys. A recorder without a lane records nothing.
     pub fn new(lane: Lane) -> Self {
         let mut recorder = Self { lane: Some(lane), ..Self::default() };
         recorder.refresh();
         recorder
     }
 
-    /// Looks whether the log is on. That changes with the gate held: to be called whenever another
-    /// thread may have had it.
+    /// Reads whether the log is on. That changes with the gate held, so this must be called
+    /// whenever another thread may have had the gate.
     #[inline]
     pub fn refresh(&mut self) {
         self.is_on = !self.is_muted && self.logs_what_goes();
     }
 
-    /// Whether commands are kept from the log, whatever they change, or that is over.
+    /// Begins or ends that commands are kept out of the log, whatever they change.
     pub fn mute(&mut self, is_muted: bool) {
         self.is_muted = is_muted;
         self.refresh();
     }
 
-    /// Whether it is logged that something goes by itself, as it has expired. Nothing mutes that.
+    /// Whether the expiry of keys is logged. Nothing mutes it.
     pub fn logs_what_goes(&self) -> bool {
         self.lane.as_ref().is_some_and(Lane::is_on)
     }
 
-    /// Has the records to come tell this second (Unix); 0: none.
+    /// Writes this time (Unix seconds) into the next records; 0 for none.
     #[inline]
     pub const fn stamp(&mut self, seconds: i64) {
         self.stamp_s = seconds;
     }
 
-    /// Whether the last record showed that the log's reader is so far behind that no thread should
-    /// write on.
+    /// Whether the last record showed that the log's reader is too far behind. Clears that.
     #[inline]
     pub const fn take_far_ahead(&mut self) -> bool {
         std::mem::replace(&mut self.far_ahead, false)
     }
 
-    /// Whether what commands do is logged.
+    /// Whether the effects of commands are logged.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
         self.is_on
@@ -164,9 +164,9 @@ impl Recorder {
         self.add(effects, FOR_REPLICAS, args);
     }
 
-    /// Makes a record of an effect that is a unit by itself, and returns its number; `None`: it is
-    /// too large for that, or stamped, and belongs into `Effects`. `wire`: the same command as an
-    /// array of bulk strings, if there is one. What it changed is still held.
+    /// Records an effect that is a unit by itself and returns its number. Returns `None` if the
+    /// effect is too large or needs the time; then it must go through `Effects`. `wire` is the same
+    /// command as an array of bulk strings, or empty. The shards that it changed are still held.
     #[inline]
     pub fn record_alone(&mut self, database: u32, args: &[&[u8]], wire: &[u8]) -> Option<u64> {
         let lane = self.lane.as_ref().filter(|_| self.stamp_s == 0)?;
@@ -180,8 +180,7 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// Makes such a record from the arguments. It is for a command that is large, or of which
-    /// nothing else is there.
+    /// Records such an effect from its arguments: there are no bytes to copy, or too many.
     #[inline(never)]
     fn record_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
         let len = command_len(args);
@@ -193,8 +192,8 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// Makes a record of a unit's effects and returns its number, if there are any. What they
-    /// changed is still held. `grouped`: more than one of them happened at once.
+    /// Records the effects of a unit and returns their number, if there are any. The shards that
+    /// they changed are still held. `grouped`: several effects happened at once.
     pub fn record(&mut self, effects: &mut Effects, grouped: bool) -> Option<u64> {
         if effects.is_empty() {
             return None;
@@ -211,7 +210,7 @@ impl Recorder {
         number
     }
 
-    /// Has the file remark something behind the records so far: a line that begins with `#`.
+    /// Adds a remark for the file behind the records so far: a line that begins with `#`.
     pub fn remark(&mut self, line: &[u8]) {
         let Some(lane) = self.lane.as_ref().filter(|_| self.is_on) else { return };
         let appended = lane.append_with(|record| {
@@ -221,7 +220,7 @@ impl Recorder {
         self.appended(appended);
     }
 
-    /// Notes what became of a record, and returns its number.
+    /// Notes that a record was appended, and returns its number.
     #[inline]
     const fn appended(&mut self, appended: Appended) -> u64 {
         self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
@@ -229,7 +228,7 @@ impl Recorder {
         appended.number
     }
 
-    /// Tells the log's reader of the records since the last time. Nothing is held.
+    /// Tells the log's reader of new records. Nothing is held.
     #[inline(always)]
     pub fn announce(&mut self) {
         if self.take_unannounced() {
@@ -237,8 +236,7 @@ impl Recorder {
         }
     }
 
-    /// Whether there are records that the log's reader was not told of; the caller sees to it that
-    /// it is.
+    /// Whether there are records that the log's reader was not told of. The caller then tells it.
     #[inline(always)]
     pub const fn take_unannounced(&mut self) -> bool {
         std::mem::replace(&mut self.unannounced, false)
@@ -263,7 +261,7 @@ fn header_len(number: usize) -> usize {
     1 + digits + LINE_END.len()
 }
 
-/// What is before the command in a record that has one effect.
+/// The bytes before the command in a record with one effect.
 #[inline]
 fn lone_header(database: u32, len: usize) -> [u8; KIND_BYTES + EFFECT_BYTES] {
     let mut header = [0; KIND_BYTES + EFFECT_BYTES];
@@ -272,7 +270,7 @@ fn lone_header(database: u32, len: usize) -> [u8; KIND_BYTES + EFFECT_BYTES] {
     header
 }
 
-/// What is before each effect.
+/// The bytes before each effect.
 #[inline]
 fn effect_header(database: u32, len: usize) -> [u8; EFFECT_BYTES] {
     let mut header = [0; EFFECT_BYTES];
@@ -295,7 +293,7 @@ fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
     }
 }
 
-/// Bytes that must be written from the first to the last, and all of them.
+/// Bytes that must be written in order, and completely.
 struct ReservedBytes<'a>(&'a mut [u8]);
 
 impl ReservedBytes<'_> {

@@ -1,9 +1,10 @@
-//! The log as one stream of bytes that replicas read: what was merged last, by offset.
+//! The log as one stream of bytes that replicas read: the end of it, by offset.
 //!
 //! Offsets count all bytes since the stream began, as PSYNC and `master_repl_offset` do. The thread
-//! that merges the log appends; readers take slices of the same bytes, so that all replicas share
-//! one buffer. The backlog is the end of the stream: at least `backlog_max` bytes of it, if there
-//! were as many, and all that a reader still needs. A reader that is too far behind is let go.
+//! that merges the log appends. Readers take slices of the same bytes, so all replicas share one
+//! buffer. The backlog is the end of the stream: at least its last `backlog_max` bytes, and all
+//! that a reader still needs. A reader that is too far behind is let go: its bytes are no longer
+//! kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,52 +17,53 @@ use super::append_command;
 use super::history::{History, HistoryId};
 use crate::engine::clients::ClientInfo;
 
-/// What is kept of the stream.
+/// The end of the stream.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Feed {
     state: Mutex<FeedState>,
     is_on: AtomicBool,
-    /// The bytes are those of a primary, and not the log's.
+    /// Whether the bytes come from a primary and not from the log.
     is_relayed: AtomicBool,
-    /// Records up to this one were logged while they were: they are not appended.
+    /// Records up to this number were logged while the bytes came from a primary, and are not
+    /// appended.
     log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
     /// Bytes that are kept only because a reader is slow.
     beyond_backlog: AtomicU64,
-    /// The history of which the stream is a part.
+    /// The history that the stream belongs to.
     history: Mutex<History>,
-    /// The database that the last command of a primary was about.
+    /// The database that the last command of a primary was for.
     relayed_database: AtomicU32,
 }
 
 #[derive(Default)]
 struct FeedState {
     chunks: VecDeque<Chunk>,
-    /// The offset of the first byte that is kept.
+    /// The offset of the first kept byte.
     start: u64,
     /// The offset behind the last byte.
     end: u64,
-    /// Records and where they end: the last record of each round of merging.
+    /// The offsets behind records: one mark for the last record of each round of merging.
     marks: VecDeque<Mark>,
     readers: Vec<Arc<ReaderState>>,
 }
 
-/// What a reader and the feed know of each other.
+/// A reader's state, which the reader and the feed share.
 struct ReaderState {
-    /// The offset of the byte that it reads next.
+    /// The offset of the next byte to read.
     at: AtomicU64,
-    /// The client that is told when there is more; `None`: the reader only keeps what follows.
+    /// The client that is told when there is more; `None` if the reader only keeps the bytes.
     client: Option<Arc<ClientInfo>>,
-    /// It was told, and has not looked since.
+    /// Whether the client was told and has not read since.
     is_told: AtomicBool,
-    /// It was too far behind: what it has not read is not kept for it.
+    /// Whether the reader was too far behind. Then its unread bytes are no longer kept.
     is_let_go: AtomicBool,
 }
 
 struct Chunk {
-    /// The offset of its first byte.
+    /// The offset of the chunk's first byte.
     start: u64,
     bytes: Arc<Vec<u8>>,
 }
@@ -72,21 +74,21 @@ struct Mark {
     end: u64,
 }
 
-/// A reader of the stream. What it has not read is kept.
+/// A reader of the stream. Its unread bytes are kept.
 pub struct FeedReader {
     state: Arc<ReaderState>,
 }
 
 /// A chunk takes no more once it has this many bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The least that is allocated at once. It is little, as a replica that takes each small record at
-/// once has the next one begin a chunk, which lies half empty in the backlog then.
+/// The smallest allocation of a chunk. It is small because a replica that takes each small record
+/// at once makes the next one begin a new chunk, and all those lie half empty in the backlog.
 const CHUNK_MIN: usize = 512;
-/// For older records than these many rounds have, the oldest known offset stands.
+/// The number of marks. Records older than the first mark count as if they ended there.
 const MARKS_MAX: usize = 4096;
 
 impl Feed {
-    /// The history of which the stream is a part.
+    /// The history that the stream belongs to.
     pub fn history(&self) -> History {
         *self.history.lock()
     }
@@ -96,17 +98,17 @@ impl Feed {
         self.history().id
     }
 
-    /// The stream is from here on a part of another history, or goes on under another name.
+    /// Changes the history: to another one, or to another name.
     pub fn change_history<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
         change(&mut self.history.lock())
     }
 
-    /// The database that the last command of a primary was about.
+    /// The database that the last command of a primary was for.
     pub fn relayed_database(&self) -> u32 {
         self.relayed_database.load(Ordering::SeqCst)
     }
 
-    /// What a primary sends next is about this database, unless it says otherwise.
+    /// Sets the database of the primary's next command.
     pub fn set_relayed_database(&self, database: u32) {
         self.relayed_database.store(database, Ordering::SeqCst);
     }
@@ -117,22 +119,22 @@ impl Feed {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Whether the log is appended to it.
+    /// Whether the log is appended to the stream.
     #[inline]
     pub fn takes_log(&self) -> bool {
         self.is_on() && !self.is_relayed.load(Ordering::SeqCst)
     }
 
-    /// From now on the bytes are those of a primary, or the log's. The gate is held.
+    /// Sets whether the bytes come from a primary, or from the log. The gate is held.
     pub fn relay(&self, on: bool) {
-        // Nothing is being inserted at this moment.
+        // With the lock held, nothing is being inserted.
         let state = self.state.lock();
         self.is_relayed.store(on, Ordering::SeqCst);
         drop(state);
     }
 
-    /// From now on the bytes are the log's, from behind this record on. All records before lie
-    /// before what is appended next. The gate is held.
+    /// From now on the log is appended, beginning behind this record. All earlier records end
+    /// before the next byte. The gate is held.
     pub fn lead_from(&self, number: u64) {
         self.log_from.store(number, Ordering::SeqCst);
         self.state.lock().mark(number, true);
@@ -144,12 +146,12 @@ impl Feed {
         self.log_from.load(Ordering::SeqCst)
     }
 
-    /// Appends bytes of a primary.
+    /// Appends bytes from a primary.
     pub fn append_relayed(&self, bytes: &[u8]) {
         self.state.lock().push(bytes);
     }
 
-    /// Begins to keep the stream, from an offset on, with nothing before it. The gate is held.
+    /// Begins to keep the stream from an offset on, with nothing before it. The gate is held.
     pub fn begin(&self, offset: u64) {
         let mut state = self.state.lock();
         *state = FeedState { start: offset, end: offset, ..FeedState::default() };
@@ -157,8 +159,9 @@ impl Feed {
         self.is_on.store(true, Ordering::SeqCst);
     }
 
-    /// Forgets the stream; its offset stays. What begins there later is another history, which goes
-    /// on from none: what happens until then is not in the stream. The gate is held.
+    /// Stops keeping the stream; its offset stays. If it begins again there, it belongs to a new
+    /// history without an earlier name, as changes until then are not in the stream. The gate is
+    /// held.
     pub fn end(&self) {
         self.is_on.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
@@ -168,8 +171,8 @@ impl Feed {
         self.change_history(|history| history.take(HistoryId::new()));
     }
 
-    /// Appends the bytes of all records up to a number. They are not published. Returns the offset
-    /// of the first.
+    /// Appends the bytes of all records up to a number, without publishing them. Returns the offset
+    /// of the first byte.
     pub fn append(&self, number: u64, bytes: &[u8]) -> u64 {
         let state = &mut *self.state.lock();
         let start = state.end;
@@ -180,9 +183,9 @@ impl Feed {
         start
     }
 
-    /// Lets readers have all that was appended, and forgets what no reader needs. Readers for which
-    /// `waiting_max` bytes wait are let go. `tell` gets their clients, and those that wait for
-    /// more.
+    /// Publishes all appended bytes to readers, and drops bytes that no reader needs. Readers with
+    /// `waiting_max` unread bytes are let go. `tell` is called with their clients, and with the
+    /// clients of readers that wait for more.
     pub fn publish(
         &self,
         backlog_max: u64,
@@ -198,7 +201,8 @@ impl Feed {
         state.trim(backlog_max);
         let kept = state.end - state.start;
         let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
-        // Every thread that may evict reads it: it is mostly 0, and stays so.
+        // Every thread that may evict reads this. It is mostly 0, so it is written only when it
+        // changes.
         if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
             self.beyond_backlog.store(beyond, Ordering::Relaxed);
         }
@@ -208,8 +212,9 @@ impl Feed {
         told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
     }
 
-    /// Appends a command that belongs to no record, such as a PING. It is published with what
-    /// comes next. A primary's stream stays as the primary has it: its offsets count what it sent.
+    /// Appends a command that belongs to no record, such as a PING. It is published together with
+    /// the next bytes. The stream of a primary gets no such commands: its offsets count the
+    /// primary's bytes.
     pub fn insert(&self, args: &[&[u8]]) {
         let mut bytes = Vec::new();
         append_command(&mut bytes, args);
@@ -219,7 +224,7 @@ impl Feed {
         }
     }
 
-    /// The offset behind the last byte that readers may have: `master_repl_offset`.
+    /// The offset behind the last published byte: `master_repl_offset`.
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::SeqCst)
     }
@@ -229,7 +234,7 @@ impl Feed {
         self.state.lock().end
     }
 
-    /// The offset of the first byte that is kept.
+    /// The offset of the first kept byte.
     pub fn start_offset(&self) -> u64 {
         self.state.lock().start
     }
@@ -244,15 +249,15 @@ impl Feed {
         self.state.lock().chunks.iter().map(|chunk| chunk.bytes.capacity()).sum()
     }
 
-    /// The offset behind a record, or behind a later one; `None`: it was not merged yet.
+    /// The offset behind a record or a later one; `None` if the record was not merged yet.
     pub fn offset_behind(&self, number: u64) -> Option<u64> {
         let state = self.state.lock();
         let at = state.marks.partition_point(|mark| mark.number < number);
         state.marks.get(at).map(|mark| mark.end)
     }
 
-    /// A reader from an offset on; `None`: the byte there is not kept, or was never written.
-    /// `client`: the one that is told when there is more.
+    /// A reader from an offset on. Returns `None` if the byte at that offset is not kept or was
+    /// never written. `client` is told when there is more.
     pub fn reader(&self, offset: u64, client: Option<Arc<ClientInfo>>) -> Option<FeedReader> {
         let mut state = self.state.lock();
         if !(state.start..=state.end).contains(&offset) || !self.is_on() {
@@ -265,9 +270,10 @@ impl Feed {
         Some(FeedReader { state: reader })
     }
 
-    /// Hands the bytes that follow to a reader, about `bytes_max` of them; none if it was let go.
+    /// Passes about `bytes_max` of the next bytes to a reader; none if it was let go.
     pub fn read(&self, reader: &FeedReader, bytes_max: u64, mut take: impl FnMut(SharedSlice)) {
-        // Before looking at what there is: a thread that publishes later tells it again.
+        // This comes before the look at what is published: a thread that publishes later tells the
+        // client again.
         reader.state.is_told.store(false, Ordering::SeqCst);
         let published = self.published();
         let mut at = reader.offset();
@@ -296,7 +302,7 @@ impl Feed {
 impl FeedState {
     fn push(&mut self, bytes: &[u8]) {
         self.end += bytes.len() as u64;
-        // What a reader has a slice of stays as it is.
+        // A chunk that a reader has a slice of must not change.
         if let Some(last) = self.chunks.back_mut()
             && last.bytes.len() + bytes.len() <= CHUNK_BYTES
             && let Some(whole) = Arc::get_mut(&mut last.bytes)
@@ -310,8 +316,8 @@ impl FeedState {
         self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
     }
 
-    /// The last record so far has this number. What is inserted behind it does not move its end:
-    /// replicas that have said that they have it still do.
+    /// Marks the end of the last record so far. Commands inserted behind the record do not move its
+    /// end: replicas that have confirmed the record still have it.
     fn mark(&mut self, number: u64, has_grown: bool) {
         match self.marks.back_mut() {
             Some(last) if last.number == number => {
@@ -328,7 +334,7 @@ impl FeedState {
         }
     }
 
-    /// Takes off the list the readers for which too many bytes wait, and returns them.
+    /// Removes the readers with too many unread bytes from the list, and returns them.
     fn let_go(&mut self, waiting_max: u64) -> Vec<Arc<ReaderState>> {
         let end = self.end;
         let is_behind = |reader: &mut Arc<ReaderState>| {
@@ -358,17 +364,17 @@ impl Chunk {
 }
 
 impl FeedReader {
-    /// The offset of the byte that it reads next.
+    /// The offset of the next byte to read.
     pub fn offset(&self) -> u64 {
         self.state.at.load(Ordering::Relaxed)
     }
 
-    /// Whether it was too far behind, so that nothing is kept for it any more.
+    /// Whether the reader was too far behind, so that its bytes are no longer kept.
     pub fn is_let_go(&self) -> bool {
         self.state.is_let_go.load(Ordering::SeqCst)
     }
 
-    /// Bytes up to this offset that wait for it; `None`: they were too many, and are not kept.
+    /// The number of unread bytes up to this offset; `None` if the reader was let go.
     pub fn waiting_bytes(&self, end: u64) -> Option<u64> {
         (!self.is_let_go()).then(|| end.saturating_sub(self.offset()))
     }

@@ -1,8 +1,8 @@
-//! Which history the stream is a part of, and where a replica may go on with it.
+//! The history that the stream belongs to, and from where a replica may go on with it.
 //!
-//! A history is the work of one primary after another. Each new primary gives it another name, and
-//! keeps the earlier one with the offset up to which both are the same. So replicas of the earlier
-//! primary need no copy, unless they have more than the new primary had.
+//! A history is the work of successive primaries. Each new primary gives the history a new name,
+//! and keeps the earlier name with the offset up to which both are the same. So replicas of the
+//! earlier primary need no copy, unless they have more than the new primary had.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::base::random::random_bytes;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
     pub id: HistoryId,
-    /// The history that this one went on from, and the offset up to which they are one.
+    /// The earlier name of the history, and the offset at which the name changed.
     pub earlier: Option<(HistoryId, u64)>,
 }
 
@@ -22,10 +22,10 @@ pub struct HistoryId([u8; HISTORY_ID_BYTES]);
 
 const HISTORY_ID_BYTES: usize = 40;
 
-/// Where a stream may begin: the bytes that follow must have offsets, too.
+/// The highest offset that a stream may begin at, so that the bytes behind it can have offsets too.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// An offset of a stream, as another server says it, or a file. `None`: there is no such offset.
+/// Parses an offset that another server or a file gives. Returns `None` if it is not valid.
 pub fn parse_offset(text: &[u8]) -> Option<u64> {
     let offset = u64::try_from(bobbin_resp::parse_i64(text)?).ok()?;
     (offset <= OFFSET_MAX).then_some(offset)
@@ -36,12 +36,12 @@ impl History {
         Self { id, earlier: None }
     }
 
-    /// What is here is from now on a part of this history alone.
+    /// Begins with another history, without an earlier name.
     pub const fn take(&mut self, id: HistoryId) {
         *self = Self::new(id);
     }
 
-    /// The history goes on under another name from an offset on. Returns whether the name changed.
+    /// Gives the history another name from an offset on. Returns whether the name changed.
     pub fn rename(&mut self, id: HistoryId, offset: u64) -> bool {
         if self.id == id {
             return false;
@@ -50,8 +50,8 @@ impl History {
         true
     }
 
-    /// Whether what a replica has, up to this offset of this history, is the beginning of what is
-    /// here, as far as names tell.
+    /// Whether the data of a replica, up to this offset of this history, is a beginning of the data
+    /// here, as far as the names tell.
     pub fn holds(&self, id: &[u8], offset: u64) -> bool {
         let is = |known: &HistoryId| id.eq_ignore_ascii_case(known.as_str().as_bytes());
         is(&self.id) || self.earlier.as_ref().is_some_and(|(old, end)| is(old) && offset <= *end)
@@ -59,21 +59,21 @@ impl History {
 }
 
 impl HistoryId {
-    /// Of a new history.
+    /// A name for a new history.
     pub fn new() -> Self {
         let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |it| it as u8);
         let bytes = random_bytes::<{ HISTORY_ID_BYTES / 2 }>();
         Self(std::array::from_fn(|at| digit(bytes[at / 2] >> (4 * (1 - at % 2)) & 0xf)))
     }
 
-    /// `None`: it is no such name.
+    /// Parses a name; `None` if it is not valid.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let id: [u8; HISTORY_ID_BYTES] = text.try_into().ok()?;
         id.iter().all(u8::is_ascii_alphanumeric).then_some(Self(id))
     }
 
     pub fn as_str(&self) -> &str {
-        // It has nothing but letters and digits.
+        // It has only letters and digits.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }

@@ -1,4 +1,5 @@
-//! The log as one stream of bytes: records by number, with the commands that depend on that order.
+//! The log as one stream of bytes: the records by number, with the commands that this order needs
+//! (SELECT, MULTI and EXEC).
 
 use bobbin_store::log::{Log, Merger};
 
@@ -6,15 +7,15 @@ use super::effects::{
     DATABASE_BYTES, FOR_REPLICAS, LENGTH_BYTES, RecordKind, STAMP_BYTES, append_command,
 };
 
-/// Where the bytes of records go. Both get the same, except for the remarks about time, which are
-/// the file's alone.
+/// Where the bytes of records go. Both get the same bytes, except for effects that only replicas
+/// get, and remarks that only the file gets.
 #[derive(Default)]
 pub struct StreamOutput<'a> {
     pub file: Option<&'a mut Vec<u8>>,
     pub feed: Option<&'a mut Vec<u8>>,
 }
 
-/// How the bytes of a record in the file and in the feed stand to each other.
+/// How the bytes of a record in the file compare to those in the feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RecordBytes {
     /// The file has none.
@@ -22,7 +23,7 @@ pub enum RecordBytes {
     Nothing,
     Same,
     Differ,
-    /// A remark, which the file alone has.
+    /// A remark, which only the file has.
     Remark,
 }
 
@@ -30,21 +31,22 @@ pub enum RecordBytes {
 #[derive(Default)]
 pub struct RecordStream {
     merger: Merger,
-    /// The database that the last command of the stream was about.
+    /// The database that the last command of the stream was for.
     selected: Option<u32>,
-    /// The second (Unix) that the stream told last.
+    /// The last time in the stream (Unix seconds).
     told_s: i64,
-    /// Of the last record.
+    /// `RecordBytes` of the last record.
     last: RecordBytes,
 }
 
 impl RecordStream {
-    /// Takes what the threads have appended; `next` yields it.
+    /// Collects the records that the threads have appended; `next` yields them.
     pub fn collect(&mut self, log: &Log) {
         self.merger.collect(log);
     }
 
-    /// Appends the next record, if there is one with this number at most; whether there was.
+    /// Appends the next record, if there is one with at most this number. Returns whether there
+    /// was.
     pub fn next(&mut self, number_max: u64, output: &mut StreamOutput<'_>) -> bool {
         let Some(record) = self.merger.take_next(number_max) else { return false };
         self.last = RecordBytes::Nothing;
@@ -60,7 +62,7 @@ impl RecordStream {
             && let Some((stamp, rest)) = effects.split_first_chunk::<STAMP_BYTES>()
         {
             effects = rest;
-            // Threads look at the clock at their own times; here it never goes back.
+            // Threads read the clock at different times, but the time in the file never goes back.
             let seconds = i64::from_le_bytes(*stamp);
             if seconds > self.told_s
                 && let Some(file) = &mut output.file
@@ -76,7 +78,7 @@ impl RecordStream {
             return true;
         };
         let start = out.len();
-        // What the feed has of it.
+        // The feed has the record up to `fed`.
         let (mut fed, mut is_empty, mut differs) = (start, true, false);
         let grouped = kind & RecordKind::GROUP != 0;
         if grouped {
@@ -107,7 +109,7 @@ impl RecordStream {
             feed.extend_from_slice(&out[fed..]);
         }
         if is_empty {
-            // Nothing of it is for the file.
+            // The file gets nothing of this record.
             out.truncate(start);
         } else {
             self.last = if differs { RecordBytes::Differ } else { RecordBytes::Same };
@@ -115,12 +117,12 @@ impl RecordStream {
         true
     }
 
-    /// What the last record was for the file and the feed.
+    /// How the last record in the file compares to that in the feed.
     pub const fn last(&self) -> RecordBytes {
         self.last
     }
 
-    /// The database that the stream is about.
+    /// The database that the stream is at.
     pub const fn database(&self) -> u32 {
         match self.selected {
             Some(database) => database,
@@ -128,13 +130,13 @@ impl RecordStream {
         }
     }
 
-    /// Passes over everything up to a number; whether all of it was there.
+    /// Skips all records up to a number. Returns whether all of them were there.
     pub fn skip(&mut self, number_max: u64) -> bool {
         while self.merger.take_next(number_max).is_some() {}
         self.merger.done() >= number_max
     }
 
-    /// The bytes to come are read by a reader that has not read those before.
+    /// Begins a stream whose reader does not know the earlier bytes.
     pub const fn begin_anew(&mut self) {
         self.selected = None;
         self.told_s = 0;
@@ -146,7 +148,7 @@ impl RecordStream {
     }
 }
 
-/// The first effect of a record's rest: its database, its command, and what follows.
+/// Splits off the first effect: its database, its command, and the rest.
 fn split(effects: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (database, rest) = effects.split_first_chunk::<DATABASE_BYTES>()?;
     let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>()?;
@@ -154,7 +156,7 @@ fn split(effects: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((u32::from_le_bytes(*database), command, rest))
 }
 
-/// Appends the remark that tells when what follows happened.
+/// Appends a remark with the time of what follows.
 pub fn append_timestamp(out: &mut Vec<u8>, seconds: i64) {
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(b"#TS:");

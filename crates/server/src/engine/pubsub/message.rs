@@ -1,5 +1,5 @@
-//! A message on its way to those that listen: encoded once, shared by all workers that have such
-//! clients.
+//! A message on its way to the clients that listen. It is encoded once and shared by all workers
+//! that have such clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,28 +13,30 @@ use crate::engine::client::Client;
 
 /// A published message, encoded for each protocol.
 pub struct Message {
-    /// What it was published to; not a pattern.
+    /// What it was published to; never a pattern.
     pub kind: ChannelKind,
-    /// `message`, the channel and the payload as RESP2, where RESP3 differs in the first byte
-    /// alone. Of a large payload there is only the header.
+    /// `message`, the channel and the payload as RESP2; RESP3 differs only in the first byte. If
+    /// the payload is large, only its header is here.
     frame: Box<[u8]>,
-    /// Where in the frame the channel's name is, and where it begins as a bulk.
+    /// The range of the channel's name in the frame. `tail` is where the channel begins as a bulk
+    /// string.
     channel: Range<usize>,
     tail: usize,
     large: Option<Shared>,
-    /// The patterns that clients listen to and that match the channel.
+    /// The patterns that match the channel and have listeners.
     pub patterns: Vec<Arc<[u8]>>,
-    /// The client, by number, that it has been decided for before whether it gets this; 0: none.
+    /// The number of the client for which it was decided earlier whether it gets the message; 0 if
+    /// there is none.
     pub settled_for: u64,
 }
 
-/// What a transaction or a script publishes, and others hear of once its unit is over.
+/// A message that a transaction or a script publishes. It is sent when the unit ends.
 #[derive(Debug)]
 pub struct Publication {
     pub kind: ChannelKind,
     pub channel: Box<[u8]>,
     payload: Shared,
-    /// As of `Message`: the transaction's own client, if what it listens to has changed since.
+    /// As in `Message`: the transaction's own client, if its subscriptions have changed since.
     pub settled_for: u64,
 }
 
@@ -54,8 +56,9 @@ impl Publication {
         }
     }
 
-    /// Decides whether the client at work gets it, whose subscriptions are about to change: then it
-    /// is appended. `patterns`: those that the client listens to.
+    /// Appends the message to `output` if the current client listens to it now. Its subscriptions
+    /// are about to change, so it must not get the message later. `patterns` are those that it
+    /// listens to.
     pub fn settle(&mut self, client: &Client, patterns: &[Arc<[u8]>], output: &mut Vec<u8>) {
         let mut message = Message::new(self.kind, &self.channel, self.payload());
         if self.kind == ChannelKind::Channel {
@@ -67,7 +70,7 @@ impl Publication {
     }
 }
 
-/// What is published.
+/// The payload of a message.
 #[derive(Clone, Copy)]
 pub enum MessagePayload<'a> {
     Bytes(&'a [u8]),
@@ -117,7 +120,8 @@ impl Message {
         size_of::<Self>() + self.frame.len() + self.large.as_ref().map_or(0, |large| large.len())
     }
 
-    /// Appends it for a client that listens to the channel, or to the pattern of this index.
+    /// Appends the message for a client that listens to the channel, or to the pattern with this
+    /// index.
     pub fn append(
         &self,
         pattern: Option<usize>,
@@ -149,7 +153,7 @@ impl Message {
         }
     }
 
-    /// Appends it as often as a client listens to it.
+    /// Appends the message once for each subscription of the client that matches.
     pub fn append_for(&self, client: &Client, output: &mut Vec<u8>) {
         if self.settled_for == client.info.id {
             return;
@@ -167,7 +171,7 @@ impl Message {
 }
 
 const LINE_END: &[u8] = b"\r\n";
-/// What the frame has around the words; a little more does no harm.
+/// Bytes around the words of a frame, or a few more.
 const FRAMING_LEN: usize = 64;
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! Publish and subscribe: channels, patterns and shard channels, and the clients that listen to
 //! them.
 //!
-//! The registry here knows of each channel which workers have listening clients, and how many; a
-//! worker knows its own clients ([`Subscribers`]). Publishing leaves one post for each such worker,
-//! which fans it out (`worker/fanout.rs`). Posts are left with the channel's part of the registry
-//! locked, in all mailboxes at once: so all clients see the messages of a channel in the same
-//! order, and none sees an answer before what it answers.
+//! The registry here knows for each channel which workers have listening clients, and how many;
+//! each worker knows its own clients ([`Subscribers`]). Publishing leaves one post for each such
+//! worker, which passes the message to its clients (`worker/fanout.rs`). Posts are left in all
+//! mailboxes at once, with the channel's part of the registry locked. So all clients see the
+//! messages of a channel in the same order, and no client sees an answer before the message that it
+//! answers.
 //!
-//! A client that begins or ends a subscription takes, under the same lock, what was posted to its
-//! worker until then: those messages go to the listeners of before, all others to those of after. A
-//! client that listens stays with its worker.
+//! When a client subscribes or unsubscribes, it takes what was posted to its worker before, under
+//! the same lock. Those messages go by the old subscriptions, all later ones by the new. A client
+//! that listens stays with its worker.
 
 mod message;
 pub mod notify;
@@ -29,7 +30,7 @@ use crate::base::glob;
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::{Mailbox, Post};
 
-/// What can be subscribed to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum ChannelKind {
@@ -48,18 +49,17 @@ pub struct PubSub {
     channels: Space,
     shard_channels: Space,
     patterns: RwLock<Patterns>,
-    /// How many patterns there are, for looking without the lock.
+    /// The number of patterns, to be read without the lock.
     pattern_count: AtomicUsize,
 }
 
-/// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is
-/// locked under it.
+/// Channels by name, in parts with a lock each. Only mailboxes are locked while a part is locked.
 struct Space {
     parts: Box<[Mutex<ByName<ChannelListeners>>]>,
     len: AtomicUsize,
 }
 
-/// The patterns that clients listen to, and where in the list each is.
+/// The patterns that clients listen to, and the index of each in the list.
 struct Patterns {
     list: Vec<ChannelPattern>,
     places: ByName<usize>,
@@ -70,7 +70,7 @@ struct ChannelPattern {
     listeners: ChannelListeners,
 }
 
-/// Workers that have listening clients, by id.
+/// The workers that have listening clients, ordered by id.
 struct ChannelListeners(Vec<ChannelListener>);
 
 struct ChannelListener {
@@ -78,15 +78,15 @@ struct ChannelListener {
     clients: usize,
 }
 
-/// A map by name, with the keyspace's hash function.
+/// A map by name that uses the keyspace's hash function.
 type ByName<V> = HashMap<Arc<[u8]>, V, NameHasher>;
 
-/// The number of parts of the registry: up to this many threads can publish at once.
+/// The number of parts of the registry: this many threads can publish at the same time.
 const PARTS: usize = 256;
 
 impl PubSub {
     pub fn new(hasher: Hasher) -> Self {
-        // Shared by all maps of a server, which lives as long as the process.
+        // All maps of the server share the hasher, and the server lives as long as the process.
         let hasher = NameHasher(Box::leak(Box::new(hasher)));
         Self {
             hasher,
@@ -100,7 +100,7 @@ impl PubSub {
         }
     }
 
-    /// How many channels, patterns or shard channels clients listen to.
+    /// The number of channels, patterns or shard channels that have listeners.
     pub fn len(&self, kind: ChannelKind) -> usize {
         match kind {
             ChannelKind::Channel => self.channels.len.load(Ordering::Acquire),
@@ -109,19 +109,19 @@ impl PubSub {
         }
     }
 
-    /// Whether publishing to such a channel reaches no client, whatever its name.
+    /// Whether no message to a channel of this kind has any listener, whatever the channel's name.
     #[inline]
     pub fn is_silent(&self, kind: ChannelKind) -> bool {
         self.len(kind) == 0 && (kind != ChannelKind::Channel || self.len(ChannelKind::Pattern) == 0)
     }
 
-    /// How many clients listen to a channel itself.
+    /// The number of clients that listen to the channel itself, not to a pattern.
     pub fn clients_of(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         let part = self.space(kind).part(self.hasher, channel).lock();
         part.get(channel).map_or(0, ChannelListeners::clients)
     }
 
-    /// The channels that clients listen to and that match.
+    /// The channels that have listeners and match the pattern.
     pub fn channels(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
         let mut found = Vec::new();
@@ -131,8 +131,8 @@ impl PubSub {
         found
     }
 
-    /// One client more of the worker listens; returns the name, which all share, and what was
-    /// posted to the worker until then.
+    /// Counts one more listening client of the worker. Returns the name, which all listeners share,
+    /// and what was posted to the worker before.
     fn join(
         &self,
         kind: ChannelKind,
@@ -164,7 +164,8 @@ impl PubSub {
         (shared, worker.mailbox.take())
     }
 
-    /// One client of the worker listens no more; returns what was posted to the worker until then.
+    /// Counts one listening client less of the worker. Returns what was posted to the worker
+    /// before.
     fn leave(&self, kind: ChannelKind, name: &[u8], worker: &WorkerHandle) -> Vec<Post> {
         if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write();
@@ -193,9 +194,9 @@ impl PubSub {
         worker.mailbox.take()
     }
 
-    /// Leaves a message for the workers of all that listen, but one client perhaps; to how many
-    /// clients it goes, as each is counted once for the channel and once for every pattern. The
-    /// workers are put into `targets`, to be woken.
+    /// Posts a message to the workers of all listening clients, except for the client
+    /// `settled_for`. Returns how many clients get it; a client counts once for the channel and
+    /// once for each pattern. The workers are added to `targets`; the caller wakes them.
     fn publish(
         &self,
         kind: ChannelKind,
@@ -235,7 +236,7 @@ impl PubSub {
         clients
     }
 
-    /// To how many clients a message would go; see `publish`.
+    /// How many clients a message would reach, counted as in `publish`.
     fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         let mut clients = 0;
         if kind == ChannelKind::Channel && self.len(ChannelKind::Pattern) > 0 {
@@ -264,7 +265,7 @@ impl Space {
 }
 
 impl Patterns {
-    /// Where a pattern is; it is added if it is not there.
+    /// The index of a pattern, which is added if it is new.
     fn place(&mut self, text: &[u8]) -> usize {
         if let Some(&at) = self.places.get(text) {
             return at;
@@ -312,7 +313,7 @@ impl ChannelListeners {
     }
 }
 
-/// Hashes names by the keyspace's function; names are all that it can hash.
+/// Hashes names with the keyspace's hash function. It cannot hash anything else.
 #[derive(Clone, Copy)]
 struct NameHasher(&'static Hasher);
 
@@ -335,7 +336,7 @@ impl std::hash::Hasher for HashOfName {
     }
 
     fn write_usize(&mut self, _: usize) {
-        // The name's length, which its hash takes in by itself.
+        // The hash of the name covers its length already.
     }
 
     fn finish(&self) -> u64 {

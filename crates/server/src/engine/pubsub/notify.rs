@@ -1,7 +1,7 @@
-//! Keyspace events: what happens to keys, for the clients that listen.
+//! Keyspace events: they tell clients that listen what happens to keys.
 //!
-//! A handler says what it did (`Data::event`). Without listeners that costs one comparison; with
-//! them the events of a command are published before its shards are unlocked, so that they come in
+//! A handler reports what it did (`Data::event`). Without listeners this costs one comparison.
+//! Otherwise the events of a command are published before its shards are unlocked, so they come in
 //! the order of the changes.
 
 use std::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use crate::engine::pubsub::{ChannelKind, MessagePayload, Subscribers};
 use crate::engine::server::Server;
 
 impl Server {
-    /// Which events clients may listen to.
+    /// The classes of events that clients may listen to.
     #[inline]
     pub fn event_classes(&self) -> Classes {
         Classes::of_bits(self.event_classes.load(Ordering::Relaxed))
     }
 }
 
-/// Publishes an event, by key and by name, as far as that is asked for.
+/// Publishes an event by key and by name, as far as the configuration asks for it.
 pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent, asked: Classes) {
     if !asked.has(event.class) {
         return;
@@ -39,7 +39,7 @@ pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent, asked: Clas
     }
 }
 
-/// One thing that happened to a key.
+/// An event of a key.
 #[derive(Debug)]
 pub struct KeyspaceEvent {
     pub class: Classes,

@@ -1,5 +1,5 @@
-//! A worker's part in publish and subscribe: its own clients by what they listen to, and the
-//! messages that wait to be fanned out to them.
+//! A worker's part in publish and subscribe: its own clients by subscription, and the messages that
+//! wait to be passed to them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::engine::clients::ClientFlag;
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::Post;
 
-/// What a client listens to, in the connection's own memory.
+/// The subscriptions of a client, in its connection's memory.
 #[derive(Default)]
 pub struct Subscriptions {
     names: [BTreeSet<Arc<[u8]>>; 3],
 }
 
-/// The clients of one worker that listen, by channel and pattern.
+/// The listening clients of one worker, by channel and pattern.
 pub struct Subscribers {
     registry: &'static PubSub,
     worker: Arc<WorkerHandle>,
     by_name: [ByName<Recipients>; 3],
-    /// What was taken from the mailbox and is not seen to yet, in order.
+    /// Posts that were taken from the mailbox and not handled yet, in order.
     queue: VecDeque<Post>,
-    /// How many posts were taken from the mailbox, ever. A post's number is how many were taken
-    /// before it.
+    /// The number of posts that were ever taken from the mailbox. A post's number is how many were
+    /// taken before it.
     taken: u64,
-    /// For the client whose command is at work: what follows the command's reply.
+    /// Bytes for the current client that follow its command's reply.
     own: Vec<u8>,
-    /// Something was published to this worker by a command of its own.
+    /// Whether a command of this worker has published something to this worker.
     posted_to_self: bool,
-    /// A worker that was left more than it should have waiting.
+    /// A worker for which too many messages wait.
     overrun: Option<Arc<WorkerHandle>>,
-    /// Memory of the last publication's targets, for the next.
+    /// Memory of the last publication's targets, for the next one.
     targets: Vec<Arc<WorkerHandle>>,
 }
 
@@ -43,15 +43,15 @@ pub struct Subscribers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recipient {
     pub id: u64,
-    /// Its connection, which stays with this worker as long as the client listens.
+    /// The client's connection, which stays with this worker as long as the client listens.
     pub token: Token,
 }
 
-/// The clients of one name.
+/// The clients that listen to one name.
 #[derive(Default)]
 struct Recipients {
     list: Vec<Recipient>,
-    /// Where in the list a client is; kept for long lists only.
+    /// The index of each client in the list; only for long lists.
     places: HashMap<u64, usize>,
 }
 
@@ -61,7 +61,7 @@ const SEARCHED_MAX: usize = 32;
 const BACKLOG_MAX: usize = 256 * 1024;
 
 impl Subscriptions {
-    /// Channels and patterns: what SUBSCRIBE counts.
+    /// The number of channels and patterns, as SUBSCRIBE counts them.
     pub fn channels_and_patterns(&self) -> usize {
         self.len(ChannelKind::Channel) + self.len(ChannelKind::Pattern)
     }
@@ -84,7 +84,7 @@ impl Subscriptions {
     }
 }
 
-/// A client's own view of what it listens to, and what others see of it.
+/// Updates what other threads see of a client's subscriptions.
 fn note(client: &Client) {
     let Some(subscriptions) = &client.subscriptions else { return };
     for kind in ChannelKind::ALL {
@@ -94,7 +94,7 @@ fn note(client: &Client) {
     client.info.flag(ClientFlag::PUBSUB, !subscriptions.is_empty());
 }
 
-/// Bytes that a subscription takes, here and in the client's own list.
+/// Bytes of a subscription, here and in the client's own list.
 fn memory_of(name: &[u8]) -> usize {
     size_of::<Recipient>() + 2 * size_of::<Arc<[u8]>>() + name.len()
 }
@@ -116,7 +116,7 @@ impl Subscribers {
 
     // Publishing.
 
-    /// Publishes to a channel; to how many clients it goes.
+    /// Publishes to a channel; returns how many clients get the message.
     #[inline]
     pub fn publish(
         &mut self,
@@ -127,7 +127,7 @@ impl Subscribers {
         if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload, 0) }
     }
 
-    /// Publishes what a unit that ends has left.
+    /// Publishes a message that was kept until its unit ended.
     pub fn publish_late(&mut self, publication: &Publication) {
         let Publication { kind, channel, settled_for, .. } = publication;
         if !self.registry.is_silent(*kind) {
@@ -135,7 +135,7 @@ impl Subscribers {
         }
     }
 
-    /// To how many clients a message would go.
+    /// How many clients a message would reach.
     pub fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.registry.count(kind, channel)
     }
@@ -175,8 +175,8 @@ impl Subscribers {
 
     // Subscribing.
 
-    /// Makes a client listen; `false`: it did already. What was published before goes to the
-    /// listeners of before: for the client itself that is put into `own`.
+    /// Subscribes a client; returns `false` if it was subscribed already. Earlier messages go by
+    /// the old subscriptions: those for this client are put into `own`.
     pub fn subscribe(&mut self, client: &mut Client, kind: ChannelKind, name: &[u8]) -> bool {
         let subscriptions = client.subscriptions.get_or_insert_default();
         if subscriptions.contains(kind, name) {
@@ -195,7 +195,8 @@ impl Subscribers {
         true
     }
 
-    /// Ends that; `false`: it did not listen. What was published until then is put into `own`.
+    /// Unsubscribes a client; returns `false` if it was not subscribed. Earlier messages for it are
+    /// put into `own`.
     pub fn unsubscribe(&mut self, client: &mut Client, kind: ChannelKind, name: &[u8]) -> bool {
         if !client.subscriptions.as_ref().is_some_and(|all| all.contains(kind, name)) {
             return false;
@@ -212,7 +213,7 @@ impl Subscribers {
         true
     }
 
-    /// A client is gone.
+    /// Removes all subscriptions of a client that has gone.
     pub fn forget(&mut self, client: &mut Client) {
         let Some(subscriptions) = client.subscriptions.take() else { return };
         for kind in ChannelKind::ALL {
@@ -229,10 +230,10 @@ impl Subscribers {
 
     // Messages.
 
-    /// Takes what was left in the mailbox.
+    /// Takes the posts from the mailbox.
     pub fn take_mailbox(&mut self) {
         let posts = self.worker.mailbox.take();
-        // Mostly there is nothing.
+        // Mostly there are none.
         if !posts.is_empty() {
             self.enqueue(posts);
         }
@@ -245,23 +246,24 @@ impl Subscribers {
         self.queue.extend(posts);
     }
 
-    /// The number of the next post to see to.
+    /// The number of the next post to handle.
     fn next_number(&self) -> u64 {
         self.taken - self.queue.len() as u64
     }
 
-    /// The next post to see to, behind its number.
+    /// The next post to handle, with its number.
     pub fn pop(&mut self) -> Option<(u64, Post)> {
         let number = self.next_number();
         Some((number, self.queue.pop_front()?))
     }
 
-    /// Whether something is left to see to.
+    /// Whether there are posts to handle.
     pub fn has_more(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// All clients that a message goes to, with the index of the pattern if it is by one.
+    /// All clients that a message goes to. Each list comes with the index of its pattern, if it is
+    /// by a pattern.
     pub fn recipients<'a>(
         &'a self,
         message: &'a Message,
@@ -275,12 +277,12 @@ impl Subscribers {
         direct.into_iter().chain(matched)
     }
 
-    /// A message was seen to.
+    /// Notes that a message was handled.
     pub fn done(&self, message: &Message) {
         self.worker.backlog_bytes.fetch_sub(message.memory(), Ordering::Relaxed);
     }
 
-    /// What follows the reply of the command that a client executed.
+    /// The bytes that follow the reply of the command that the client has executed.
     pub fn own(&mut self, client: &mut Client) -> &mut Vec<u8> {
         let listens = client.subscriptions.as_ref().is_some_and(|s| !s.is_empty());
         if std::mem::take(&mut self.posted_to_self) && listens {
@@ -290,14 +292,14 @@ impl Subscribers {
         &mut self.own
     }
 
-    /// What was put aside for the client at work.
+    /// The bytes that were set aside for the current client.
     pub fn set_aside(&mut self) -> &mut Vec<u8> {
         &mut self.own
     }
 
-    /// Puts those of the messages taken that are for a client, whose command is at work, into
-    /// `own`, so that they come before what the command answers. All others still come to those
-    /// that listen now, but this client hears what is taken later.
+    /// Puts the taken messages that are for the current client into `own`, so that they come before
+    /// its command's answer. The other clients still get theirs later; this client gets only
+    /// messages that are taken later.
     fn settle(&mut self, client: &mut Client) {
         let seen_to = client.hears_from.saturating_sub(self.next_number()) as usize;
         for post in self.queue.iter().skip(seen_to) {
@@ -326,7 +328,7 @@ impl Subscribers {
 }
 
 impl Recipients {
-    /// Adds a client, if it is not there.
+    /// Adds a client, if it is not there yet.
     fn add(&mut self, recipient: Recipient) {
         if self.find(recipient.id).is_some() {
             return;

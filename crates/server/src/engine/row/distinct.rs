@@ -1,19 +1,20 @@
-//! Words of which each counts once.
+//! A set of words that finds repeated ones.
 
 use std::collections::HashSet;
 
-/// A set of words. A few are searched, more are hashed: one command may have a million of them.
+/// A set of words. A few words are searched, more are hashed, as a command may have a million of
+/// them.
 #[derive(Default)]
 pub struct Distinct<'a> {
     few: Vec<&'a [u8]>,
     many: HashSet<&'a [u8]>,
 }
 
-/// How many are searched.
+/// Up to this many words are searched.
 const FEW: usize = 16;
 
 impl<'a> Distinct<'a> {
-    /// Adds a word; whether it was not there.
+    /// Adds a word; returns whether it is new.
     pub fn insert(&mut self, word: &'a [u8]) -> bool {
         if self.few.contains(&word) {
             return false;

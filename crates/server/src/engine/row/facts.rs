@@ -1,4 +1,4 @@
-//! What follows from a command's row.
+//! The facts that follow from a command's row.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -8,34 +8,34 @@ use bobbin_resp::{Protocol, Reply};
 use super::keys::{Begin, Find};
 use super::{Categories, DatabaseUse, Flags, KeySpec, KeyUse, Row};
 
-/// What is known of a command, with what is worked out once at start.
+/// A command's row, and the facts that are derived from it once at start.
 pub struct Facts {
     pub row: &'static Row,
     /// `get`, `client|list`.
     pub full_name: String,
-    /// Counts from 0 over commands and subcommands; indexes statistics.
+    /// A number from 0 on, over commands and subcommands. It indexes the statistics.
     pub id: usize,
     pub shape: KeyShape,
-    /// Argument 1 is a key.
+    /// Whether argument 1 is a key.
     pub first_is_key: bool,
-    /// Whether it works on the selected database.
+    /// Whether the command uses the selected database.
     pub uses_selected_database: bool,
-    /// Of a container: their ids.
+    /// The ids of a container's subcommands.
     pub subcommands: Range<usize>,
     pub parent: Option<usize>,
-    /// What COMMAND INFO answers about it, ...
+    /// The reply of COMMAND INFO about this command.
     pub info: Described,
-    /// ... and COMMAND DOCS.
+    /// The reply of COMMAND DOCS about this command.
     pub docs: Described,
 }
 
-/// A reply that is always the same: made when it is first asked for, in each protocol, and shared
-/// by all that ask again. A command may ask a million times.
+/// A reply that is always the same. It is made when it is first asked for, once for each protocol,
+/// and shared by all later replies. A single request may ask for it a million times.
 #[derive(Default)]
 pub struct Described([OnceLock<Arc<Vec<u8>>>; 2]);
 
 impl Described {
-    /// Appends the reply, which `make` makes.
+    /// Appends the reply; `make` makes it if it does not exist yet.
     pub fn append(&self, reply: &mut Reply<'_>, make: impl FnOnce(&mut Reply<'_>)) {
         let protocol = reply.protocol();
         let whole = self.0[usize::from(protocol == Protocol::Resp3)].get_or_init(|| {
@@ -47,17 +47,17 @@ impl Described {
     }
 }
 
-/// The keys of the common commands, without reading specifications.
+/// Where the keys of common commands are, without reading specifications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyShape {
     None,
     /// One key, at argument 1.
     First,
-    /// Whatever the specifications say.
+    /// The keys that the specifications name.
     Specified,
 }
 
-/// Commands that find out themselves what they hold, or wait for something.
+/// Commands that find out by themselves what to lock, or that wait for something.
 const NOT_AT_ONCE: Flags = Flags::GATE
     .with(Flags::WALKS)
     .with(Flags::RUNS)
@@ -111,7 +111,7 @@ impl Facts {
         self.row.flags.has(flags)
     }
 
-    /// Whether this many words can be the command.
+    /// Whether the command may have this many words.
     #[inline(always)]
     pub fn accepts(&self, words: usize) -> bool {
         let words = words as i64;
@@ -119,7 +119,7 @@ impl Facts {
         if arity >= 0 { words == arity } else { words >= -arity }
     }
 
-    /// Whether the command changes one key, its first argument, and is done with that at once.
+    /// Whether the command only changes one key, its first argument, and does so at once.
     pub fn changes_one_key_at_once(&self, args: &[&[u8]]) -> bool {
         self.has(Flags::WRITE)
             && self.has(Flags::FAST.with(Flags::BRIEF))
@@ -140,9 +140,9 @@ impl Facts {
         fits && keys == 1 && is_first
     }
 
-    /// Calls `f` with the index of each key, and what the command does with it. Arguments that are
-    /// not of the command's form have the keys that they have: the handler answers with the error
-    /// before it looks at one.
+    /// Calls `f` with the index of each key, and what the command does with the key. If the
+    /// arguments do not fit the command, it passes the keys that are there: the handler answers
+    /// with an error before it looks at a key.
     pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) {
         if let Some(finder) = self.row.key_finder {
             finder(args, &mut f);
@@ -153,15 +153,15 @@ impl Facts {
         }
     }
 
-    /// Whether it may read keys that its arguments do not name, as SORT's BY does.
+    /// Whether the command may read keys that its arguments do not name, as SORT's BY does.
     pub fn reads_undeclared_keys(&self) -> bool {
         let is_incomplete =
             |spec: &KeySpec| spec.begin == Begin::Unknown || spec.usage.has(KeyUse::INCOMPLETE);
         self.row.keys.iter().any(is_incomplete)
     }
 
-    /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
-    /// form.
+    /// Calls `f` with the index of each key. Returns `false` if the arguments do not fit the
+    /// command.
     #[inline(always)]
     pub fn key_positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
         match self.shape {

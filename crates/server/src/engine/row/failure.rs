@@ -1,4 +1,4 @@
-//! Why a command failed, as the client is told.
+//! The errors of commands, as clients get them.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use crate::config::{Config, OptionId};
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;
 
-/// Why a command has done nothing, or not all of it.
+/// Why a command has done nothing, or not all of its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// An error reply: its code and text without the leading `-`.
+    /// An error reply: its code and text, without the leading `-`.
     Reply(Cow<'static, str>),
-    /// No error: the command has done nothing, and runs once its client's wait is over. Returned by
-    /// `Call::admit_again`.
+    /// Not an error: the command has done nothing and will run once its client's wait is over. For
+    /// example from `Call::admit_again`.
     Postponed,
 }
 
@@ -33,7 +33,7 @@ impl Failure {
     pub const STRING_TOO_LONG: Self =
         Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
-    /// A fault of ours; see `Call::key`.
+    /// A fault of the server; see `Call::key`.
     pub const UNPLANNED: Self = Self::new(
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
@@ -47,19 +47,19 @@ impl Failure {
         Self::Reply(Cow::Borrowed(text))
     }
 
-    /// An error with a text made for the occasion.
+    /// An error with a text of its own.
     #[cold]
     pub fn format(text: impl Into<String>) -> Self {
         Self::Reply(Cow::Owned(text.into()))
     }
 
-    /// What is answered while a file is loaded.
+    /// The error while a file is loaded.
     #[cold]
     pub fn loading(config: &Config) -> Self {
         Self::format(format!("LOADING {} is loading the dataset in memory", config.name()))
     }
 
-    /// What writes are answered after a snapshot failed.
+    /// The error of writes after a snapshot failed.
     #[cold]
     pub fn snapshot_failed(config: &Config) -> Self {
         let name = config.name();
@@ -78,20 +78,20 @@ impl Failure {
         Self::format(format!("REDIRECT {}", config.words_of(OptionId::replicaof).join(":")))
     }
 
-    /// Whether it tells where to go with the command.
+    /// Whether the error names the server that the command should go to.
     pub fn is_redirect(&self) -> bool {
         self.code() == "REDIRECT"
     }
 
-    /// What is answered to arguments that do not come in the number that the command needs.
+    /// The error for a wrong number of arguments.
     #[cold]
     pub fn wrong_arity(command: &Facts) -> Self {
         let name = &command.full_name;
         Self::format(format!("ERR wrong number of arguments for '{name}' command"))
     }
 
-    /// What a container answers to a subcommand whose options are not those that it takes. `name`
-    /// is the subcommand as the client wrote it.
+    /// The error of a container for a subcommand with options that it does not take. `name` is the
+    /// subcommand as the client wrote it.
     #[cold]
     pub fn wrong_subcommand(container: &str, name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
@@ -101,7 +101,7 @@ impl Failure {
         ))
     }
 
-    /// What the client is answered: nothing if the command is only postponed.
+    /// The text of the error; empty if the command is only postponed.
     pub fn text(&self) -> &str {
         match self {
             Self::Reply(text) => text,
@@ -109,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// Its kind.
+    /// The code of the error: its first word.
     fn code(&self) -> &str {
         self.text().split(' ').next().unwrap_or_default()
     }

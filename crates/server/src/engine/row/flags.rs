@@ -3,7 +3,7 @@
 use crate::base::bits::bits;
 
 bits! {
-    /// What a command does, with the names that COMMAND INFO shows, in its order.
+    /// What a command does. The names are those of COMMAND INFO, in its order.
     Flags: u64 {
         WRITE = "write",
         READONLY = "readonly",
@@ -19,7 +19,7 @@ bits! {
         ASKING = "asking",
         FAST = "fast",
         NO_AUTH = "no_auth",
-        /// Waits while writers are paused, though it is none: what it does reaches replicas.
+        /// Waits while writers are paused, though it changes no keys: its effect reaches replicas.
         MAY_REPLICATE = "",
         NO_MANDATORY_KEYS = "no_mandatory_keys",
         PROTECTED = "",
@@ -27,23 +27,24 @@ bits! {
         NO_MULTI = "no_multi",
         MOVABLE_KEYS = "movablekeys",
         ALLOW_BUSY = "allow_busy",
-        /// Concerns all keys, or all of the process: runs with the gate.
+        /// Concerns all keys or the whole process, so it runs with the gate held.
         GATE = "",
-        /// Walks shards one by one when alone, and needs the gate inside a transaction.
+        /// Walks over the shards one by one; within a transaction it needs the gate.
         WALKS = "",
-        /// Carries out or leaves a transaction: is never queued by MULTI.
+        /// Runs or ends a transaction, so MULTI never queues it.
         NOT_QUEUED = "",
-        /// EXEC: its flags are those of what was queued, too.
+        /// EXEC: it also has the flags of the queued commands.
         EXECUTES = "",
-        /// A script: finds out itself what it has to hold, and inside a transaction needs the gate.
+        /// Runs a script: it finds out by itself what to lock, and within a transaction may need
+        /// the gate.
         RUNS = "",
         /// Its work is bounded by its words, as that of FAST commands is.
         BRIEF = "",
-        /// With an argument more it does as much work as that says, though it is FAST.
+        /// With one more argument, a count, it may do much work, though it is FAST.
         COUNTED = "",
-        /// What a client may do that listens and has RESP2.
+        /// Allowed to a client that listens and uses RESP2.
         LISTENERS = "",
-        /// SELECT: what follows it in a transaction works on another database.
+        /// SELECT: the commands behind it in a transaction use another database.
         SELECTS = "",
     }
 }
@@ -98,5 +99,5 @@ impl Categories {
     }
 }
 
-/// Commands that change keys, or go to replicas for another reason.
+/// Commands that change keys, or that reach replicas for another reason.
 pub const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);

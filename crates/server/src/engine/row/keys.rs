@@ -1,4 +1,4 @@
-//! Which of a command's arguments are keys, and what it does with them.
+//! Which arguments of a command are keys, and what the command does with them.
 
 use crate::base::bits::bits;
 
@@ -19,27 +19,28 @@ bits! {
     }
 }
 
-/// Where a specification's first key is.
+/// Where the first key of a specification is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// At this argument.
     Index(usize),
-    /// Behind this word, looked for from this argument on (negative: backwards from the end).
+    /// Behind this word, which is searched from this argument on (negative: backwards from the
+    /// end).
     Keyword(&'static str, i32),
     Unknown,
 }
 
-/// Where the others are.
+/// Where the other keys are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Find {
-    /// Every `step`th until `last`, counted from the first (negative: from the end); with a `limit`
-    /// of n > 1 only the first n-th part of the arguments.
+    /// Every `step`th argument until `last`, counted from the first key (negative: from the end).
+    /// With a `limit` of n > 1, only the first n-th part of the arguments.
     Range {
         last: i32,
         step: usize,
         limit: usize,
     },
-    /// An argument says how many. All counted from where the specification begins.
+    /// An argument has the number of keys. The fields count from where the specification begins.
     Count {
         count_at: usize,
         first: usize,
@@ -48,36 +49,36 @@ pub enum Find {
     Unknown,
 }
 
-/// Calls a function with the index of each argument that names something.
+/// Calls a function with the index of each argument that names a database.
 pub type Finder = fn(&[&[u8]], &mut dyn FnMut(usize));
 
-/// Which arguments of a command are channels that it listens or publishes to.
+/// Which arguments of a command are channels that it subscribes or publishes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChannelArguments {
     None,
     First,
     All,
-    /// All of them, and they are patterns.
+    /// All arguments, as patterns.
     Patterns,
 }
 
-/// Which databases a command works on.
+/// Which databases a command uses.
 #[derive(Clone, Copy)]
 pub enum DatabaseUse {
-    /// The selected one, if it is about keys at all.
+    /// The selected one, if the command uses keys at all.
     Selected,
-    /// Those that arguments name, and the selected one if it has keys in it.
+    /// Those that arguments name, and the selected one if the command has keys in it.
     Named(Finder),
     Every,
 }
 
-/// One specification; a command has one for each kind of use.
+/// A key specification. A command has one for each kind of use.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
     pub begin: Begin,
     pub find: Find,
     pub usage: KeyUse,
-    /// A remark that COMMAND DOCS shows.
+    /// A remark for COMMAND DOCS.
     pub notes: &'static str,
 }
 
@@ -87,14 +88,14 @@ impl KeySpec {
         Self::range(index, 0, 1, usage)
     }
 
-    /// Keys from `index`, every `step`th, until `last` (counted from `index`; negative: from the
+    /// Every `step`th argument from `index` until `last` (counted from `index`; negative: from the
     /// end).
     pub const fn range(index: usize, last: i32, step: usize, usage: KeyUse) -> Self {
         let find = Find::Range { last, step, limit: 0 };
         Self { begin: Begin::Index(index), find, usage, notes: "" }
     }
 
-    /// The argument at `index` says how many keys follow it.
+    /// The argument at `index` has the number of keys, which follow it.
     pub const fn counted(index: usize, usage: KeyUse) -> Self {
         let find = Find::Count { count_at: 0, first: 1, step: 1 };
         Self { begin: Begin::Index(index), find, usage, notes: "" }
@@ -106,7 +107,7 @@ impl KeySpec {
         Self { begin: Begin::Keyword(word, from), find, usage, notes: "" }
     }
 
-    /// Keys behind a word, to the end.
+    /// Keys behind a word, until the end.
     pub const fn keyword_range(word: &'static str, from: i32, usage: KeyUse) -> Self {
         let find = Find::Range { last: -1, step: 1, limit: 0 };
         Self { begin: Begin::Keyword(word, from), find, usage, notes: "" }
@@ -117,8 +118,8 @@ impl KeySpec {
         self
     }
 
-    /// Calls `f` with the index of each key of these arguments. `false`: the arguments do not fit
-    /// the specification.
+    /// Calls `f` with the index of each key of these arguments. Returns `false` if the arguments do
+    /// not fit the specification.
     #[inline(always)]
     pub fn positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
         let begin = match self.begin {

@@ -1,39 +1,39 @@
-//! From a row's syntax to the tree of arguments that COMMAND DOCS shows.
+//! Turns the syntax of a row into the tree of arguments that COMMAND DOCS shows.
 //!
 //! A syntax is written as on a command's page: `key [NX | XX] [EX seconds:int] [GET pattern [GET
-//! pattern ...]]`. Words in capitals (and signs such as `*`) are tokens that are typed as they
-//! stand, others are names of values. `[ ]` is optional, `< >` groups, `|` separates alternatives,
-//! and a bracket that repeats what stands before it and ends in `...` says that this may come
-//! again; so does `...` behind a group: `<A | B> ...`. A token and the group behind it are one
+//! pattern ...]]`. Words in capitals, and signs such as `*`, are tokens, which are typed as they
+//! are. Other words are names of values. `[ ]` is optional, `< >` groups, `|` separates
+//! alternatives. A bracket that repeats what is before it and ends in `...` says that this may be
+//! repeated; so does `...` behind a group: `<A | B> ...`. A token and the group behind it are one
 //! argument: `STREAMS <key [key ...] id [id ...]>`.
 //!
-//! The type of a value stands behind its name: `count:int`, `score:double`, `newkey:key`,
-//! `glob:pattern`, `at:time`. A value without one is a string, unless its name is a type: `key` is
-//! a key. A bracket that repeats values leaves their types out: `client-id:int [client-id ...]`.
+//! The type of a value is written behind its name: `count:int`, `score:double`, `newkey:key`,
+//! `glob:pattern`, `at:time`. A value without a type is a string, unless its name is a type: `key`
+//! is a key. A bracket that repeats values leaves out their types: `client-id:int [client-id ...]`.
 //!
-//! Notes behind an argument say what cannot be seen: `:name` how it is called, if otherwise than it
-//! is written, `@6.2.0` since which version it is there, `@..2.8.12` since when it should not be
-//! used, `#1` which key specification it belongs to.
+//! Notes behind an argument add what is not visible: `:name` is the argument's name, if it is not
+//! the written one; `@6.2.0` is the version that introduced it, `@..2.8.12` the version that
+//! deprecated it, and `#1` the key specification that it belongs to.
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Argument {
     pub name: String,
-    /// As it is shown; empty for choices and blocks.
+    /// The shown text; empty for choices and blocks.
     pub display: String,
     pub kind: ArgumentKind,
-    /// The word that comes before the value, or is all there is.
+    /// The word before the value, or the whole argument.
     pub token: Option<String>,
     pub optional: bool,
     pub multiple: bool,
-    /// The token is repeated with each value.
+    /// Whether the token is repeated with each value.
     pub multiple_token: bool,
-    /// The version that brought it, and the one since which it should not be used.
+    /// The version that introduced the argument, and the version that deprecated it.
     pub since: Option<String>,
     pub deprecated: Option<String>,
-    /// Of a key: which of the command's key specifications finds it.
+    /// For a key: the index of the key specification that finds it.
     pub key_spec: Option<usize>,
-    /// Of a choice the alternatives, of a block its parts.
+    /// The alternatives of a choice, or the parts of a block.
     pub arguments: Vec<Self>,
 }
 
@@ -52,7 +52,7 @@ pub enum ArgumentKind {
 }
 
 impl ArgumentKind {
-    /// As a row writes it behind a value's name.
+    /// The kind by its word in a row, behind a value's name.
     fn of_value(word: &str) -> Option<Self> {
         Some(match word {
             "string" => Self::String,
@@ -65,7 +65,7 @@ impl ArgumentKind {
         })
     }
 
-    /// As COMMAND DOCS writes it.
+    /// The kind's word in COMMAND DOCS.
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -81,11 +81,11 @@ impl ArgumentKind {
     }
 }
 
-/// A syntax for people: without types and notes.
+/// A syntax without types and notes, to be read by people.
 pub fn plain(syntax: &str) -> String {
     let mut plain = String::with_capacity(syntax.len());
     for word in syntax.split_whitespace() {
-        // The brackets that it ends in are not part of it.
+        // The closing brackets behind a word are not a part of it.
         let text = word.trim_end_matches([']', '>']);
         let brackets = &word[text.len()..];
         let shown = match ArgumentNote::parse(text) {
@@ -101,8 +101,8 @@ pub fn plain(syntax: &str) -> String {
     plain
 }
 
-/// The arguments of a command. `key_specs`: how many key specifications it has. Nothing when the
-/// syntax is not well formed; a test sees to it that every row's is.
+/// The arguments of a command. `key_specs`: the number of its key specifications. Returns nothing
+/// if the syntax is not well formed; a test checks that of every row.
 pub fn arguments(syntax: &str, key_specs: usize) -> Vec<Argument> {
     let Some(sequence) = parse(syntax) else { return Vec::new() };
     let mut arguments = convert(&sequence);
@@ -115,23 +115,23 @@ pub fn arguments(syntax: &str, key_specs: usize) -> Vec<Argument> {
 
 // Reading.
 
-/// A word, a bracketed group, or a note about what stands before it.
+/// A word, a group in brackets, or a note on the part before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SyntaxPart {
-    /// Capitals, or signs that stand for themselves.
+    /// A word in capitals, or a sign.
     Token(String),
-    /// A name, and the type of what it stands for.
+    /// The name of a value, and its type.
     Value(String, ArgumentKind),
     Note(ArgumentNote),
     Group {
         optional: bool,
         alternatives: Vec<Vec<Self>>,
-        /// `...` came last: the group repeats what stands before it.
+        /// Whether `...` came last: the group repeats what is before it.
         repeats: bool,
     },
 }
 
-/// What the syntax says about an argument beside its type.
+/// What the syntax says of an argument beside its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ArgumentNote {
     Name(String),
@@ -154,7 +154,7 @@ impl ArgumentNote {
 
     fn apply(&self, argument: &mut Argument) {
         match self {
-            // Until all is named, that is how it is displayed.
+            // The note's name is kept in `display` until `finish` names all arguments.
             Self::Name(name) => argument.display.clone_from(name),
             Self::Since(version) => argument.since = Some(version.clone()),
             Self::Deprecated(version) => argument.deprecated = Some(version.clone()),
@@ -164,7 +164,7 @@ impl ArgumentNote {
 }
 
 impl SyntaxPart {
-    /// `None`: it has a type that there is not.
+    /// Returns `None` if the type is unknown.
     fn of_word(word: &str) -> Option<Self> {
         if let Some(note) = ArgumentNote::parse(word) {
             return Some(Self::Note(note));
@@ -175,7 +175,7 @@ impl SyntaxPart {
         typed(word).map(|(name, kind)| Self::Value(name.to_owned(), kind))
     }
 
-    /// Whether `again` is the same, but for types.
+    /// Whether `again` is equal, apart from types.
     fn is_repeated_by(&self, again: &Self) -> bool {
         match (self, again) {
             (Self::Value(name, _), Self::Value(again, _)) => name == again,
@@ -184,7 +184,7 @@ impl SyntaxPart {
     }
 }
 
-/// A value's name and type.
+/// The name and type of a value.
 fn typed(word: &str) -> Option<(&str, ArgumentKind)> {
     match word.rsplit_once(':') {
         Some((name, kind)) => Some((name, ArgumentKind::of_value(kind)?)),
@@ -248,10 +248,10 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<SyntaxPa
 
 // Understanding.
 
-/// The arguments of a sequence.
+/// The arguments of a sequence of parts.
 fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
-    // For each argument so far, where its parts begin.
+    // For each argument so far, the index of its first part.
     let mut starts: Vec<usize> = Vec::new();
     let mut at = 0;
     while at < parts.len() {
@@ -260,7 +260,7 @@ fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
         at += 1;
         let argument = match part {
             SyntaxPart::Group { alternatives, repeats: true, .. } => {
-                // What it repeats has been read: take it back, and mark it.
+                // The repeated parts were read before: take their argument back, and mark it.
                 let from = start.saturating_sub(alternatives[0].len());
                 let repeated = &parts[from..start];
                 let token = Some(from).filter(|from| *from > 0).and_then(|from| {
@@ -269,7 +269,7 @@ fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
                     (has_token && matches!(parts[from - 1], SyntaxPart::Token(_))).then_some(begins)
                 });
                 match token {
-                    // `ID client-id [client-id ...]`: the token comes once.
+                    // `ID client-id [client-id ...]`: the token comes only once.
                     Some(begins) => {
                         starts.truncate(begins + 1);
                         let token = arguments.swap_remove(begins).token;
@@ -319,13 +319,13 @@ fn convert(parts: &[SyntaxPart]) -> Vec<Argument> {
     arguments
 }
 
-/// The argument that begins with the token at `start`, and how many of the parts behind that are of
-/// it.
+/// The argument that begins with the token at `start`, and the number of parts behind the token
+/// that belong to it.
 fn with_token(word: &str, parts: &[SyntaxPart], start: usize) -> (Argument, usize) {
     let token = Some(word.to_owned());
     let behind = &parts[start + 1..];
     match behind.first() {
-        // `AUTH username password`, when that is all of it, is one block.
+        // `AUTH username password`, if nothing else follows, is one block.
         Some(SyntaxPart::Value(..)) if start == 0 && is_block(parts) => {
             let inner = convert(behind);
             (Argument { kind: ArgumentKind::Block, token, ..block(inner) }, behind.len())
@@ -338,8 +338,7 @@ fn with_token(word: &str, parts: &[SyntaxPart], start: usize) -> (Argument, usiz
     }
 }
 
-/// Whether a token and all that follows it are names, at least two of them, perhaps the last ones
-/// repeated.
+/// Whether only names follow the token, at least two of them; the last ones may be repeated.
 fn is_block(parts: &[SyntaxPart]) -> bool {
     let is_value = |part: &&SyntaxPart| matches!(part, SyntaxPart::Value(..));
     let names = parts[1..].iter().take_while(is_value).count();
@@ -350,7 +349,7 @@ fn is_block(parts: &[SyntaxPart]) -> bool {
     }
 }
 
-/// A group's argument, without saying whether it is optional.
+/// The argument of a group, without the mark for optional ones.
 fn choice(alternatives: &[Vec<SyntaxPart>]) -> Argument {
     match alternatives {
         [parts] => one(convert(parts)),
@@ -377,7 +376,7 @@ fn value(name: &str, kind: ArgumentKind) -> Argument {
 
 // Naming.
 
-/// Names what has no name yet, and says which key specifications find its keys.
+/// Names the arguments that have no name yet, and sets which key specifications find their keys.
 fn finish(argument: &mut Argument, key_specs: usize, next_key: &mut usize) {
     for inner in &mut argument.arguments {
         finish(inner, key_specs, next_key);
@@ -402,13 +401,13 @@ fn finish(argument: &mut Argument, key_specs: usize, next_key: &mut usize) {
             }
         }
     }
-    // As it is typed: nothing.
+    // This token is typed as an empty word.
     if argument.token.as_deref() == Some("\"\"") {
         argument.token = Some(String::new());
     }
 }
 
-/// The name of a choice or a block: its token's, or what its alternatives have in common.
+/// The name of a choice or a block: from a table, or from its tokens.
 fn group_name(argument: &Argument) -> String {
     if argument.kind == ArgumentKind::Block
         && let Some((_, name)) =
@@ -437,11 +436,11 @@ fn group_name(argument: &Argument) -> String {
     known.map_or("option", |(_, name)| name).to_owned()
 }
 
-/// (first part's name, the block's name).
+/// (name of the block's first part, name of the block).
 const BLOCKS: &[(&str, &str)] =
     &[("group", "group-block"), ("min-idle-time", "filters"), ("strategy", "trim")];
 
-/// (first alternative's token, the choice's name).
+/// (token of the choice's first alternative, name of the choice).
 const CHOICES: &[(&str, &str)] = &[
     ("$", "id-selector"),
     ("*", "id-selector"),

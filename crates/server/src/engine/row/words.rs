@@ -1,19 +1,19 @@
-//! The words of commands, kept for when they are executed or gone on with.
+//! The words of commands that are executed or continued later.
 
 use std::ops::Range;
 
 use bobbin_store::entry::{INLINE_MAX, Shared};
 
-/// Words, one behind the other: there may be a million, so that they lie in one piece. But those
-/// that may become values of their own are shared blocks.
+/// Words, one behind the other in one buffer, as there may be a million. Large words, which may
+/// become values, are shared blocks.
 #[derive(Default)]
 pub struct Words {
     bytes: Vec<u8>,
     /// Where each word ends in `bytes`.
     ends: Vec<usize>,
-    /// Large words, by number.
+    /// The large words, by index.
     large: Vec<(usize, Shared)>,
-    /// Bytes of those.
+    /// Bytes of the large words.
     large_bytes: usize,
 }
 
@@ -29,12 +29,12 @@ impl Words {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many there are.
+    /// The number of words.
     pub const fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all words.
     pub const fn byte_len(&self) -> usize {
         self.bytes.len() + self.large_bytes
     }
@@ -48,7 +48,7 @@ impl Words {
         self.some(0..self.count())
     }
 
-    /// Some of the words, by number.
+    /// A range of the words, by index.
     pub fn some(&self, range: Range<usize>) -> Vec<&[u8]> {
         let first = range.start.checked_sub(1).map_or(0, |before| self.ends[before]);
         let ends = &self.ends[range.clone()];
@@ -62,7 +62,7 @@ impl Words {
         words
     }
 
-    /// The large ones.
+    /// The large words.
     pub fn large(&self) -> impl Iterator<Item = &Shared> {
         self.large.iter().map(|(_, bytes)| bytes)
     }

@@ -1,32 +1,32 @@
-//! What others know of a script that takes long.
+//! The state of a long script that other threads can see.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::config::Config;
 use crate::engine::row::Failure;
 
-/// What others know of a script that goes on in slices.
+/// The state of a script that goes on in slices, as other threads see it.
 pub struct Busy {
-    /// The function's name; `None`: it is a script.
+    /// The function's name; `None` for a script of EVAL.
     pub function: Option<Vec<u8>>,
-    /// The command that began it, as the command log shows it.
+    /// The command that runs the script, as the command log shows it.
     pub words: Vec<Vec<u8>>,
     pub started_ms: i64,
-    /// Whether it can still be ended as if it had not been.
+    /// One of the three states below: whether the script can still be killed.
     state: AtomicU8,
-    /// Clients are told that the server is busy with it.
+    /// Whether clients get `-BUSY` because of this script.
     is_slow: AtomicBool,
 }
 
-/// It has changed nothing, and was not told to end.
+/// The script has changed nothing and was not killed.
 const UNTOUCHED: u8 = 0;
-/// It changed something, and cannot be ended any more.
+/// The script has changed something and cannot be killed any more.
 const CHANGED: u8 = 1;
-/// It must end, and must not change anything.
+/// The script was killed and must not change anything.
 const KILLED: u8 = 2;
 
 impl Busy {
-    /// `has_changed`: it has changed something.
+    /// `has_changed`: whether the script has changed something already.
     pub fn new(
         function: Option<Vec<u8>>,
         words: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Busy {
         }
     }
 
-    /// The reply to a client that asks for something else.
+    /// The error for a client that sends another command meanwhile.
     pub fn failure(&self, config: &Config) -> Failure {
         Self::failure_of(self.function.is_some(), config)
     }
@@ -58,12 +58,13 @@ impl Busy {
         self.is_slow.load(Ordering::Relaxed)
     }
 
-    /// From now on clients are told of it; to be called by `Scripts`, which has them told.
+    /// Marks the script as slow. Only `Scripts` calls this, which also sees to it that clients are
+    /// told.
     pub fn become_slow(&self) {
         self.is_slow.store(true, Ordering::Relaxed);
     }
 
-    /// Has it end as soon as it looks.
+    /// Kills the script: it ends at its next check. Fails if it has changed something.
     pub fn kill(&self) -> Result<(), Failure> {
         match self.move_to(KILLED) {
             true => Ok(()),
@@ -75,7 +76,7 @@ impl Busy {
         if self.state.load(Ordering::Acquire) == CHANGED { Err(UNKILLABLE) } else { Ok(()) }
     }
 
-    /// To be called before the script changes something; fails if it was told to end.
+    /// To be called before the script changes something. Fails if the script was killed.
     pub fn begin_change(&self) -> Result<(), Failure> {
         match self.move_to(CHANGED) {
             true => Ok(()),
@@ -83,14 +84,15 @@ impl Busy {
         }
     }
 
-    /// Whether its state is this one from now on: the first of the two wins.
+    /// Moves to one of the two final states. Returns whether the script is in that state now: the
+    /// first of the two wins.
     fn move_to(&self, state: u8) -> bool {
         let moved =
             self.state.compare_exchange(UNTOUCHED, state, Ordering::AcqRel, Ordering::Acquire);
         moved.is_ok() || moved == Err(state)
     }
 
-    /// What the script fails with, if it was told to end.
+    /// The error that the script fails with, if it was killed.
     pub fn killed(&self) -> Option<&'static str> {
         let killed = self.state.load(Ordering::Acquire) == KILLED;
         killed.then(|| self.text_of_kill())

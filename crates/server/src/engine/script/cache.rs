@@ -19,36 +19,37 @@ use crate::engine::server::{Server, Switch, Switches};
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
 
-/// A script and what is known of it.
+/// A script, and what the server has learned about it.
 pub struct Script {
     pub sha: Sha,
     pub source: Box<[u8]>,
     pub flags: ScriptFlags,
-    /// It says in its first line what it is, and is held to that.
+    /// Whether the script declares its flags in its first line. Then they are enforced.
     pub is_strict: bool,
-    /// Where the code begins.
+    /// The offset of the code in the source.
     code: usize,
     pub learned: Arc<Learned>,
-    /// Nothing but EVAL asked for it to be kept, so it may be forgotten.
+    /// Whether the script may be forgotten to make room for others: only EVAL has brought it, never
+    /// SCRIPT LOAD.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
 }
 
-/// Which keys a script uses, as far as that has been seen.
+/// Which keys the runs of a script have used so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Habits {
     Unknown,
-    /// Only those that it declares.
+    /// Only the keys that the script declares.
     Declared,
-    /// Others too.
+    /// Other keys too.
     Stray,
 }
 
-/// What runs have shown of a script's habits, for all workers.
+/// What the runs of a script have shown, for all workers.
 #[derive(Default)]
 pub struct Learned {
     habits: AtomicU8,
-    /// A run paused.
+    /// Whether a run has paused.
     takes_long: AtomicBool,
 }
 
@@ -61,7 +62,7 @@ impl Learned {
         }
     }
 
-    /// Remembers what a run has shown. A script that strayed once is not trusted again.
+    /// Remembers which keys a run has used. A script that strayed once is not trusted again.
     pub fn note(&self, habits: Habits) {
         if self.habits() != habits {
             self.habits.fetch_max(habits as u8, Ordering::Relaxed);
@@ -81,24 +82,24 @@ impl Learned {
     }
 }
 
-/// All scripts that are known, and those at work.
+/// All known scripts, and the scripts that are running in slices.
 pub struct Scripts {
     known: RwLock<KnownScripts>,
-    /// Goes up with SCRIPT FLUSH.
+    /// Counts the calls of SCRIPT FLUSH.
     generation: AtomicU64,
     /// The scripts that go on in slices.
     busy: Mutex<Vec<Arc<Busy>>>,
-    /// Goes up when clients that wait for a script should try again.
+    /// Increases when clients that wait for a script should try again.
     turns: AtomicU64,
-    /// A client waits for a script, so that workers have to be woken when `turns` goes up.
+    /// Whether a client waits for a script. If so, workers have to be woken when `turns` increases.
     has_waiters: AtomicBool,
-    /// How many `GateWish`es there are.
+    /// The number of `GateWish`es.
     wishes: AtomicUsize,
     pub(super) waits: Waits,
     evicted: AtomicU64,
-    /// Bytes of the workers' Lua states, which each worker writes.
+    /// The memory of the workers' Lua states in bytes. Each worker writes its own cells.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
-    /// What all Lua states are made with, the functions' too.
+    /// What all Lua states, including those of libraries, are made with.
     state_source: Arc<StateSource>,
 }
 
@@ -122,18 +123,18 @@ impl Default for Scripts {
 #[derive(Default)]
 struct KnownScripts {
     by_sha: HashMap<Sha, Arc<Script>>,
-    /// Those that may be forgotten, the oldest first.
+    /// Scripts that may be forgotten, the oldest first.
     evictable: VecDeque<Sha>,
     bytes: usize,
 }
 
-/// What all Lua states may take at least, in bytes.
+/// The least limit for the memory of all Lua states, in bytes.
 const STATES_LEAST: u64 = 16 << 20;
-/// How many of the scripts that only EVAL brought are kept.
+/// The most scripts that are kept if only EVAL brought them.
 const EVICTABLE_MAX: usize = 500;
 
 impl Script {
-    /// Reads the first line; the code is not compiled yet.
+    /// Reads the script's first line. The code is not compiled yet.
     pub fn parse(source: &[u8]) -> Result<Self, Failure> {
         let shebang = Shebang::parse(source, false).map_err(describe)?;
         Ok(Self {
@@ -152,7 +153,7 @@ impl Script {
         &self.source[self.code..]
     }
 
-    /// Whether it was forgotten because of others.
+    /// Whether the script was forgotten to make room for others.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
     }
@@ -167,14 +168,14 @@ impl Scripts {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A script by its SHA-1, in any case.
+    /// Finds a script by its SHA-1, in upper or lower case.
     pub fn find(&self, sha: &[u8]) -> Option<Arc<Script>> {
         let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
         self.known.read().by_sha.get(&sha).cloned()
     }
 
-    /// Keeps a script; if there is one like it, that is returned. `keep`: it must not be forgotten
-    /// because of others.
+    /// Adds a script and returns it, or the script with the same SHA-1 that was there before. With
+    /// `keep` it is never forgotten to make room for others.
     pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
         let mut known = self.known.write();
         if let Some(found) = known.by_sha.get(&script.sha) {
@@ -209,7 +210,7 @@ impl Scripts {
         *known = KnownScripts::default();
     }
 
-    /// The slow script that the server is busy with; the first, if there are more.
+    /// The slow script that makes the server busy; the first of them if there are more.
     pub fn busy(&self) -> Option<Arc<Busy>> {
         self.busy.lock().iter().find(|busy| busy.is_slow()).cloned()
     }
@@ -219,7 +220,7 @@ impl Scripts {
         self.busy.lock().first().cloned()
     }
 
-    /// What clients are told that want something else.
+    /// The error for clients that send other commands while a script is slow.
     pub fn busy_failure(&self, config: &Config) -> Failure {
         let function = self.busy().is_some_and(|busy| busy.function.is_some());
         Busy::failure_of(function, config)
@@ -229,7 +230,8 @@ impl Scripts {
     pub fn kill(&self, function: bool, config: &Config) -> Result<(), Failure> {
         let all = self.busy.lock();
         let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
-        // That it cannot be ended is told first, whichever kind was meant.
+        // If the first script cannot be killed, the error says so, even if the client asked for the
+        // other kind.
         let mut outcome = first.check_killable().and_then(|()| Err(first.failure(config)));
         for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
             let killed = busy.kill();
@@ -240,26 +242,26 @@ impl Scripts {
         outcome
     }
 
-    /// How many scripts go on in slices.
+    /// The number of scripts that go on in slices.
     pub fn paused(&self) -> usize {
         self.busy.lock().len()
     }
 
-    /// A script begins to go on in slices.
+    /// Notes that a script begins to go on in slices.
     pub fn begin_slices(&self, busy: &Arc<Busy>) {
         self.busy.lock().push(Arc::clone(busy));
     }
 
-    /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is
-    /// called.
+    /// Notes that a script is over. Clients that wait for its shards try again when `serve_waiters`
+    /// is called.
     pub fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
         let mut all = self.busy.lock();
         all.retain(|other| !Arc::ptr_eq(other, busy));
         switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
     }
 
-    /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so
-    /// far.
+    /// Marks a script as slow and logs that, once. From then on clients are told that the server is
+    /// busy. `ticks`: how long the script has taken so far.
     pub fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
         let all = self.busy.lock();
         if busy.is_slow() {
@@ -277,8 +279,8 @@ impl Scripts {
         self.serve_waiters(server);
     }
 
-    /// Makes the clients that wait for a script try again: something that one kept is free, or they
-    /// must be told that it is slow.
+    /// Makes the clients that wait for a script try again. Either some shards are no longer
+    /// reserved, or the clients must be told that a script is slow.
     pub fn serve_waiters(&self, server: &Server) {
         self.turns.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.swap(false, Ordering::SeqCst) {
@@ -286,14 +288,14 @@ impl Scripts {
         }
     }
 
-    /// A worker has a client that waits. The worker looks at `turns` once more behind this, before
-    /// it sleeps: so either it sees that a script is over, or the thread that ends one sees that
-    /// there are clients that wait.
+    /// Notes that a worker has a client that waits. Before it sleeps, the worker looks at `turns`
+    /// once more. So either the worker sees that a script has ended, or the thread that ends the
+    /// script sees that a client waits.
     pub fn note_waiter(&self) {
         self.has_waiters.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a thread or a client waits for the gate until nothing is reserved.
+    /// Whether a thread or a client wishes for the gate.
     pub fn is_gate_wished(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 0
     }
@@ -302,13 +304,13 @@ impl Scripts {
         self.wishes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether it was the last.
+    /// Removes a wish. Returns whether it was the last one.
     pub fn remove_wish(&self) -> bool {
         self.wishes.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// Another number whenever clients that wait for a script should try again. Those that were
-    /// refused before it changed missed nothing if they try then.
+    /// A number that changes whenever clients that wait for a script should try again. A client
+    /// that was refused before the change and tries after it has missed nothing.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::SeqCst)
     }
@@ -321,31 +323,31 @@ impl Scripts {
         self.len() == 0
     }
 
-    /// Bytes of memory that the sources take.
+    /// Bytes of memory of the scripts and their sources.
     pub fn memory(&self) -> usize {
         self.known.read().bytes
     }
 
-    /// All scripts that are known at this moment.
+    /// The SHA-1s of all known scripts.
     pub fn names(&self) -> Vec<Sha> {
         self.known.read().by_sha.keys().copied().collect()
     }
 
-    /// Moves the sources of some scripts that should move. What a thread has compiled, or is about
-    /// to, stays.
+    /// Moves the sources of these scripts if they lie in sparse memory. A script that a thread has
+    /// compiled or is about to compile stays.
     pub fn defragment(&self, names: &[Sha], step: &mut Defragmenter<'_>) {
         let mut known = self.known.write();
         for name in names {
             let Some(script) = known.by_sha.get_mut(name).and_then(Arc::get_mut) else { continue };
             let block = NonNull::from(&*script.source).cast();
-            // What has no bytes has no block.
+            // An empty source has no block of memory.
             if !script.source.is_empty() && step.wants(block) {
                 script.source = script.source.clone();
             }
         }
     }
 
-    /// A cell for the bytes of a Lua state; they count until it is dropped.
+    /// Returns a cell for the memory of a Lua state in bytes. The cell counts until it is dropped.
     pub fn add_state(&self) -> Arc<OwnLine<AtomicUsize>> {
         let cell = Arc::new(OwnLine(AtomicUsize::new(0)));
         let mut states = self.states.lock();
@@ -359,29 +361,30 @@ impl Scripts {
         &self.state_source
     }
 
-    /// Whether scripts may change the environments of functions. What is compiled for the other
-    /// choice is forgotten, as in Valkey; libraries keep what they were loaded with.
+    /// Sets whether scripts may change the environments of functions. If that changes, all scripts
+    /// are forgotten, as in Valkey; libraries stay as they were loaded.
     pub fn allow_insecure(&self, is_insecure: bool) {
         if self.state_source.allow_insecure(is_insecure) {
             self.flush();
         }
     }
 
-    /// Limits the memory of all Lua states: as it is configured, but to no more than half of
-    /// `maxmemory` (0: none). A little is theirs always.
+    /// Limits the memory of all Lua states to `configured` bytes and to half of `maxmemory` (0: no
+    /// limit), but to no less than `STATES_LEAST`.
     pub fn limit_states(&self, configured: u64, maxmemory: u64) {
         let half = if maxmemory == 0 { u64::MAX } else { maxmemory / 2 };
         let bytes = configured.min(half).max(STATES_LEAST);
         self.state_source.memory.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    /// Bytes of memory that the workers' Lua states take.
+    /// The memory of the workers' Lua states, in bytes.
     pub fn state_memory(&self) -> usize {
         let states = self.states.lock();
         states.iter().filter_map(|state| Some(state.upgrade()?.0.load(Ordering::Relaxed))).sum()
     }
 
-    /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.
+    /// The number of scripts that were forgotten to make room for others, since the start or CONFIG
+    /// RESETSTAT.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -392,7 +395,7 @@ impl Scripts {
     }
 }
 
-/// The SHA-1 of a source, as scripts are named by.
+/// The SHA-1 of a source, which names the script.
 pub fn sha_of(source: &[u8]) -> Sha {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digest = Sha1::digest(source);
@@ -402,7 +405,7 @@ pub fn sha_of(source: &[u8]) -> Sha {
     })
 }
 
-/// What is wrong with a script's first line.
+/// The error for a script's first line.
 fn describe(error: ShebangError) -> Failure {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Failure::format(match error {

@@ -1,8 +1,8 @@
-//! Function libraries: what FUNCTION LOAD keeps, and how FCALL calls it.
+//! Function libraries: what FUNCTION LOAD keeps and FCALL calls.
 //!
-//! A library has a Lua state of its own, as its functions may keep values between calls, and one
-//! call uses it at a time: calls of one library wait for each other, those of different libraries
-//! do not. The libraries change with the gate held.
+//! Each library has its own Lua state, as its functions may keep values between calls. One call
+//! uses the state at a time: calls of one library wait for each other, calls of different libraries
+//! do not. Libraries are added and removed with the gate held.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::lua::{LuaState, StateSource};
 use super::{is_logged, log_message};
 use crate::engine::row::Failure;
 
-/// All libraries.
+/// All function libraries.
 pub struct Functions {
     known: RwLock<KnownFunctions>,
-    /// Of the libraries' Lua states.
+    /// What the libraries' Lua states are made with.
     states: Arc<StateSource>,
 }
 
@@ -39,11 +39,11 @@ pub struct Library {
     pub name: Vec<u8>,
     pub source: Vec<u8>,
     pub functions: Vec<Function>,
-    /// `None`: a function of it is running.
+    /// The library's Lua state; `None` while a thread uses it.
     state: Mutex<Option<Box<LuaState>>>,
-    /// A client waits for the state.
+    /// Whether a client waits for the state.
     is_awaited: AtomicBool,
-    /// Bytes of its Lua state.
+    /// The memory of the Lua state in bytes.
     memory: AtomicUsize,
 }
 
@@ -56,11 +56,12 @@ pub struct Function {
     pub learned: Arc<Learned>,
 }
 
-/// What becomes of what is there when libraries are added.
+/// How libraries that are added meet libraries that are there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// FUNCTION LOAD without REPLACE, or a library that a payload holds twice: it is in the way.
-    /// The others are FUNCTION RESTORE's words.
+    /// A library of the same name is an error. For FUNCTION LOAD without REPLACE, and for a library
+    /// that a payload of FUNCTION RESTORE holds twice. The other variants are the words of FUNCTION
+    /// RESTORE.
     Load,
     Flush,
     Append,
@@ -68,12 +69,12 @@ pub enum Policy {
 }
 
 impl Functions {
-    /// None yet. Their states will be made with this.
+    /// Creates an empty set of libraries, whose Lua states will be made with `states`.
     pub fn new(states: Arc<StateSource>) -> Self {
         Self { known: RwLock::default(), states }
     }
 
-    /// FUNCTION LOAD; the library's name.
+    /// FUNCTION LOAD. Returns the name of the library.
     pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
         let mut known = self.known.read().clone();
         let policy = if replace { Policy::Replace } else { Policy::Load };
@@ -82,7 +83,7 @@ impl Functions {
         Ok(name)
     }
 
-    /// FUNCTION RESTORE: all of them, or none.
+    /// FUNCTION RESTORE: adds all libraries, or none.
     pub fn restore(
         &self,
         sources: &[Vec<u8>],
@@ -102,7 +103,7 @@ impl Functions {
         Ok(())
     }
 
-    /// FUNCTION DELETE; whether there was such a library.
+    /// FUNCTION DELETE. Returns whether there was such a library.
     pub fn delete(&self, name: &[u8]) -> bool {
         self.known.write().remove(name)
     }
@@ -117,7 +118,7 @@ impl Functions {
         self.known.read().libraries.values().cloned().collect()
     }
 
-    /// Bytes of memory that the libraries' sources and names take.
+    /// Bytes of memory of the libraries' sources and names.
     pub fn memory(&self) -> usize {
         let known = self.known.read();
         let of = |library: &Arc<Library>| {
@@ -127,18 +128,18 @@ impl Functions {
         known.libraries.values().map(of).sum()
     }
 
-    /// Bytes of memory that their Lua states take.
+    /// Bytes of memory of the libraries' Lua states.
     pub fn state_memory(&self) -> usize {
         self.known.read().libraries.values().map(|library| library.memory()).sum()
     }
 
-    /// How many libraries and functions there are.
+    /// The numbers of libraries and of functions.
     pub fn counts(&self) -> (usize, usize) {
         let known = self.known.read();
         (known.libraries.len(), known.functions.len())
     }
 
-    /// What a function has said of itself.
+    /// The flags that a function has declared.
     pub fn flags(&self, name: &[u8]) -> Option<ScriptFlags> {
         let (library, at) = self.find(name)?;
         Some(library.functions[at].flags)
@@ -165,8 +166,8 @@ impl KnownFunctions {
         Ok(name)
     }
 
-    /// Adds other libraries: first all that they replace goes, as one may take over a function of
-    /// another.
+    /// Adds other libraries. First it removes all libraries that they replace, as a new library may
+    /// take over a function of an old one.
     fn join(&mut self, others: Self, policy: Policy) -> Result<(), Failure> {
         for name in others.libraries.keys() {
             self.make_room(name, policy)?;
@@ -178,7 +179,7 @@ impl KnownFunctions {
     fn make_room(&mut self, name: &[u8], policy: Policy) -> Result<(), Failure> {
         if policy != Policy::Replace && self.libraries.contains_key(name) {
             let name = String::from_utf8_lossy(name);
-            // Valkey has the quotes in FUNCTION LOAD alone.
+            // Valkey shows the quotes only for FUNCTION LOAD.
             let name = if policy == Policy::Load { format!("'{name}'") } else { name.into() };
             return Err(Failure::format(format!("ERR Library {name} already exists")));
         }
@@ -226,7 +227,7 @@ impl Library {
         let registered =
             state.vm.load_library(&mut LibraryLoading { started: Instant::now() }, chunk);
         let registered = registered.map_err(|error| {
-            // Where it happened is in the text once.
+            // The text names the place of the error twice; one is enough.
             let error = text(error);
             let error = error.rsplit_once(" script: on ").map_or(&error[..], |(text, _)| text);
             Failure::format(format!("ERR Error registering functions: {error}"))
@@ -254,28 +255,29 @@ impl Library {
         Ok(Self { name, source, functions, state, is_awaited, memory })
     }
 
-    /// Bytes of memory that its Lua state takes, or took when its function began or paused.
+    /// Bytes of memory of the Lua state. While a function runs, the value of its start or its last
+    /// pause.
     pub fn memory(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Lets others see what the state takes.
+    /// Publishes how much memory the state uses.
     pub fn show_memory(&self, state: &LuaState) {
         self.memory.store(state.vm.memory(), Ordering::Relaxed);
     }
 
-    /// Takes its state; `None`: another thread has it.
+    /// Takes the Lua state. Returns `None` if another thread has it.
     pub fn take_state(&self) -> Option<Box<LuaState>> {
         self.state.lock().take()
     }
 
-    /// Notes that a client waits for the state. A thread that looks for it once more behind that
-    /// does not miss it.
+    /// Notes that a client waits for the state. The caller then looks for the state once more, so
+    /// that it cannot miss it.
     pub fn await_state(&self) {
         self.is_awaited.store(true, Ordering::SeqCst);
     }
 
-    /// Puts its state back; whether a client waits for it.
+    /// Puts the Lua state back. Returns whether a client waits for it.
     pub fn give_back(&self, state: Box<LuaState>) -> bool {
         self.show_memory(&state);
         *self.state.lock() = Some(state);
@@ -337,7 +339,7 @@ impl Host for LibraryLoading {
     }
 }
 
-/// A library's code is stopped after this.
+/// How long the code of a library may run while it is loaded.
 const LOADING_MAX: Duration = Duration::from_millis(500);
 
 const NO_MEMORY: Failure = Failure::new("ERR the library needs more memory than scripts may have");
@@ -382,7 +384,7 @@ mod tests {
         assert_eq!(error.text(), "ERR Library a already exists");
         assert!(functions.restore(&swapped, Policy::Replace, || 1).is_ok());
         assert_eq!(functions.find(b"f").unwrap().0.name, b"b");
-        // Names of libraries are looked at before those of functions.
+        // A name of a library that is taken is reported before a name of a function.
         let both = [library("a", "f"), library("c", "f")];
         let error = functions.restore(&both[1..], Policy::Replace, || 1).unwrap_err();
         assert_eq!(error.text(), "ERR Function f already exists");

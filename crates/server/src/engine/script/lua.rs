@@ -1,4 +1,4 @@
-//! A Lua state of a worker, and the scripts that it has compiled.
+//! A worker's Lua state, and the scripts that it has compiled.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,26 +18,26 @@ use crate::engine::server::Server;
 
 /// What Lua states are made with.
 pub struct StateSource {
-    /// Memory of all of them.
+    /// The memory that all Lua states share.
     pub memory: Arc<MemoryPool>,
-    /// `lua-enable-insecure-api`, for states that are made from now on.
+    /// The value of `lua-enable-insecure-api`, for states that are made from now on.
     is_insecure: AtomicBool,
 }
 
-/// A Lua state and the client that its commands come from.
+/// A Lua state, and the client that runs its commands.
 pub struct LuaState {
     pub vm: Vm,
     pub client: Client,
 }
 
 impl StateSource {
-    /// For states that take at most these bytes together.
+    /// All states together may use at most `memory_max` bytes.
     pub fn new(memory_max: usize) -> Self {
         let memory = Arc::new(MemoryPool::new(memory_max));
         Self { memory, is_insecure: AtomicBool::new(false) }
     }
 
-    /// Which functions states have that are made from now on; whether that is another choice.
+    /// Sets whether new states have the insecure functions. Returns whether that is a change.
     pub fn allow_insecure(&self, is_insecure: bool) -> bool {
         self.is_insecure.swap(is_insecure, Ordering::SeqCst) != is_insecure
     }
@@ -60,38 +60,39 @@ impl LuaState {
 /// A Lua state and its compiled scripts.
 pub struct Lua {
     pub state: LuaState,
-    /// Of `Scripts` when the state was made.
+    /// `Scripts::generation` when the state was made.
     generation: u64,
     compiled: Vec<Arc<Compiled>>,
-    /// The script that was looked up last, by its place in `compiled`. Most calls are of that one,
-    /// and comparing its source with theirs costs less than a hash.
+    /// The place in `compiled` of the script that was looked up last. Most calls run that script,
+    /// and comparing sources costs less than hashing.
     recent: usize,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
-    /// Bytes of the sources of all compiled scripts, and at which number of them those that are
-    /// forgotten go.
+    /// Bytes of the sources of all compiled scripts. When they reach `sweep_at`, forgotten scripts
+    /// are freed.
     source_bytes: usize,
     sweep_at: usize,
-    /// `Scripts::evicted` when they went last.
+    /// `Scripts::evicted` when forgotten scripts were last freed.
     swept: u64,
-    /// Bytes that the state takes, for others to see.
+    /// The memory of the state in bytes, for other threads to read.
     memory: Arc<OwnLine<AtomicUsize>>,
 }
 
-/// A script and what this worker's state has compiled it to. Each run counts a reference, so it
-/// lies on cache lines that no other worker writes.
+/// A script and its compiled form in this worker's state. Each run counts a reference, so the
+/// counter lies on cache lines that no other worker writes.
 #[repr(align(128))]
 pub struct Compiled {
     pub script: Arc<Script>,
     pub chunk: Chunk,
 }
 
-/// A state with more scripts than this is given up for a new one.
+/// The most scripts of a state. Beyond that, a new state replaces it.
 const COMPILED_MAX: usize = 4096;
-/// So many bytes of sources a state may keep beyond those of known scripts, and a quarter of these.
+/// How many bytes of sources of forgotten scripts a state may keep, beside a quarter of the bytes
+/// of known ones.
 const FORGOTTEN_BYTES: usize = 1 << 20;
 
-/// States that a worker keeps: another than the first is needed while a script goes on in slices.
+/// The most idle states that a worker keeps. It needs more than one while scripts go on in slices.
 pub const STATES_KEPT: usize = 4;
 
 impl Lua {
@@ -110,7 +111,7 @@ impl Lua {
         }
     }
 
-    /// A state of the worker, taken from it, and up to date.
+    /// Takes an idle state of the worker, or makes one. The state knows of SCRIPT FLUSH.
     pub fn of_worker(server: &Server, data: &mut Data) -> Box<Self> {
         match data.lua.pop() {
             Some(mut lua) => {
@@ -121,7 +122,7 @@ impl Lua {
         }
     }
 
-    /// Gives the state back to a worker, unless that has enough.
+    /// Gives the state back to a worker. It is dropped if the worker has `STATES_KEPT` of them.
     pub fn give_back(self: Box<Self>, data: &mut Data) {
         self.show_memory();
         if data.lua.len() < STATES_KEPT {
@@ -129,7 +130,7 @@ impl Lua {
         }
     }
 
-    /// Lets others see what the state takes.
+    /// Publishes how much memory the state uses.
     pub fn show_memory(&self) {
         let memory = self.state.vm.memory();
         if self.memory.0.load(Ordering::Relaxed) != memory {
@@ -137,7 +138,7 @@ impl Lua {
         }
     }
 
-    /// Frees what a worker's states have of scripts that are forgotten since it did so last.
+    /// Frees the scripts of a worker's idle states that were forgotten since the last call.
     pub fn tidy(server: &Server, data: &mut Data) {
         let (generation, evicted) = (server.scripts.generation(), server.scripts.evicted());
         data.lua.retain_mut(|lua| {
@@ -149,7 +150,7 @@ impl Lua {
         });
     }
 
-    /// Frees the scripts that are forgotten because of others.
+    /// Frees the compiled scripts that were forgotten to make room for others.
     #[cold]
     fn sweep(&mut self) {
         let mut places = Vec::with_capacity(self.compiled.len());
@@ -171,14 +172,14 @@ impl Lua {
         self.sweep_at = self.source_bytes + self.source_bytes / 4 + FORGOTTEN_BYTES;
     }
 
-    /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
+    /// Replaces the state after SCRIPT FLUSH, or if it has too many scripts.
     fn refresh(&mut self, server: &Server, seed: impl FnOnce() -> u64) {
         if self.generation != server.scripts.generation() || self.compiled.len() >= COMPILED_MAX {
             *self = Self::new(server, seed());
         }
     }
 
-    /// Where the script with this source is in `compiled`.
+    /// The place in `compiled` of the script with this source. The script is compiled if it is new.
     #[inline]
     pub fn of_source(
         &mut self,
@@ -228,7 +229,7 @@ impl Lua {
         Ok(at)
     }
 
-    /// Where the script with this SHA-1 is in `compiled`; `None`: there is none.
+    /// The place in `compiled` of the script with this SHA-1; `None` if there is no such script.
     #[inline]
     pub fn of_sha(&mut self, server: &Server, sha: &[u8]) -> Result<Option<usize>, Failure> {
         self.recent = match self.find_sha(sha) {
@@ -244,13 +245,12 @@ impl Lua {
         Ok(Some(self.recent))
     }
 
-    /// Whether the script of a command of this name is known, and known to keep to the keys that it
-    /// declares.
+    /// Whether the script of a command of this name is known to use only the keys that it declares.
     pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
         let at = match command {
             "eval" | "eval_ro" => self.find_source(keyspace, script),
             "evalsha" | "evalsha_ro" => self.find_sha(script),
-            // Functions wait for their library's state, which must not be done with shards held.
+            // A function waits for the state of its library, and must not hold shards meanwhile.
             _ => None,
         };
         at.is_some_and(|at| self.compiled[at].script.learned.habits() == Habits::Declared)
@@ -281,7 +281,7 @@ impl Lua {
         self.source_bytes += script.source.len();
         let compiled = Arc::new(Compiled { script, chunk });
         if let Some(&old) = self.by_sha.get(&sha) {
-            // It had been forgotten meanwhile; what it was compiled to is not needed twice.
+            // The script was forgotten and has come back. Its old compiled form is freed.
             let replaced = std::mem::replace(&mut self.compiled[old], compiled);
             self.source_bytes -= replaced.script.source.len();
             self.state.vm.forget(replaced.chunk);
@@ -292,14 +292,14 @@ impl Lua {
         at
     }
 
-    /// A script by its place. Only this worker shares it, so that its reference count stays in one
-    /// core's cache.
+    /// A compiled script by its place. No other worker shares its reference count, so the count
+    /// stays in the cache of one core.
     pub fn compiled(&self, at: usize) -> Arc<Compiled> {
         Arc::clone(&self.compiled[at])
     }
 }
 
-/// For keys that are hashes already.
+/// A hasher for keys that are hashes already.
 #[derive(Default)]
 pub struct Hashed(u64);
 

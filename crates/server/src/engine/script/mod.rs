@@ -1,5 +1,5 @@
-//! What is known of scripts: `cache` is what all workers know, `lua` what one worker has compiled,
-//! and `functions` has the libraries.
+//! What the server knows of scripts: `cache` has what all workers share, `lua` what one worker has
+//! compiled, and `functions` the libraries.
 
 mod busy;
 mod cache;
@@ -20,8 +20,8 @@ pub use self::functions::{Functions, Library, Policy};
 pub use self::lua::{Compiled, Lua, LuaState, STATES_KEPT, StateSource};
 pub use self::wish::{GateWish, WaitRight};
 
-/// The flags of a command. If it runs a script or a function that says what it is, some of them
-/// follow from that.
+/// The flags of a command. If the command runs a script or a function that declares flags, some of
+/// the command's flags follow from those.
 #[inline]
 pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     let own = command.row.flags;
@@ -33,7 +33,8 @@ fn of_running(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     let own = command.row.flags;
     let said = match (command.row.name, args.get(1)) {
         ("eval" | "eval_ro", Some(source)) => {
-            Shebang::parse(source, false).ok().filter(|shebang| shebang.is_there).map(|s| s.flags)
+            let shebang = Shebang::of_any_engine(source, false).ok();
+            shebang.filter(|shebang| shebang.is_there).map(|shebang| shebang.flags)
         }
         ("evalsha" | "evalsha_ro", Some(sha)) => {
             server.scripts.find(sha).filter(|script| script.is_strict).map(|script| script.flags)

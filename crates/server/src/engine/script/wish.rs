@@ -1,30 +1,33 @@
-//! Wishes for the gate. Whatever needs every shard is refused while a script, or a transaction, has
-//! some reserved; and where many of them overlap something is reserved at all times. So what was
-//! refused leaves a wish, and as long as there is one, no further script begins that is known to
-//! pause, and no transaction pauses. Those at work come to their end, and the wish has its turn.
+//! Wishes for the gate. A command that needs every shard is refused while a paused script or
+//! transaction has any shard reserved. If many of those overlap, some shard is reserved at all
+//! times. So the refused command leaves a wish. While there is a wish, no script begins that is
+//! known to pause, and no transaction pauses. The paused ones come to their end, and then the
+//! command has its turn.
 //!
-//! A script may also need, in its midst, what others keep, while it keeps something itself. To wait
-//! for that it needs the right to, which one script has at a time: two would wait for each other.
+//! A script may also need shards that others keep while it keeps some itself. To wait for them it
+//! needs the right to wait. Only one script has that right at a time, as two would wait for each
+//! other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::engine::server::Server;
 
-/// The right of a script that keeps something to wait for what others keep, however long that is.
-/// They come to their end without it: none of them has the right.
+/// The right of a script that keeps shards to wait for shards that others keep, without a limit.
+/// Those others come to their end, as none of them has the right.
 pub struct WaitRight {
     server: &'static Server,
     number: u64,
 }
 
-/// What all scripts know of that.
+/// The state of that right, which all scripts share.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// The number of the right that is valid; 0: no script has it.
+    /// The number of the valid right; 0 if no script has it.
     valid: AtomicU64,
-    /// The last number that there was.
+    /// The last number given out.
     last: AtomicU64,
-    /// One more than the shard that the script waits for which has it; 0: everything.
+    /// What the script with the right waits for: the index of a shard plus one, or 0 for
+    /// everything.
     waited_for: AtomicUsize,
 }
 
@@ -33,38 +36,38 @@ impl Waits {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Gives the right from one number to another; whether the first one had it.
+    /// Passes the right from one number to another. Returns whether the first one had it.
     fn pass(&self, from: u64, to: u64) -> bool {
         self.valid.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }
 
 impl WaitRight {
-    /// `None`: another script has it.
+    /// Takes the right if it is free. Returns `None` if another script has it.
     pub fn claim(server: &'static Server) -> Option<Self> {
         let number = server.scripts.waits.next();
         server.scripts.waits.pass(0, number).then(|| Self { server, number })
     }
 
-    /// Takes it from the script that has it, if there is one.
+    /// Takes the right, even if another script has it.
     pub fn take(server: &'static Server) -> Self {
         let number = server.scripts.waits.next();
         server.scripts.waits.valid.store(number, Ordering::SeqCst);
         Self { server, number }
     }
 
-    /// Whether no other script has taken it.
+    /// Whether no other script has taken the right.
     pub fn is_valid(&self) -> bool {
         self.server.scripts.waits.valid.load(Ordering::SeqCst) == self.number
     }
 
-    /// Notes what its script waits for; `None`: everything.
+    /// Notes what the script waits for: a shard, or (`None`) everything.
     pub fn wait_for(&self, shard: Option<usize>) {
         let waited_for = shard.map_or(0, |shard| shard + 1);
         self.server.scripts.waits.waited_for.store(waited_for, Ordering::SeqCst);
     }
 
-    /// The shard that the script waits for which has the right; `None`: everything.
+    /// The shard that the script with the right waits for; `None` if that is everything.
     pub fn waited_for(server: &Server) -> Option<usize> {
         server.scripts.waits.waited_for.load(Ordering::SeqCst).checked_sub(1)
     }
@@ -76,7 +79,7 @@ impl Drop for WaitRight {
     }
 }
 
-/// That a thread or a client waits for the gate. It is kept until the next attempt is over.
+/// A wish for the gate of a thread or a client. It is dropped after the next attempt.
 pub struct GateWish(&'static Server);
 
 impl GateWish {
@@ -89,7 +92,7 @@ impl GateWish {
 impl Drop for GateWish {
     fn drop(&mut self) {
         if self.0.scripts.remove_wish() {
-            // What was kept from beginning.
+            // The last wish is gone: the scripts that it kept from beginning may begin.
             self.0.scripts.serve_waiters(self.0);
         }
     }

@@ -1,5 +1,5 @@
-//! Threads that serve no clients: those that write files, and MIGRATE's, which reach keys all the
-//! same.
+//! Threads that serve no clients: those that write files, and those of MIGRATE, which also use
+//! keys.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::pubsub::Subscribers;
 use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::tracking::Tracker;
 
-/// Has a thread of its own do something beside the workers. That the system gives none is an
+/// Starts a thread beside the workers. An error, because the system has no more threads, is an
 /// ordinary event.
 pub fn start(name: &str, work: CoreWork, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     #[cfg(test)]
@@ -27,7 +27,7 @@ pub fn start(name: &str, work: CoreWork, run: impl FnOnce() + Send + 'static) ->
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-/// Lets other threads get on with their work for a moment.
+/// Sleeps for a moment, so that other threads can work.
 pub fn pause() {
     #[cfg(test)]
     if crate::simulation::tasks::is_driven() {
@@ -40,14 +40,14 @@ pub fn pause() {
 /// How long a thread sleeps that waits for another one's work.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What the calling thread needs to reach keys, and to publish what happens to them. `None`: there
-/// are too many threads, or too many open files.
+/// What the calling thread needs to use keys and to publish what happens to them. Returns `None` if
+/// there are too many threads or open files.
 pub fn data(server: &'static Server) -> Option<Data> {
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
     let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
     data.turn.now_ms = server.clock.now_ms();
-    // No worker has this id: nothing is ever published to this thread.
+    // No worker has this id, so nothing is published to this thread.
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.audience.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
     data.audience.tracker = Some(Box::new(Tracker::new(server)));

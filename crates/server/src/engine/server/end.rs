@@ -1,8 +1,8 @@
-//! How the server is told to end.
+//! Requests to end the server.
 //!
-//! That only wakes the main thread, which saves if that is wanted, stops accepting, lets the
-//! workers finish their turns and send what they have, removes the files of the socket and of the
-//! process id, and leaves. So it may be done anywhere, with anything held.
+//! A request only wakes the main thread. That thread saves if necessary, stops accepting, lets the
+//! workers finish their turns and send their output, removes the files of the socket and of the
+//! process id, and exits. So a request may be made anywhere, with any lock held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use crate::config::ShutdownFlags;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::Failure;
 
-/// How the server is told to end.
+/// The requests to end the server.
 #[derive(Default)]
 pub struct ServerEnd {
     state: Mutex<EndState>,
-    /// A request is being seen to.
+    /// Whether the main thread works on a request.
     has_begun: AtomicBool,
     bell: Condvar,
 }
@@ -27,17 +27,18 @@ pub struct ServerEnd {
 #[derive(Default)]
 struct EndState {
     wanted: Option<EndRequest>,
-    /// A request is being seen to, and can be cancelled: replicas may catch up before it goes on.
+    /// Set while the main thread works on a request that can be cancelled: replicas may catch up
+    /// first.
     grace: Option<Grace>,
 }
 
-/// The time that replicas have.
+/// The time that replicas get to catch up.
 #[derive(Default)]
 struct Grace {
-    /// Unix ms; `None`: it is not known yet whether they need any.
+    /// Unix ms; `None` until it is known whether replicas need any time.
     until_ms: Option<i64>,
     is_cancelled: bool,
-    /// A later request does not want to wait for them.
+    /// Whether a later request does not want to wait for replicas.
     is_hurried: bool,
     /// Clients that asked for the end meanwhile.
     waiters: Vec<Arc<Waiter>>,
@@ -52,7 +53,7 @@ pub enum GraceEnd {
 }
 
 impl ServerEnd {
-    /// A signal came.
+    /// Requests the end because of a signal.
     pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
         let save = (flags.save() || flags.nosave()).then_some(flags.save());
@@ -60,8 +61,8 @@ impl ServerEnd {
         self.end(EndRequest { save, force, now, waiters: Vec::new(), by_signal: true });
     }
 
-    /// Forgets that an end is wanted, unless there is only the saving left to do. Whether there was
-    /// something to forget.
+    /// Cancels the request, unless only the saving is left to do. Returns whether there was a
+    /// request to cancel.
     pub fn cancel(&self, server: &Server) -> bool {
         let mut state = self.state.lock();
         if let Some(request) = state.wanted.take() {
@@ -75,13 +76,13 @@ impl ServerEnd {
         true
     }
 
-    /// What may be seen to has changed.
+    /// Wakes the main thread: a request may have become possible.
     pub fn look_again(&self) {
         drop(self.state.lock());
         self.bell.notify_all();
     }
 
-    /// Ends the server, in order and soon.
+    /// Requests that the server ends soon and in order.
     pub fn end(&self, mut request: EndRequest) {
         let mut state = self.state.lock();
         if let Some(grace) = &mut state.grace {
@@ -96,9 +97,8 @@ impl ServerEnd {
         self.bell.notify_all();
     }
 
-    /// Sleeps until replicas have caught up (`have_all`), their time is over (`is_late`), or
-    /// a later request does not want to wait any more. Those that ask meanwhile are added to the
-    /// request.
+    /// Sleeps until replicas have caught up (`have_all`), their time is over (`is_late`), or a
+    /// later request does not want to wait. Clients that ask meanwhile are added to the request.
     pub fn give_grace(
         &self,
         request: &mut EndRequest,
@@ -119,20 +119,21 @@ impl ServerEnd {
         }
     }
 
-    /// From here on nothing cancels the request. Those that asked meanwhile are added to it.
+    /// Ends the time in which the request can be cancelled. Clients that asked meanwhile are added
+    /// to it.
     pub fn end_grace(&self, request: &mut EndRequest) -> GraceEnd {
         let grace = self.state.lock().grace.take().unwrap_or_default();
         request.waiters.extend(grace.waiters);
         if grace.is_cancelled { GraceEnd::Cancelled } else { GraceEnd::Over }
     }
 
-    /// Until when replicas are awaited (Unix ms).
+    /// Until when (Unix ms) the server waits for replicas.
     pub fn grace_until_ms(&self) -> Option<i64> {
         self.state.lock().grace.as_ref().and_then(|grace| grace.until_ms)
     }
 
-    /// What `wait` would return, where a test has no thread that waits. What was seen to before
-    /// came to nothing.
+    /// What `wait` would return, for tests without a thread that waits. The earlier request has
+    /// failed or was cancelled.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<EndRequest> {
         let mut state = self.state.lock();
@@ -142,18 +143,18 @@ impl ServerEnd {
         request
     }
 
-    /// Whether that is wanted, and was not seen to yet.
+    /// Whether an end is requested that the main thread does not work on yet.
     pub fn is_wanted(&self) -> bool {
         self.state.lock().wanted.is_some()
     }
 
-    /// Whether that is wanted, or has begun.
+    /// Whether an end is requested or has begun.
     pub fn is_on_its_way(&self) -> bool {
         self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until a client or a signal ends the server, and it may be seen to. What was seen to
-    /// before came to nothing.
+    /// Sleeps until there is a request that `may_be` accepts. The earlier request has failed or was
+    /// cancelled.
     pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
         let mut state = self.state.lock();
         self.has_begun.store(false, Ordering::Relaxed);
@@ -168,28 +169,28 @@ impl ServerEnd {
     }
 }
 
-/// An end that was asked for.
+/// A request to end the server.
 pub struct EndRequest {
-    /// `None`: save if the server saves by itself.
+    /// Whether to save; `None` to save if the server saves by itself.
     pub save: Option<bool>,
-    /// End even if that fails.
+    /// End even if the saving fails.
     pub force: bool,
-    /// Wait for no replicas.
+    /// Do not wait for replicas.
     pub now: bool,
-    /// The clients that are told when it fails.
+    /// The clients that are told if the request fails.
     pub waiters: Vec<Arc<Waiter>>,
-    /// By the process's signals, which are seen to by the clock.
+    /// Whether a signal made the request. Such requests are handled by the timer.
     pub by_signal: bool,
 }
 
 impl EndRequest {
-    /// The same once more. The clients that asked are told that it came to nothing.
+    /// The same request once more, without its clients.
     pub(crate) const fn again(&self) -> Self {
         let &Self { save, force, now, by_signal, .. } = self;
         Self { save, force, now, waiters: Vec::new(), by_signal }
     }
 
-    /// Tells the clients that asked that the server goes on.
+    /// Tells the clients of the request that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         for waiter in &self.waiters {
             waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
@@ -197,10 +198,10 @@ impl EndRequest {
     }
 }
 
-/// How often the main thread looks whether replicas have caught up.
+/// How often the main thread checks whether replicas have caught up.
 const GRACE_POLL: Duration = Duration::from_millis(10);
 
-/// Ends the process, as what it has promised cannot be kept.
+/// Ends the process because it can no longer keep its promises.
 pub(crate) fn exit_at_once() -> ! {
     #[cfg(test)]
     if crate::simulation::tasks::is_driven() {

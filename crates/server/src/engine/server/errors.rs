@@ -1,4 +1,4 @@
-//! How often each kind of error was answered.
+//! Counts how often each kind of error was answered.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,19 +13,18 @@ pub struct ErrorStats {
 }
 
 impl ErrorStats {
-    /// Once errors of this many different kinds are told apart, those of scripts' own making are
-    /// not any more.
+    /// Once there are this many kinds, new kinds that scripts make up are no longer told apart.
     const KINDS_MAX: usize = 128;
     /// What those are counted as.
     const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
-    /// An error of ours, of which there are few kinds. `text` is what was answered.
+    /// Counts one of the server's own errors, of which there are few kinds. `text` is the answer.
     #[cold]
     pub fn count(&self, text: &[u8]) {
         Self::add(&mut self.counts.lock(), &code_of(text));
     }
 
-    /// An error that a script made up.
+    /// Counts an error that a script made up.
     #[cold]
     pub fn count_custom(&self, text: &[u8]) {
         let code = code_of(text);
@@ -52,12 +51,12 @@ impl ErrorStats {
     }
 }
 
-/// What an error is counted as: its first word, as with Valkey. A text of one word has no code, and
-/// what is longer than any code is none either.
+/// The code that an error is counted by: its first word, as in Valkey. A text of one word, or with
+/// a first word that is too long for a code, has none and counts as `ERR`.
 fn code_of(text: &[u8]) -> Cow<'_, str> {
     let text = text.strip_suffix(b"\r\n").unwrap_or(text);
     let beginning = &text[..text.len().min(CODE_BYTES_MAX + 1)];
-    // The client gets a space for each byte that ends a line.
+    // In the reply to the client, a space replaces each byte that ends a line.
     let end = beginning.iter().position(|byte| b" \r\n".contains(byte));
     end.map_or(Cow::Borrowed("ERR"), |end| String::from_utf8_lossy(&text[..end]))
 }
@@ -68,7 +67,7 @@ const CODE_BYTES_MAX: usize = 30;
 mod tests {
     use super::*;
 
-    /// What valkey-server 9.1.2 counted for errors that a script returned.
+    /// The codes that valkey-server 9.1.2 counted for errors that a script returned.
     #[test]
     fn the_code_is_a_short_first_word() {
         let long = "a".repeat(30);

@@ -1,4 +1,4 @@
-//! How other threads reach a worker: what they can leave for it, and how it is woken.
+//! How other threads reach a worker: the posts that they leave for it, and how it is woken.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use crate::engine::tracking::Push;
 /// A worker's queue of posts. Posting never blocks.
 pub type Mailbox = Inbox<Post, Waker>;
 
-/// What can be left for a worker.
+/// A post for a worker.
 pub enum Post {
-    /// A connection to serve from now on: new, or from another worker.
+    /// A connection that the worker serves from now on: new, or from another worker.
     Adopt(Box<Connection>),
-    /// Look whether the client must be closed.
+    /// Asks whether the client must be closed.
     Kill(Arc<ClientInfo>),
-    /// For a client that did not ask for it at this moment.
+    /// A message for one client that is not a reply.
     Push { to: Arc<ClientInfo>, push: Push },
-    /// A message for those of the worker's clients that listen.
+    /// A message for those of the worker's clients that listen to its channel.
     Message(Arc<Message>),
     /// The wait of this blocked client has ended.
     Unblock(Arc<ClientInfo>),
-    /// These users (by identity) may not listen to all that they could: look at what their clients
-    /// listen to.
+    /// These users (by identity) may no longer listen to all channels that they could before: check
+    /// the subscriptions of their clients.
     Revoked(Arc<[u64]>),
-    /// A pause has ended: look again at the clients that it put off.
+    /// A pause has ended: try the clients again that it put off.
     Resume,
-    /// There may be more to feed this client with.
+    /// There may be more bytes to feed this client with.
     Feed(Arc<ClientInfo>),
-    /// More of the log is on disk: look again at the replies that wait for it.
+    /// More of the log is on disk: check the replies that wait for that.
     Durable,
-    /// The number of workers changed: give connections away that are more than a fair share, or all
-    /// if this worker does not serve any more.
+    /// The number of workers changed: give away the connections above the worker's fair share, or
+    /// all if the worker no longer serves clients.
     Rebalance,
-    /// End now.
+    /// The server ends: end now.
     Stop,
 }

@@ -1,4 +1,4 @@
-//! What all threads of the process share.
+//! The state that all threads of the process share.
 
 pub mod background;
 mod end;
@@ -46,14 +46,14 @@ pub use self::workers::{WorkerHandle, WorkerPlace, Workers};
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// From this many workers on, what the counter of the log's records costs them, and that they wait
-/// for each other there, is more than what the clock costs. Simulations have few.
+/// From this many workers on, the clock is a cheaper source of record numbers than a counter that
+/// all workers share. Simulations have few workers.
 const WORKERS_BY_CLOCK: usize = if cfg!(test) { 2 } else { 8 };
 
-/// What all threads share. Lives as long as the process.
+/// The state that all threads share. Lives as long as the process.
 ///
-/// It has many fields, as each is a part of the process with a file of its own: here they only come
-/// together, behind one pointer.
+/// It has many fields because each is a part of the process with a file of its own. Here they are
+/// only kept together, behind one pointer.
 pub struct Server {
     pub config: Config,
     pub registry: Registry,
@@ -68,15 +68,15 @@ pub struct Server {
     pub monitors: Monitors,
     pub pubsub: PubSub,
     pub tracking: Tracking,
-    /// `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
+    /// The `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
     pub event_classes: AtomicU32,
     pub waiters: Waiters,
     pub errors: ErrorStats,
     pub workers: Workers,
-    /// 40 hexadecimal digits, anew at each start.
+    /// 40 hexadecimal digits, new at each start.
     pub run_id: String,
     pub started_ms: i64,
-    /// What moves the workers' bytes.
+    /// The driver that the workers use.
     pub driver: DriverKind,
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: ServerEnd,
@@ -84,16 +84,16 @@ pub struct Server {
     pub(crate) tls: Tls,
     pub scripts: Scripts,
     pub functions: Functions,
-    /// What all threads' changes come to, in one order.
+    /// The changes of all threads, in one order.
     pub log: bobbin_store::log::Log,
     /// The end of the log as bytes, for replicas.
     pub feed: Feed,
-    /// The error number of the last write or fsync of the log's file; 0: it succeeded.
+    /// The error number of the last write or fsync of the log's file; 0 if it succeeded.
     pub log_error: AtomicI32,
-    /// Bytes of the log that are put together, and that the disk has not taken.
+    /// Bytes of the log that are ready to be written but not on disk yet.
     pub unwritten_bytes: AtomicUsize,
     pub pressure: Pressure,
-    /// What the layers above keep here.
+    /// The state of the layers above.
     pub parts: ServerParts,
 }
 
@@ -111,12 +111,12 @@ impl Server {
         }
     }
 
-    /// Whether the server saves by itself, and so when it ends.
+    /// Whether the server saves by itself, and therefore also when it ends.
     pub fn has_save_points(&self) -> bool {
         !self.config.words_of(OptionId::save).is_empty()
     }
 
-    /// How deletions that are no command's are logged.
+    /// How deletions that no client asked for are logged.
     #[inline]
     pub fn deletes(&self) -> Deletes {
         let by = |lazily: bool| if lazily { &b"UNLINK"[..] } else { b"DEL" };
@@ -127,16 +127,16 @@ impl Server {
         }
     }
 
-    /// The time of accesses. Fractions of a second matter to eviction alone.
+    /// The clock for the access bits of entries. Only eviction needs fractions of a second.
     #[inline]
     pub fn access_clock(&self, now_ms: i64) -> AccessClock {
         let clock = AccessClock::new(self.access_policy(), now_ms);
         if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
     }
 
-    /// Has the log numbered by the clock if there are many workers, which would share the counter.
-    /// But with `always`, each turn asks for the last number, which the counter has at hand. The
-    /// gate is held, or there is no worker yet.
+    /// Chooses how records of the log are numbered. Many workers number them by the clock, as they
+    /// would contend for a counter. But with `appendfsync always` each turn asks for the last
+    /// number, which only the counter has at hand. The gate is held, or there are no workers yet.
     pub fn choose_log_numbers(&self) {
         let is_always =
             self.config.appendonly() && self.config.appendfsync() == AppendFsync::Always;
@@ -144,7 +144,8 @@ impl Server {
         self.log.number_by_clock(has_many && !is_always);
     }
 
-    /// Notes what all workers have counted, if it is time. Called by every worker, now and then.
+    /// Notes the sums of the workers' counters, if it is time. Every worker calls this now and
+    /// then.
     #[inline]
     pub fn note_rates(&self, now_ms: i64) {
         if self.services.rates.claim(now_ms) {
@@ -154,7 +155,7 @@ impl Server {
 
     #[cold]
     fn take_rates(&self, now_ms: i64) {
-        // Also moves the peak on.
+        // Reading the memory in use also updates the peak.
         let used = memory::used();
         // Only the first reading is kept.
         let startup_bytes = &self.services.startup_bytes;
@@ -163,8 +164,8 @@ impl Server {
         services.rates.note(&self.workers.totals(), &services.replication_traffic, now_ms);
     }
 
-    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
-    /// gate held).
+    /// Sets the switches that follow from the configuration. Called at start, and by CONFIG SET
+    /// with the gate held.
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.switches.set(Switch::IMPORT, self.config.import_mode());
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines that a field lies on, by number.
+    /// The numbers of the cache lines that a field lies on.
     fn lines<T>(offset: usize, _: fn(&Server) -> &T) -> RangeInclusive<usize> {
         const LINE_BYTES: usize = 64;
         offset / LINE_BYTES..=(offset + size_of::<T>() - 1) / LINE_BYTES

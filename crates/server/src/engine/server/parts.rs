@@ -1,11 +1,11 @@
-//! What the layers above the engine keep for the whole server.
+//! State of the layers above the engine that belongs to the whole server.
 
 use std::any::Any;
 
-/// State that belongs to a layer above: each finds its own by its type.
+/// State of the layers above the engine. Each layer finds its own part by the part's type.
 ///
-/// So the engine need not know of snapshots or of files of the log. Looking takes a few
-/// comparisons; code that looks with every command keeps what it found.
+/// So the engine need not know of snapshots or files of the log. Finding a part takes a few
+/// comparisons; code that needs a part for every command keeps the reference.
 #[derive(Default)]
 pub struct ServerParts(Vec<Box<dyn Any + Send + Sync>>);
 
@@ -15,7 +15,7 @@ impl ServerParts {
         self
     }
 
-    /// The part of this type. Every server is made with all of them.
+    /// The part of this type. Every server is made with all parts.
     pub fn get<T: Any>(&self) -> &T {
         let found = self.0.iter().find_map(|part| part.downcast_ref());
         found.expect("every server is made with all parts")

@@ -1,11 +1,10 @@
-//! Pauses: for how long, and which commands, have to wait.
+//! Pauses: which commands have to wait, and until when.
 //!
-//! There is a pause for each reason: CLIENT PAUSE, a failover, the end of the server. None of them
-//! ends another one. `Switch::PAUSED` says that there is one. All this changes under the gate, or,
-//! when the time of a pause is over, by whichever worker's turn sees that first. A worker keeps the
-//! connections that it had to put off, and serves them once a pause has ended. Meanwhile keys
-//! neither expire nor are evicted, so that a replica can catch up with a data set that stands
-//! still.
+//! There is one pause for each reason: CLIENT PAUSE, a failover, the end of the server. They do not
+//! end each other. `Switch::PAUSED` says whether there is any. Pauses change with the gate held;
+//! when the time of a pause is over, the first worker that notices ends it. A worker keeps the
+//! clients that it has put off, and serves them when a pause has ended. Meanwhile keys neither
+//! expire nor are evicted, so that a replica can catch up with data that does not change.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -23,28 +22,28 @@ pub enum PauseReason {
     Failover,
 }
 
-/// The pauses that are in force.
+/// The current pauses.
 #[derive(Default)]
 pub struct Pause {
     by_reason: [ReasonPause; PauseReason::ALL.len()],
-    /// How often one has ended.
+    /// How many pauses have ended.
     ended: AtomicU64,
 }
 
 /// The pause for one reason.
 #[derive(Default)]
 struct ReasonPause {
-    /// Unix ms; 0: there is none.
+    /// Unix ms; 0 if there is no pause.
     until_ms: AtomicI64,
-    /// Every command waits, not just those that write.
+    /// Whether every command waits, not only those that write.
     all: AtomicBool,
 }
 
-/// What the pauses together come to.
+/// All pauses together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivePause {
     pub all: bool,
-    /// Until the first of them ends.
+    /// Milliseconds until the first of them ends.
     pub left_ms: i64,
 }
 
@@ -61,7 +60,7 @@ impl PauseReason {
 }
 
 impl Server {
-    /// What the pauses come to, if there are any at this time.
+    /// All pauses together, if there are any at this time.
     pub fn paused(&self, now_ms: i64) -> Option<ActivePause> {
         if self.switches.load() & Switch::PAUSED == 0 {
             return None;
@@ -73,13 +72,13 @@ impl Server {
         self.pause.by_reason.iter().filter_map(|pause| pause.active(now_ms)).reduce(together)
     }
 
-    /// The pause that INFO shows: of the strictest, the one that lasts longest.
+    /// The pause that INFO shows: among the strictest, the one that lasts longest.
     pub fn shown_pause(&self, now_ms: i64) -> Option<ShownPause> {
         let active = PauseReason::ALL.into_iter().filter_map(|reason| {
             let ActivePause { all, left_ms } = self.pause.of(reason).active(now_ms)?;
             Some(ShownPause { reason, all, left_ms })
         });
-        // Of equals the first.
+        // If two are equal, the first one is shown.
         active.reduce(|best, other| {
             if (other.all, other.left_ms) > (best.all, best.left_ms) { other } else { best }
         })
@@ -91,25 +90,32 @@ impl Server {
             && self.pause.of(reason).until_ms.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while
-    /// clients are paused, nor while a script that must run alone is paused, nor on a replica, nor
-    /// in import mode.
+    /// Whether expired keys may be deleted. No key may be deleted without a command while clients
+    /// are paused, while a slow script has paused, on a replica, or in import mode.
     pub fn may_expire(&self, now_ms: i64) -> bool {
         let stands_still = Switch::BUSY | Switch::REPLICA | Switch::IMPORT;
         self.switches.load() & stands_still == 0 && self.paused(now_ms).is_none()
     }
 
-    /// Whether a client sees keys and fields after their time: the source of an import.
+    /// Whether a client sees expired keys and fields: it is the source of an import.
     pub fn shows_dead(&self, client: &ClientInfo) -> bool {
         self.switches.load() & (Switch::IMPORT | Switch::REPLICA) == Switch::IMPORT
             && client.has(ClientFlag::IMPORT_SOURCE)
     }
 
-    /// Whether live keys may be evicted. A replica may be told to do so by itself.
+    /// Whether this server keeps to `maxmemory`. A replica leaves that to its primary, unless it
+    /// was told otherwise.
+    pub fn minds_maxmemory(&self) -> bool {
+        let switches = self.switches.load();
+        switches & Switch::MAXMEMORY != 0
+            && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
+    }
+
+    /// Whether keys may be evicted now.
     pub fn may_evict(&self, now_ms: i64) -> bool {
         let switches = self.switches.load();
         switches & (Switch::BUSY | Switch::IMPORT) == 0
-            && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
+            && self.minds_maxmemory()
             && self.paused(now_ms).is_none()
     }
 
@@ -127,16 +133,16 @@ impl Server {
         self.switches.set(Switch::PAUSED, true);
     }
 
-    /// Ends the pause for a reason, and makes every worker serve the clients that it put off. The
-    /// gate is held.
+    /// Ends the pause for a reason, and makes every worker serve the clients that it has put off.
+    /// The gate is held.
     pub fn unpause_clients(&self, reason: PauseReason) {
         self.pause.of(reason).end(&self.pause);
         self.follow_pauses();
         self.workers.wake();
     }
 
-    /// Ends the pauses whose time is over. To be called in a worker's turn: no other thread can
-    /// start one then.
+    /// Ends the pauses whose time is over. Called in a worker's turn, when no other thread can
+    /// start one.
     pub fn end_pause_in_time(&self, now_ms: i64) {
         if self.switches.load() & Switch::PAUSED == 0 {
             return;
@@ -158,8 +164,8 @@ impl Server {
 }
 
 impl Pause {
-    /// How often a pause has ended: a client that was put off before may run now, though there are
-    /// others.
+    /// How many pauses have ended. When this changes, a client that was put off may run, even if
+    /// there are other pauses.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }

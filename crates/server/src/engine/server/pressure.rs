@@ -1,11 +1,11 @@
-//! Writers that have to wait: what they change is kept in memory until a disk has it, and that must
-//! not pile up.
+//! Writers that have to wait because a disk is slow: their changes are kept in memory until the
+//! disk has them, and must not pile up.
 //!
-//! Two things can get behind them. The log's thread, by bytes or by time: then every write waits
-//! until it has caught up, for what was logged cannot be dropped. And the walk of a cut (of a
-//! snapshot or a rewrite): then a write waits for a moment, and a walk that does not catch up even
-//! so is given up. A client that waits keeps its command as its next one, like a client that CLIENT
-//! PAUSE puts off: its worker serves the others meanwhile.
+//! Two threads can fall behind. If the thread of the log does, by bytes or by time, every write
+//! waits until it has caught up, as the log must not lose anything. If the walk of a cut does (for
+//! a snapshot or a rewrite), a write waits for a moment; a walk that still does not catch up is
+//! given up. The command of a waiting client stays the client's next one, as during CLIENT PAUSE,
+//! and its worker serves other clients meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,11 +16,11 @@ use crate::engine::client::Client;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
 
-/// How much may wait in memory for a disk, and whether that is exceeded.
+/// How much may wait in memory for a disk, and the cut that causes it.
 pub struct Pressure {
-    /// Bytes of copies for the cut that is walked, above which writers wait.
+    /// The most bytes of copies for the cut being walked. Above that, writers wait.
     kept_max: AtomicUsize,
-    /// That cut, and what it is for.
+    /// That cut, and what it is made for.
     cut: Mutex<Option<(CutHandle, &'static str)>>,
 }
 
@@ -31,10 +31,10 @@ impl Default for Pressure {
 }
 
 impl Server {
-    /// Begins a cut of all keys. `data` holds everything from then on. `end_cut` is called once it
-    /// is walked.
+    /// Begins a cut of all keys. `data` holds the gate from then on. `end_cut` must be called once
+    /// the cut is walked.
     ///
-    /// `what` it is for is told if it has to be given up.
+    /// `what` the cut is made for is logged if it has to be given up.
     pub fn begin_cut(&self, data: &mut Data, what: &'static str) -> Cut {
         let cut = data.begin_cut();
         *self.pressure.cut.lock() = Some((cut.handle(), what));
@@ -44,26 +44,26 @@ impl Server {
         cut
     }
 
-    /// The cut is walked.
+    /// Notes that the cut is walked.
     pub fn end_cut(&self) {
         *self.pressure.cut.lock() = None;
         self.switches.set(Switch::CUTTING, false);
     }
 
-    /// The log's reader is far behind a thread, or stuck: no command writes until it has caught up.
+    /// Makes all writes wait until the log's thread, which is far behind or stuck, has caught up.
     #[cold]
     pub fn put_off_writers_for_log(&self) {
         self.switches.set(Switch::LOG_BEHIND, true);
-        // It may have caught up before it could see that.
+        // The log's thread may have caught up before it could see the switch.
         self.log.wake();
     }
 
-    /// Bytes of memory of what was logged and is not written, or on its way to replicas.
+    /// Bytes of memory for what was logged but is not written, or is on its way to replicas.
     pub fn log_bytes(&self) -> usize {
         self.log.held_bytes() + self.unwritten_bytes.load(Ordering::Relaxed)
     }
 
-    /// The log's reader has caught up.
+    /// Lets writes go on: the log's thread has caught up.
     pub fn let_writers_go(&self) {
         if self.switches.load() & Switch::LOG_BEHIND == 0 {
             return;
@@ -72,7 +72,7 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Whether the log's reader is so far behind that no command may write.
+    /// Whether the log's thread is so far behind that no command may write.
     #[inline]
     pub fn is_log_behind(&self) -> bool {
         self.switches.load() & Switch::LOG_BEHIND != 0
@@ -99,12 +99,18 @@ impl Server {
         true
     }
 
-    /// Whether more is kept for the cut than is good.
+    /// Any copy for the current cut is too much from now on.
+    #[cfg(test)]
+    pub fn keep_nothing_for_cut(&self) {
+        self.pressure.kept_max.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there are too many bytes of copies for the cut.
     pub fn keeps_too_much(&self) -> bool {
         self.keyspace.kept_bytes() > self.pressure.kept_max.load(Ordering::Relaxed)
     }
 
-    /// A disk that is so slow that waiting does not help gets no snapshot.
+    /// Gives up the cut if waiting does not help because the disk is too slow.
     fn give_up_cut_that_lags(&self) {
         let kept_max = self.pressure.kept_max.load(Ordering::Relaxed);
         if self.keyspace.kept_bytes() <= kept_max.saturating_mul(KEPT_ABORT) {
@@ -117,7 +123,7 @@ impl Server {
         }
     }
 
-    /// What clients that write are refused with while the disk does not take what they do.
+    /// The error for clients that write while the disk fails.
     #[cold]
     pub fn disk_failure(&self) -> Option<Failure> {
         let switches = self.switches.load();
@@ -130,19 +136,19 @@ impl Server {
         (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
     }
 
-    /// Whether clients may not write, as their primary alone does.
+    /// Whether clients may not write because the server is a replica.
     #[cold]
     pub fn is_read_only(&self) -> bool {
         self.switches.load() & Switch::REPLICA != 0 && self.config.replica_read_only()
     }
 
-    /// Whether what there is may be too old to be read.
+    /// Whether the data may be too old to be read.
     #[cold]
     pub fn is_too_stale(&self) -> bool {
         self.switches.load() & Switch::LINK_DOWN != 0 && !self.config.replica_serve_stale_data()
     }
 
-    /// What a write is refused with while the log cannot be written.
+    /// The error for clients that write while the log cannot be written.
     #[cold]
     pub fn log_failure(&self) -> String {
         let error = std::io::Error::from_raw_os_error(self.log_error.load(Ordering::Relaxed));
@@ -150,10 +156,10 @@ impl Server {
     }
 }
 
-/// Copies that wait for the walk of a cut may take one part in `KEPT_SHARE` of the memory in use,
-/// and always `KEPT_MIN` bytes. Above `KEPT_ABORT` times that limit, the cut is given up.
+/// Copies for the cut being walked may take one part in `KEPT_SHARE` of the memory in use, and
+/// always `KEPT_MIN` bytes. Above `KEPT_ABORT` times that limit, the cut is given up.
 const KEPT_SHARE: usize = 20;
 const KEPT_MIN: usize = 16 << 20;
 const KEPT_ABORT: usize = 4;
-/// How long a write waits for a walk, at most.
+/// The longest time that a write waits for a walk, in milliseconds.
 const WAIT_MS: i64 = 2;

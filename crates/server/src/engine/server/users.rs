@@ -1,4 +1,4 @@
-//! Changes of users, and what follows from them for clients.
+//! Changes of users, and their consequences for clients.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::engine::acl::{self, file};
 use crate::engine::client::{self, describe};
 use crate::engine::clients::ClientInfo;
 
-/// No client's id.
+/// An id that no client has.
 const NOBODY: u64 = 0;
 
 /// Changes of users. The gate is held, or no client is connected yet.
 impl Server {
-    /// Takes up the users of the configuration file (the words behind `user` of each line), or of
-    /// `aclfile`; at start.
+    /// Loads the users at start: from the configuration file (`lines` has the words behind `user`
+    /// of each line), or from `aclfile`.
     pub fn load_users(&self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
         let path = self.config.aclfile();
         if !path.is_empty() && !lines.is_empty() {
@@ -33,13 +33,13 @@ impl Server {
         self.acl.load_lines(lines, &self.user_grammar())
     }
 
-    /// What rules of users are read with.
+    /// The grammar that users' rules are parsed with.
     pub fn user_grammar(&self) -> RuleGrammar<'_> {
         acl::grammar(self.registry.facts(), &self.config)
     }
 
-    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but
-    /// for the one that asks.
+    /// ACL LOAD: loads all users of the file, or none. Clients of users that no longer exist are
+    /// closed, except for the client `asking`.
     pub fn load_user_file(&self, asking: u64) -> Result<(), String> {
         let lost = self.acl.load_file(&self.config.aclfile(), &self.user_grammar())?;
         self.end_clients(asking, |user| self.acl.renewed(user).is_none());
@@ -52,7 +52,7 @@ impl Server {
         self.acl.save_file(&self.config.aclfile())
     }
 
-    /// The users' lines of the configuration file; none if they are in a file of their own.
+    /// The users' lines for the configuration file; none if the users are in a file of their own.
     pub fn user_lines(&self) -> Vec<Vec<u8>> {
         if !self.config.aclfile().is_empty() {
             return Vec::new();
@@ -60,15 +60,15 @@ impl Server {
         self.acl.all().iter().map(|user| file::configuration_line(user)).collect()
     }
 
-    /// ACL SETUSER: follows all of the rules or none. The error is the reply's text.
+    /// ACL SETUSER: applies all of the rules or none. The error is the text of the reply.
     pub fn set_user(&self, name: &[u8], rules: &[&[u8]]) -> Result<(), String> {
         let lost = self.acl.set(name, rules, &self.user_grammar())?;
         self.end_listeners(lost.into_iter().collect());
         Ok(())
     }
 
-    /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one
-    /// that asks.
+    /// ACL DELUSER of one user; returns whether the user existed. The user's clients are closed,
+    /// except for the client `asking`.
     pub fn delete_user(&self, name: &[u8], asking: u64) -> bool {
         let Some(identity) = self.acl.delete(name) else { return false };
         self.end_clients(asking, |user| user.identity == identity);
@@ -92,19 +92,20 @@ impl Server {
         }
     }
 
-    /// Has the workers end those clients of users that listen to what they may not.
+    /// Tells the workers to close the clients of these users that listen to channels that they no
+    /// longer may.
     fn end_listeners(&self, identities: Vec<u64>) {
         if identities.is_empty() {
             return;
         }
         let identities: Arc<[u64]> = identities.into();
         for worker in self.workers.all() {
-            // One that has ended has no clients.
+            // A worker that has ended has no clients.
             drop(worker.mailbox.post(Post::Revoked(Arc::clone(&identities))));
         }
     }
 
-    /// Counts a refusal, and logs it.
+    /// Counts a refused command, and adds it to ACL LOG.
     #[cold]
     pub fn note_denied(&self, info: &ClientInfo, event: AclEvent, now_ms: i64) {
         let mut client = describe::line(self, info, now_ms, None);
@@ -112,7 +113,7 @@ impl Server {
         self.note_denied_to(client, event, now_ms);
     }
 
-    /// Likewise; `client`: what ACL LOG says of the client.
+    /// As `note_denied`. `client` is the description of the client for ACL LOG.
     pub fn note_denied_to(&self, client: String, event: AclEvent, now_ms: i64) {
         let keep = usize::try_from(self.config.acllog_max_len()).unwrap_or(0);
         self.acl.note_denied(client, event, now_ms, keep);

@@ -17,61 +17,61 @@ use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 /// The workers: their mailboxes and their statistics.
 pub struct Workers {
     known: RwLock<KnownWorkers>,
-    /// How many threads there are, ending ones included.
+    /// The number of workers' threads, including those that are ending.
     running: Mutex<usize>,
     ended: Condvar,
     next_id: AtomicUsize,
-    /// Goes up whenever the list changes.
+    /// Increases whenever the list changes.
     generation: AtomicUsize,
 }
 
-/// Where a worker is on the list. It keeps this, and asks again when it is out of date.
+/// The place of a worker on the list. The worker keeps this and updates it when it is out of date.
 #[derive(Clone, Copy, Default)]
 pub struct WorkerPlace {
-    /// 0: never asked.
+    /// 0 if it was never updated.
     generation: usize,
-    /// Its number among them, and how many they are; `None`: it is off the list.
+    /// The worker's index on the list, and the length of the list; `None` if it is off the list.
     pub among: Option<(usize, usize)>,
 }
 
-/// All that there are and were, behind one lock: a worker is always in one place.
+/// All workers, present and past, behind one lock, so that each is always in exactly one place.
 struct KnownWorkers {
     /// The first `wanted` of them serve. The others get no more connections, and end once they have
-    /// none; as long as they have some, they are the next to serve when more are wanted.
+    /// none. If more are wanted before that, they are the next to serve.
     workers: Vec<Arc<WorkerHandle>>,
     wanted: usize,
     /// The figures of other threads that execute commands.
     others: Vec<Arc<WorkerStats>>,
-    /// The figures of those that are no more.
+    /// The sums of the figures of threads that have ended.
     past: WorkerStats,
-    /// The server ends: so does every worker, one that is still to come at once.
+    /// Whether the server ends. Then every worker ends, and a new one ends at once.
     stops: bool,
 }
 
-/// What others know of a worker.
+/// A worker as other threads see it.
 pub struct WorkerHandle {
     pub id: usize,
     pub mailbox: Mailbox,
     pub stats: WorkerStats,
-    /// Connections that it has, or will have once it looks into its mailbox.
+    /// The number of connections that it has, counting those in its mailbox.
     pub connections: AtomicUsize,
-    /// Bytes of published messages that wait in the mailbox, or behind it.
+    /// Bytes of published messages that wait in the mailbox or that were taken from it.
     pub backlog_bytes: AtomicUsize,
-    /// It keeps replies back until more of the log is on disk.
+    /// Whether it keeps replies back until more of the log is on disk.
     pub awaits_disk: AtomicBool,
-    /// It has worked on long commands for a while.
+    /// Whether it has worked on long commands for a while.
     pub is_laden: AtomicBool,
-    /// It executes many small commands.
+    /// Whether it executes many small commands.
     pub is_busy: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
-    /// Of its thread.
+    /// The watch on its thread.
     pub watch: Watch,
     cpu_time: Kept<CpuTime>,
 }
 
 impl WorkerHandle {
-    /// `commands`: how many there are to count.
+    /// `commands`: the number of commands in the statistics.
     pub fn new(id: usize, waker: Waker, driver: &'static str, commands: usize) -> Self {
         Self {
             id,
@@ -88,21 +88,21 @@ impl WorkerHandle {
         }
     }
 
-    /// Whether it would serve further clients at once.
+    /// Whether it would serve another client at once.
     pub fn has_time(&self) -> bool {
         !self.is_laden.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Processor time that its thread took, by a tenth of a second ago or later.
+    /// Processor time of its thread, at most a tenth of a second old.
     pub fn cpu_time(&self) -> CpuTime {
         self.cpu_time.or(|| CpuTime::of_thread(self.watch.thread()))
     }
 
-    /// Makes a connection this worker's; it comes back when the worker has ended.
+    /// Gives the worker a connection; returns the connection if the worker has ended.
     pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         let info = Arc::clone(&connection.client.info);
-        // A thread that sees that leaves what is for the client behind its connection.
+        // A thread that sees the new id leaves its posts for the client behind this connection.
         let tell = || info.worker.store(self.id, Ordering::Release);
         match self.mailbox.post_and(Post::Adopt(connection), tell) {
             Err(Post::Adopt(back)) => {
@@ -146,36 +146,35 @@ impl Workers {
         known.workers.push(worker);
     }
 
-    /// Ends all workers: those that serve, those that only wait for their connections to go
-    /// elsewhere, and those that are made from now on.
+    /// Ends all workers: those that serve, those that wait for their connections to move away, and
+    /// those that are added later.
     pub fn stop(&self) {
         let mut known = self.change();
         known.stops = true;
         for worker in &known.workers {
-            // One that has ended needs not be told.
+            // A worker that has ended need not be told.
             drop(worker.mailbox.post(Post::Stop));
         }
     }
 
-    /// Has all of them look around.
+    /// Makes all workers look at the clients that they have put off.
     pub fn wake(&self) {
         for worker in self.all() {
-            // A worker that ended has no clients left.
+            // A worker that has ended has no clients left.
             drop(worker.mailbox.post(Post::Resume));
         }
     }
 
-    /// Sets how many workers serve; if fewer exist, all of them do. Returns how many exist. The
-    /// workers that serve do not end by themselves.
+    /// Sets how many workers serve; if fewer exist, all of them do. Returns how many exist. Workers
+    /// that serve do not end by themselves.
     pub fn want(&self, count: usize) -> usize {
         let mut known = self.change();
         known.wanted = count;
         known.workers.len()
     }
 
-    /// Whether a worker that has nothing left to do may end. It may if it does not serve and
-    /// nothing waits for it. Then it is taken off the list, and nothing can be left for it any
-    /// more.
+    /// Whether a worker without connections may end. It may if it does not serve and its mailbox is
+    /// empty. Then it is taken off the list, and posts to it fail.
     pub fn may_end(&self, worker: &WorkerHandle) -> bool {
         let mut known = self.change();
         let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
@@ -185,15 +184,15 @@ impl Workers {
         ends
     }
 
-    /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more:
-    /// a thread that has a connection to give would choose it again and again.
+    /// Ends a worker, even if its mailbox is not empty. It leaves the list in the same step:
+    /// otherwise a thread with a connection to give would choose it again and again.
     pub fn close(&self, worker: &WorkerHandle) {
         let mut known = self.change();
         worker.mailbox.close();
         known.forget(worker);
     }
 
-    /// A worker's thread is over; its figures are kept.
+    /// Notes that a worker's thread has ended. Its figures are kept.
     pub fn ended(&self, worker: &WorkerHandle) {
         self.change().forget(worker);
         *self.running.lock() -= 1;
@@ -208,15 +207,16 @@ impl Workers {
         }
     }
 
-    /// What is known, to change it.
+    /// Locks the list to change it.
     fn change(&self) -> RwLockWriteGuard<'_, KnownWorkers> {
         let known = self.known.write();
-        // A thread that sees that waits for the lock, and so for the change.
+        // A thread that sees the new generation waits for the lock, and so for the change.
         self.generation.fetch_add(1, Ordering::Release);
         known
     }
 
-    /// Brings a worker's place up to date. That reads nothing that changes, unless the list does.
+    /// Updates a worker's place. Unless the list has changed, it reads nothing that other threads
+    /// write.
     pub fn update_place(&self, id: usize, place: &mut WorkerPlace) {
         let generation = self.generation.load(Ordering::Acquire);
         if place.generation == generation {
@@ -227,25 +227,25 @@ impl Workers {
         *place = WorkerPlace { generation, among: at.map(|at| (at, known.workers.len())) };
     }
 
-    /// All that there are, whether or not they get more connections.
+    /// All workers, whether or not they serve.
     pub fn all(&self) -> Vec<Arc<WorkerHandle>> {
         self.known.read().workers.clone()
     }
 
-    /// How many get connections.
+    /// The number of workers that serve.
     pub fn serving(&self) -> usize {
         self.known.read().serving().len()
     }
 
-    /// Whether a worker gets connections.
+    /// Whether a worker serves.
     pub fn serves(&self, id: usize) -> bool {
         self.known.read().serves(id)
     }
 
-    /// The worker that the next connection goes to: the one that has the fewest, of those that are
-    /// not laden. Those beyond the machine's cores come into play once each of the others has
-    /// `crowd` of them: a thread that shares a core adds no power, and fewer connections on a
-    /// thread mean fewer commands in a turn.
+    /// The worker that gets the next connection: of those that are not laden, the one with the
+    /// fewest connections. Workers beyond the number of cores get connections only once each of the
+    /// others has `crowd` of them: a thread that shares a core adds no power, and with fewer
+    /// connections a thread has fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let known = self.known.read();
         let slots = known.serving();
@@ -268,21 +268,21 @@ impl Workers {
         if plays { connections.div_ceil(in_play) } else { 0 }
     }
 
-    /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
+    /// Posts something to a worker; returns `false` if the worker no longer exists.
     pub fn post(&self, id: usize, post: Post) -> bool {
         let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
     }
 
-    /// Leaves something for a client with the worker that has it.
+    /// Posts something for a client to the worker that has it.
     ///
-    /// The client may be on its way to another worker. Either this finds where it is, or its new
-    /// worker sees what the caller wrote before: this pairs with the fence of `Worker::adopt`.
+    /// The client may be moving to another worker. Either this finds its new place, or its new
+    /// worker sees what the caller wrote before: the fence here pairs with that of `Worker::adopt`.
     pub fn post_to(&self, client: &ClientInfo, post: impl Fn() -> Post) {
         fence(Ordering::SeqCst);
         let mut worker = client.worker.load(Ordering::Acquire);
         while !self.post(worker, post()) {
-            // It has ended: its clients have gone to others before that, or the server ends.
+            // The worker has ended. Its clients have moved before that, or the server ends.
             let now = client.worker.load(Ordering::Acquire);
             if now == worker {
                 return;
@@ -291,15 +291,15 @@ impl Workers {
         }
     }
 
-    /// Has the connections shared out anew.
+    /// Makes all workers share out their connections anew.
     pub fn rebalance(&self) {
         for worker in self.all() {
-            // One that has ended has none.
+            // A worker that has ended has no connections.
             drop(worker.mailbox.post(Post::Rebalance));
         }
     }
 
-    /// Has those look again that wait for the disk.
+    /// Tells the workers that wait for the disk to look again.
     pub fn tell_durable(&self) {
         let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
         for worker in &self.known.read().workers {
@@ -309,12 +309,12 @@ impl Workers {
         }
     }
 
-    /// Sums include the figures of a thread that is no worker.
+    /// Counts the figures of a thread that is not a worker.
     pub fn count_also(&self, stats: &Arc<WorkerStats>) {
         self.change().others.push(Arc::clone(stats));
     }
 
-    /// The thread of these figures executes nothing more. What they count stays counted.
+    /// Ends that: the thread executes no more commands. Its counts stay in the sums.
     pub fn count_no_more(&self, stats: &Arc<WorkerStats>) {
         let mut known = self.change();
         if let Some(at) = known.others.iter().position(|other| Arc::ptr_eq(other, stats)) {
@@ -331,21 +331,21 @@ impl Workers {
         known.workers.iter().for_each(|worker| f(&worker.stats));
     }
 
-    /// The sum over all workers, past and present.
+    /// The sums over all workers, past and present.
     pub fn totals(&self) -> Totals {
         let sum = Totals::default();
         self.each(|stats| sum.merge(&stats.totals));
         sum
     }
 
-    /// A command's sum over all workers, past and present.
+    /// The sums of one command over all workers, past and present.
     pub fn command_totals(&self, id: usize) -> CommandStats {
         let sum = CommandStats::default();
         self.each(|stats| sum.merge(&stats.commands[id]));
         sum
     }
 
-    /// The most that a figure of any worker was, past and present.
+    /// The maximum of a figure over all workers, past and present.
     pub fn maximum(&self, figure: impl Fn(&WorkerStats) -> u64) -> u64 {
         let mut most = 0;
         self.each(|stats| most = most.max(figure(stats)));
@@ -374,7 +374,7 @@ impl KnownWorkers {
         self.serving().iter().any(|worker| worker.id == id)
     }
 
-    /// Makes a worker one of the past, if it is not yet.
+    /// Moves a worker from the list to the past, if it is on the list.
     fn forget(&mut self, worker: &WorkerHandle) {
         if let Some(at) = self.workers.iter().position(|known| known.id == worker.id) {
             self.workers.remove(at);
@@ -398,7 +398,7 @@ mod tests {
         workers
     }
 
-    /// How many connections each worker has once `connections` of them were given out.
+    /// The number of each worker's connections after `connections` of them were given out.
     fn placed(workers: &Workers, connections: usize, crowd: usize) -> Vec<usize> {
         for _ in 0..connections {
             let worker = workers.next(crowd).expect("there are workers");
@@ -491,7 +491,7 @@ mod tests {
             worker.is_laden.store(worker.id != last.id, Ordering::Relaxed);
         }
         assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
-        // The one beyond the cores, then: it has no long command either.
+        // The worker beyond the cores comes next, as it has no long command either.
         all[cores()].is_laden.store(false, Ordering::Relaxed);
         assert_eq!(workers.next(500).map(|worker| worker.id), Some(all[cores()].id));
         last.is_laden.store(true, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! What is read from the workers' histograms, in microseconds.
+//! Reads the workers' histograms in microseconds.
 
 use crate::base::clock::Clock;
 use crate::engine::telemetry::stats::TickHistogram;
 
-/// How many calls took at most so long: (microseconds, calls), the steps doubling, only those where
-/// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us
-/// ends at 33.
+/// How many calls took at most a number of microseconds: (microseconds, calls). The steps double;
+/// only those at which the number of calls changes are returned. The bounds are those of Redis's
+/// histograms, where the step of 32 us ends at 33.
 pub fn powers_of_two(clock: &Clock, histogram: &TickHistogram) -> Vec<(u64, u64)> {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     let (mut step, mut calls) = (FIRST_STEP, 0);
@@ -24,9 +24,9 @@ pub fn powers_of_two(clock: &Clock, histogram: &TickHistogram) -> Vec<(u64, u64)
     steps
 }
 
-/// How many calls took no longer than each of these bounds, which are microseconds and rise; and
-/// the number of all calls. A call near a bound may be counted above it: the workers' steps lie
-/// close, but not on it.
+/// How many calls took no longer than each of these bounds (in microseconds, ascending), and the
+/// number of all calls. A call near a bound may be counted above it, as the steps of the workers'
+/// histograms do not fall on the bounds.
 pub fn at_most(clock: &Clock, histogram: &TickHistogram, bounds_us: &[f64]) -> (Vec<u64>, u64) {
     let mut at_most = Vec::with_capacity(bounds_us.len());
     let mut all = 0;
@@ -41,7 +41,7 @@ pub fn at_most(clock: &Clock, histogram: &TickHistogram, bounds_us: &[f64]) -> (
     (at_most, all)
 }
 
-/// The microseconds below which this percentage of the calls was.
+/// The time in microseconds that this percentage of the calls did not exceed.
 pub fn percentile_us(clock: &Clock, histogram: &TickHistogram, percentile: f64) -> f64 {
     let total: u64 = histogram.counts().map(|(_, count)| count).sum();
     let wanted = (total as f64 * percentile / 100.0).ceil().max(1.0) as u64;
@@ -55,14 +55,15 @@ pub fn percentile_us(clock: &Clock, histogram: &TickHistogram, percentile: f64) 
     0.0
 }
 
-/// The highest value that a histogram of two digits keeps together with 2^step nanoseconds.
+/// The highest value that falls into the same bucket as 2^step nanoseconds, in a histogram that is
+/// exact to two digits.
 const fn bound_ns(step: u32) -> u64 {
     (1 << step) + (1 << (step - 7)) - 1
 }
 
 /// About one microsecond.
 const FIRST_STEP: u32 = 10;
-/// About nine minutes: what is longer is counted there.
+/// About nine minutes. Longer calls are counted here.
 const LAST_STEP: u32 = 39;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! HOTKEYS: which keys take most of the time, of the network and of the memory, found while
-//! serving.
+//! HOTKEYS: finds the keys that take most of the time, the network traffic and the memory, while
+//! the server runs.
 //!
-//! While nobody looks, nothing is done: the limits of the command log, which each command is
-//! compared with anyway, say that none is worth a look. While somebody does, they say that every
-//! command is, and what was measured of a sampled command is added to its keys' sums. Of each kind
-//! of sum a bounded number is kept, by the rule of space saving (Metwally and others, 2005): a key
-//! that has no place takes that of the smallest sum, and its sum. So no key with a large share is
-//! missed, and sums are too high by no more than the smallest. Each thread adds to a part of its
-//! own.
+//! Without a session it costs nothing: the limits of the command log, which each command is
+//! compared with anyway, say that no command needs attention. During a session they say that every
+//! command does, and the measurements of a sampled command are added to the sums of its keys. A
+//! bounded number of sums of each kind is kept, by the space-saving algorithm (Metwally and others,
+//! 2005): a new key takes the place of the smallest sum, and inherits that sum. So no key with a
+//! large share is missed, and a sum is too high by at most the smallest sum. Each thread adds to a
+//! part of its own.
 //!
-//! Sizes are looked at behind a command's handler, while its keys are held, and of those met the
-//! largest are kept: a key that no command uses is not found.
+//! Sizes are read after a command's handler, while its keys' shards are held. The largest of those
+//! are kept, so a key that no command uses is not found.
 
 mod ranked;
 
@@ -28,30 +28,30 @@ use crate::engine::row::{Facts, KeyShape};
 use crate::engine::telemetry::slowlog::Measured;
 use ranked::Ranked;
 
-/// What a session is asked to do.
+/// The parameters of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotkeysRequest {
-    /// Time of keys.
+    /// Measure the time of keys.
     pub cpu: bool,
-    /// Bytes of requests and replies.
+    /// Measure the bytes of requests and replies.
     pub net: bool,
-    /// Bytes of memory.
+    /// Measure the bytes of memory.
     pub size: bool,
-    /// Keys to tell of.
+    /// The number of keys to report.
     pub count: usize,
-    /// How long, in milliseconds; 0: until it is stopped.
+    /// How long the session lasts, in milliseconds; 0 for until it is stopped.
     pub duration_ms: i64,
     /// One of this many commands is sampled.
     pub sample: u32,
 }
 
-/// A look at keys, at work or ended.
+/// A session, active or ended.
 pub struct HotkeysSession {
     pub wanted: HotkeysRequest,
     pub started_ms: i64,
     ended: OnceLock<HotkeysEnd>,
     parts: [Mutex<HotkeysPart>; PARTS],
-    /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for
+    /// Processor time at the start in milliseconds: that of the process, and that of the kernel for
     /// it.
     cpu_ms: (u64, u64),
 }
@@ -60,29 +60,29 @@ pub struct HotkeysSession {
 #[derive(Clone, Copy, Debug)]
 struct HotkeysEnd {
     ms: i64,
-    /// As at the start.
+    /// As in the session's `cpu_ms`.
     cpu_ms: (u64, u64),
 }
 
-/// All that happened, and the keys that had most of it.
+/// The totals, and the keys with the largest shares.
 #[derive(Debug, Default)]
 pub struct Report {
     pub is_active: bool,
     pub duration_ms: i64,
-    /// Of all commands with keys, looked at or not.
+    /// The time of all commands with keys, sampled or not, in microseconds.
     pub us: u64,
     pub bytes: u64,
-    /// Processor time of the process meanwhile.
+    /// Processor time of the process during the session.
     pub cpu_user_ms: u64,
     pub cpu_system_ms: u64,
-    /// Keys with microseconds, and keys with bytes; the most first.
+    /// Keys with microseconds, and keys with bytes; the largest first.
     pub by_us: Vec<(Box<[u8]>, u64)>,
     pub by_bytes: Vec<(Box<[u8]>, u64)>,
-    /// With the memory that each took when it was last met.
+    /// Keys with the memory that each took when it was last used.
     pub by_size: Vec<(Box<[u8]>, u64)>,
 }
 
-/// The sampling of HOTKEYS, and what it has found.
+/// The sampling of HOTKEYS, and its results.
 #[derive(Default)]
 pub struct HotKeys {
     is_active: AtomicBool,
@@ -92,7 +92,7 @@ pub struct HotKeys {
 #[derive(Default)]
 struct HotkeysPart {
     random: u64,
-    /// Many commands take less than a microsecond.
+    /// Time in nanoseconds, as many commands take less than a microsecond.
     ns: u64,
     bytes: u64,
     by_ns: Top,
@@ -100,24 +100,25 @@ struct HotkeysPart {
     by_size: Largest,
 }
 
-/// Sums by key, of a limited number of keys. When there are that many, a new key replaces the one
-/// with the smallest sum and inherits that sum. So the sums are estimates.
+/// Sums by key, for a limited number of keys. When there is no more room, a new key replaces the
+/// one with the smallest sum and inherits that sum. So the sums are estimates.
 #[derive(Default)]
 struct Top {
     sums: Ranked,
 }
 
-/// The largest figures by key. Each is the last that was told of the key.
+/// The largest figures by key. The figure of a key is the last one noted.
 #[derive(Default)]
 struct Largest {
     figures: Ranked,
 }
 
-/// The number of parts. Up to this many threads add at a time without waiting for each other.
+/// The number of parts. This many threads can add at the same time without waiting for each other.
 const PARTS: usize = 16;
-/// Sums that a part keeps for each key that is asked for.
+/// How many sums a part keeps for each key to report.
 const KEPT_PER_KEY: usize = 20;
-/// Longer keys are not told of. Of each key that is kept there is a copy, whether it exists or not.
+/// Longer keys are not reported. A copy of each kept key is in memory, whether or not the key
+/// exists.
 const KEY_BYTES_MAX: usize = 1024;
 
 impl HotKeys {
@@ -126,7 +127,7 @@ impl HotKeys {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// Begins a session; whether there was none at work.
+    /// Begins a session. Returns `false` if one is active.
     pub fn start(&self, wanted: HotkeysRequest) -> bool {
         let mut session = self.session.write();
         if session.as_ref().is_some_and(HotkeysSession::is_active) {
@@ -137,7 +138,7 @@ impl HotKeys {
         true
     }
 
-    /// Ends the session; whether there was one at work.
+    /// Ends the session. Returns whether one was active.
     pub fn stop(&self) -> bool {
         self.read(|session| {
             let stopped = session.is_some_and(|session| session.end(system_ms()));
@@ -146,7 +147,7 @@ impl HotKeys {
         })
     }
 
-    /// Forgets the session that has ended; whether none is at work.
+    /// Forgets a session that has ended. Returns `false` if one is active.
     pub fn reset(&self) -> bool {
         let mut session = self.session.write();
         if session.as_ref().is_some_and(HotkeysSession::is_active) {
@@ -156,33 +157,33 @@ impl HotKeys {
         true
     }
 
-    /// What the session found so far; `None`: there was none.
+    /// The results of the session so far; `None` if there was none.
     pub fn report(&self) -> Option<(HotkeysRequest, i64, Report)> {
         self.read(|session| {
             session.map(|session| (session.wanted, session.started_ms, session.report()))
         })
     }
 
-    /// Adds a command that was executed. `false`: the session is over.
+    /// Adds a command that was executed. Returns `false` if the session is over.
     #[cold]
     #[must_use]
     pub fn note(&self, command: &Facts, args: &[&[u8]], measured: &Measured, ns: u64) -> bool {
         self.with_session(|session| session.note(command, args, measured, ns))
     }
 
-    /// Takes the sizes of a command's keys, which `sizes` calls a function with. `false`: the
-    /// session is over.
+    /// Adds the sizes of a command's keys: `sizes` calls its argument with each. Returns `false` if
+    /// the session is over.
     #[must_use]
     pub fn note_sizes(&self, sizes: impl FnOnce(&mut dyn FnMut(&[u8], u64))) -> bool {
         self.with_session(|session| session.note_sizes(sizes))
     }
 
-    /// Calls `f` with whether a session is at work, which stays so for as long as that takes.
+    /// Calls `f` with whether a session is active. No session begins or is removed during the call.
     pub fn while_steady<R>(&self, f: impl FnOnce(bool) -> R) -> R {
         self.read(|session| f(session.is_some_and(HotkeysSession::is_active)))
     }
 
-    /// Calls `f` with the session at work; `false`: it is over.
+    /// Calls `f` with the active session. Returns `false` if the session is over.
     fn with_session(&self, f: impl FnOnce(&HotkeysSession)) -> bool {
         self.read(|session| match session.filter(|session| session.is_active()) {
             Some(session) => {
@@ -225,7 +226,7 @@ impl HotkeysSession {
         true
     }
 
-    /// Whether that was the end.
+    /// Ends the session; returns whether this call did.
     fn end(&self, now_ms: i64) -> bool {
         self.ended.set(HotkeysEnd { ms: now_ms, cpu_ms: cpu_ms() }).is_ok()
     }
@@ -309,7 +310,7 @@ impl HotkeysSession {
 }
 
 impl HotkeysPart {
-    /// Whether this command is looked at: one of `sample`.
+    /// Whether this command is sampled: one of `sample`.
     fn draw(&mut self, sample: u32) -> bool {
         if sample <= 1 {
             return true;
@@ -320,7 +321,7 @@ impl HotkeysPart {
 }
 
 impl Largest {
-    /// 0: the key is no more.
+    /// Sets the figure of a key; 0 if the key no longer exists.
     fn set(&mut self, key: &[u8], figure: u64, kept: usize) {
         if let Some(known) = self.figures.find(key) {
             match figure {
@@ -329,7 +330,7 @@ impl Largest {
             }
             return;
         }
-        // The smallest of those that are in the way: 0 while there is room.
+        // The smallest figure, if there is no room for another.
         let crowding = self.figures.smallest().filter(|_| self.figures.len() >= kept);
         if figure > crowding.map_or(0, |smallest| self.figures.figure(smallest)) {
             if let Some(smallest) = crowding {
@@ -355,7 +356,7 @@ impl Top {
     }
 }
 
-/// The largest sums, the largest first.
+/// The `count` largest sums, the largest first.
 fn most(sums: HashMap<Box<[u8]>, u64>, count: usize) -> Vec<(Box<[u8]>, u64)> {
     let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
     sums.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -363,7 +364,7 @@ fn most(sums: HashMap<Box<[u8]>, u64>, count: usize) -> Vec<(Box<[u8]>, u64)> {
     sums
 }
 
-/// The calling thread's part.
+/// The index of the calling thread's part.
 fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -372,13 +373,13 @@ fn own_part() -> usize {
     OWN.get()
 }
 
-/// Processor time of the process in milliseconds: its own, and the kernel's for it.
+/// Processor time in milliseconds: that of the process, and that of the kernel for it.
 fn cpu_ms() -> (u64, u64) {
     let usage = ProcessorUsage::now();
     ((usage.user_s * 1e3) as u64, (usage.system_s * 1e3) as u64)
 }
 
-/// Spreads the seeds of one draw after the other.
+/// Spreads the seeds of successive draws.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -446,7 +447,7 @@ mod tests {
         assert!(keys.is_active());
         assert!(keys.stop() && !keys.stop() && !keys.is_active());
         assert!(keys.report().is_some_and(|(_, _, report)| !report.is_active));
-        // Processor time after the end is not the session's.
+        // Processor time after the end does not count for the session.
         let used_ms = || keys.report().map(|(_, _, report)| report.cpu_user_ms);
         let (at_end, until_ms) = (used_ms(), cpu_ms().0 + 5);
         while cpu_ms().0 < until_ms {}
@@ -471,7 +472,7 @@ mod tests {
         let kept = |largest: &Largest| most(all(&largest.figures), 99);
         assert_eq!(kept(&largest).len(), 20);
         assert!(kept(&largest).iter().all(|(_, figure)| *figure > 980));
-        // What shrinks makes room, and what is deleted goes.
+        // A key that shrinks makes room for others, and a deleted key disappears.
         largest.set(b"key 1000", 5, 20);
         largest.set(b"key 999", 0, 20);
         largest.set(b"new", 3, 20);

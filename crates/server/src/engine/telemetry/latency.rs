@@ -7,13 +7,13 @@ use bobbin_sync::Mutex;
 use crate::base::clock::system_ms;
 use crate::config::Config;
 
-/// The last slow events of each kind. Its lock is taken only for events over the limit.
+/// The last slow events of each kind. Its lock is taken only for events that reach the limit.
 #[derive(Default)]
 pub struct LatencyMonitor {
     series: Mutex<BTreeMap<&'static str, Series>>,
 }
 
-/// A kind of event that is watched. Names are Redis's where it has one.
+/// The kinds of events. They have Redis's names where Redis has the event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LatencyEvent {
     ActiveDefragCycle,
@@ -31,15 +31,15 @@ pub enum LatencyEvent {
     RdbUnlinkTempFile,
 }
 
-/// What is known of one kind of event.
+/// The samples of one kind of event.
 #[derive(Default, Clone, Debug)]
 pub struct Series {
-    /// At most one for each second, the oldest first.
+    /// At most one sample for each second, the oldest first.
     pub samples: VecDeque<Sample>,
-    /// Milliseconds of the longest since the last reset, and of all together.
+    /// Milliseconds of the longest event since the last reset, and of all events together.
     pub max_ms: u64,
     pub sum_ms: u64,
-    /// How many there were since then.
+    /// The number of events since the last reset.
     pub count: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct Sample {
 }
 
 impl LatencyMonitor {
-    /// Remembers an event that took `us` microseconds, if that reaches `latency-monitor-threshold`.
+    /// Notes an event that took `us` microseconds, if that reaches `latency-monitor-threshold`.
     #[cold]
     pub fn sample(&self, config: &Config, event: LatencyEvent, us: u64) {
         let (threshold_ms, latency_ms) = (config.latency_monitor_threshold() as u64, us / 1000);
@@ -73,12 +73,12 @@ impl LatencyMonitor {
         series.get(event).cloned()
     }
 
-    /// Forgets everything; how many series that was.
+    /// Forgets everything; returns the number of series.
     pub fn reset_all(&self) -> usize {
         std::mem::take(&mut *self.series.lock()).len()
     }
 
-    /// Forgets a series; whether there was one.
+    /// Forgets a series; returns whether there was one.
     pub fn reset(&self, event: &[u8]) -> bool {
         let Ok(event) = std::str::from_utf8(event) else { return false };
         self.series.lock().remove(event).is_some()
@@ -86,7 +86,7 @@ impl LatencyMonitor {
 }
 
 impl LatencyEvent {
-    /// By name.
+    /// All kinds, ordered by name.
     pub const ALL: [Self; 13] = [
         Self::ActiveDefragCycle,
         Self::AofFsyncAlways,
@@ -107,7 +107,7 @@ impl LatencyEvent {
         self.row().0
     }
 
-    /// What took long, in a sentence.
+    /// A sentence that says what took long.
     pub const fn help(self) -> &'static str {
         self.row().1
     }
@@ -166,13 +166,13 @@ impl Series {
         }
     }
 
-    /// Milliseconds of the shortest and the longest sample kept.
+    /// Milliseconds of the shortest and of the longest kept sample.
     pub fn range_ms(&self) -> (u64, u64) {
         let latencies = || self.samples.iter().map(|sample| sample.latency_ms);
         (latencies().min().unwrap_or(0), latencies().max().unwrap_or(0))
     }
 
-    /// Mean of the samples and their mean distance from it, in milliseconds.
+    /// The mean of the samples, and their mean distance from it, in milliseconds.
     pub fn mean_ms(&self) -> (f64, f64) {
         let count = self.samples.len().max(1) as f64;
         let mean = self.samples.iter().map(|s| s.latency_ms as f64).sum::<f64>() / count;
@@ -180,7 +180,7 @@ impl Series {
         (mean, distance.sum::<f64>() / count)
     }
 
-    /// A drawing of the samples: a column for each, its age below it, read from top to bottom.
+    /// A drawing of the samples: a column for each, with its age below, written from top to bottom.
     pub fn graph(&self, event: &str, now_s: i64) -> String {
         let (low, high) = self.range_ms();
         let all_time = self.max_ms;
@@ -229,11 +229,11 @@ fn age(seconds: i64) -> String {
     }
 }
 
-/// Samples kept of each kind of event.
+/// The most samples that are kept of each kind of event.
 const SAMPLES_MAX: usize = 160;
 const GRAPH_COLUMNS: usize = 80;
 const GRAPH_ROWS: usize = 4;
-/// How far a row is filled.
+/// The marks of a row: filled by a third, two thirds, or wholly.
 const MARKS: [char; 3] = ['_', 'o', '#'];
 const GRAPH_STEPS: usize = GRAPH_ROWS * MARKS.len();
 

@@ -1,4 +1,4 @@
-//! What the server tells of itself: counters, slow and frequent commands, latencies.
+//! What the server reports about itself: counters, slow and frequent commands, latencies.
 
 pub mod histogram;
 pub mod hotkeys;

@@ -1,7 +1,7 @@
 //! How much happens in a second: INFO's `instantaneous_` fields.
 //!
-//! Ten times a second one of the workers notes what all of them have counted; a rate is the mean
-//! over the last notes.
+//! Ten times a second one of the workers takes a sample of the sums of all workers' counters. A
+//! rate is the mean over the last samples.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -10,15 +10,16 @@ use bobbin_sync::Mutex;
 
 use crate::engine::telemetry::stats::Totals;
 
-/// The samples that rates are worked out from.
+/// The samples that rates are computed from.
 #[derive(Default)]
 pub struct Rates {
     due_ms: AtomicI64,
     notes: Mutex<VecDeque<RateSample>>,
 }
 
-/// Bytes of replication: what came from the primary, and copies and stream for replicas. It has
-/// lines of its own: who feeds a replica writes it, and beside it lies what every command reads.
+/// Bytes of replication: received from the primary, and sent to replicas as copies and stream. It
+/// has cache lines of its own: workers that feed replicas write it, and every command reads the
+/// fields beside it.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Traffic {
@@ -49,7 +50,7 @@ impl Traffic {
     }
 }
 
-/// Totals at one moment.
+/// The sums of the counters at one moment.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RateSample {
     pub time_ms: i64,
@@ -63,7 +64,7 @@ pub struct RateSample {
 }
 
 impl Rates {
-    /// Whether it is time for a note, which the caller then takes: no other is told so.
+    /// Whether a sample is due. If so, the caller must take it; no other thread is told so.
     #[inline]
     pub fn claim(&self, now_ms: i64) -> bool {
         let due_ms = self.due_ms.load(Ordering::Relaxed);
@@ -76,7 +77,7 @@ impl Rates {
         self.due_ms.compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes a note.
+    /// Takes a sample.
     pub fn note(&self, totals: &Totals, replication: &Traffic, now_ms: i64) {
         let note = RateSample {
             time_ms: now_ms,
@@ -95,13 +96,13 @@ impl Rates {
         notes.push_back(note);
     }
 
-    /// The last second and a half: what a counter rose by in each second, on average.
+    /// How much a counter rises in a second, on average over the last second and a half.
     pub fn per_second(&self, counter: impl Fn(&RateSample) -> u64) -> f64 {
         let (rise, elapsed_ms) = self.rise(&counter);
         if elapsed_ms <= 0 { 0.0 } else { rise as f64 * 1000.0 / elapsed_ms as f64 }
     }
 
-    /// What one counter rose by for each that another did.
+    /// How much one counter rises for each unit that another rises.
     pub fn ratio(
         &self,
         counter: impl Fn(&RateSample) -> u64,
@@ -117,7 +118,7 @@ impl Rates {
         (counter(last).saturating_sub(counter(first)), last.time_ms - first.time_ms)
     }
 
-    /// Forgets all notes: the counters start over.
+    /// Forgets all samples, as the counters start again.
     pub fn reset(&self) {
         self.notes.lock().clear();
     }

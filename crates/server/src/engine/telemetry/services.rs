@@ -1,4 +1,4 @@
-//! What watches over the server and is read by its administrator.
+//! The services that observe the server for its administrator.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use crate::engine::telemetry::rates::{Rates, Traffic};
 use crate::engine::telemetry::slowlog::CommandLog;
 use crate::system::host::OomScore;
 
-/// The services that watch over the server.
+/// The services that observe the server.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Services {
@@ -22,11 +22,11 @@ pub struct Services {
     pub rates: Rates,
     pub replication_traffic: Traffic,
     pub oom_score: Mutex<OomScore>,
-    /// Of all connections, those that CONFIG RESETSTAT made forgotten.
+    /// The number of connections up to the last CONFIG RESETSTAT.
     connections_forgotten: AtomicU64,
     /// DEBUG SET-SKIP-CHECKSUM-VALIDATION: RESTORE trusts its payloads.
     pub skip_checksums: AtomicBool,
-    /// Bytes in use once everything had started; 0 before.
+    /// Bytes in use once everything had started; 0 before that.
     pub startup_bytes: AtomicUsize,
 }
 
@@ -38,25 +38,25 @@ impl Services {
         services
     }
 
-    /// Takes up what the configuration says now.
+    /// Applies the current configuration.
     pub fn follow(&self, config: &Config, clock: &Clock) {
         self.hot_keys.while_steady(|is_active| {
             self.command_log.follow(config, |us| clock.ticks(us), is_active);
         });
     }
 
-    /// The server has become a replica, or a primary.
+    /// Applies the server's new role: replica or primary.
     pub fn follow_role(&self, config: &Config, is_replica: bool) {
-        // It says itself in the log what it cannot do.
+        // It logs by itself what it cannot do.
         drop(self.oom_score.lock().apply(config, is_replica));
     }
 
-    /// Of all connections, those since CONFIG RESETSTAT.
+    /// The number of connections since CONFIG RESETSTAT. `all`: the number since the start.
     pub fn connections_received(&self, all: u64) -> u64 {
         all.saturating_sub(self.connections_forgotten.load(Ordering::Relaxed))
     }
 
-    /// CONFIG RESETSTAT; `connections`: how many there were.
+    /// CONFIG RESETSTAT. `connections`: the number of connections since the start.
     pub fn reset_statistics(&self, connections: u64) {
         self.rates.reset();
         self.replication_traffic.reset();

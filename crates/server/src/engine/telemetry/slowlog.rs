@@ -1,7 +1,7 @@
-//! The command log: commands that were slow, or whose request or reply was large.
+//! The command log: commands that were slow, or that had a large request or reply.
 //!
 //! On the path of a request there is one test against [`SlowlogLimits`], which a worker loads once
-//! for many commands. Only a command over a limit comes here, and only then is a lock taken.
+//! for many commands. Only commands over a limit come here and take a lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use bobbin_sync::Mutex;
 use crate::config::{self, Config};
 use crate::engine::row::Facts;
 
-/// What a command is measured by.
+/// The measurements of a command.
 #[derive(Clone, Copy)]
 pub struct Measured {
     pub ticks: u64,
@@ -19,7 +19,7 @@ pub struct Measured {
     pub reply_bytes: usize,
 }
 
-/// From where on a command is worth a look.
+/// The limits from which on a command is looked at.
 #[derive(Clone, Copy)]
 pub struct SlowlogLimits {
     ticks: u64,
@@ -27,7 +27,7 @@ pub struct SlowlogLimits {
     reply_bytes: usize,
 }
 
-/// Which log.
+/// The three kinds of logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlowlogClass {
     Slow,
@@ -37,23 +37,23 @@ pub enum SlowlogClass {
 
 /// The three lists of the command log.
 pub struct CommandLog {
-    /// The lower one of the slow log's limit and the latency monitor's.
+    /// The lower one of the limits of the slow log and of the latency monitor.
     ticks: AtomicU64,
     slow_us: AtomicU64,
     request_bytes: AtomicUsize,
     reply_bytes: AtomicUsize,
-    /// By `SlowlogClass`.
+    /// Indexed by `SlowlogClass`.
     logs: [Mutex<SlowlogRing>; 3],
 }
 
 #[derive(Default)]
 struct SlowlogRing {
-    /// The newest first.
+    /// The newest entry is first.
     entries: VecDeque<SlowlogEntry>,
     next_id: u64,
 }
 
-/// One command that was logged.
+/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowlogEntry {
     pub id: u64,
@@ -61,10 +61,10 @@ pub struct SlowlogEntry {
     pub time_s: i64,
     /// Microseconds, or bytes.
     pub value: u64,
-    /// The words, with long ones and many of them cut short.
+    /// The words of the command. Long words and long commands are cut short.
     pub words: Vec<Vec<u8>>,
     pub peer: Box<str>,
-    /// The client's, cut short as well.
+    /// The client's name, cut short as well.
     pub name: Box<[u8]>,
 }
 
@@ -78,7 +78,7 @@ impl SlowlogLimits {
 }
 
 impl SlowlogClass {
-    /// By its name in COMMANDLOG.
+    /// Finds a class by its name in COMMANDLOG.
     pub fn find(name: &[u8]) -> Option<Self> {
         let named = [
             (Self::Slow, "slow"),
@@ -102,8 +102,8 @@ impl Default for CommandLog {
 }
 
 impl CommandLog {
-    /// Takes up the limits that the configuration has now. `ticks_of` makes ticks of microseconds;
-    /// with `all`, every command is worth a look.
+    /// Applies the limits of the configuration. `ticks_of` converts microseconds to ticks. With
+    /// `all`, every command is looked at.
     pub fn follow(&self, config: &Config, ticks_of: impl Fn(u64) -> u64, all: bool) {
         let slow_us = u64::try_from(config.commandlog_execution_slower_than()).unwrap_or(u64::MAX);
         let monitor_us = match config.latency_monitor_threshold() {
@@ -147,8 +147,8 @@ impl CommandLog {
         self.logs[class as usize].lock().entries.clear();
     }
 
-    /// Adds a command to the lists of the limits that it exceeded. `us`: the time that it took;
-    /// `entry` makes what is kept of it, but for the figure.
+    /// Adds a command to the lists whose limits it reached. `us`: the time that it took; `entry`
+    /// makes the entry without its value.
     pub fn note(
         &self,
         config: &Config,
@@ -186,7 +186,7 @@ impl CommandLog {
     }
 }
 
-/// How many entries are kept, by `SlowlogClass`.
+/// The number of entries to keep, by `SlowlogClass`.
 fn lengths(config: &Config) -> [usize; 3] {
     [
         config.commandlog_slow_execution_max_len(),
@@ -196,7 +196,7 @@ fn lengths(config: &Config) -> [usize; 3] {
     .map(|len| usize::try_from(len).unwrap_or(0))
 }
 
-/// The words as the log keeps them: secrets left out, long words and long commands cut short.
+/// The words as the log keeps them: without secrets, with long words and long commands cut short.
 pub fn shortened(command: &Facts, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let secret = secrets(command, args);
@@ -212,7 +212,7 @@ pub fn shortened(command: &Facts, args: &[&[u8]]) -> Vec<Vec<u8>> {
     words
 }
 
-/// A word as the log keeps it.
+/// A word, cut short as the log keeps it.
 pub fn cut(word: &[u8]) -> Vec<u8> {
     match word.split_at_checked(WORD_BYTES_MAX) {
         Some((start, rest)) if !rest.is_empty() => {
@@ -222,7 +222,7 @@ pub fn cut(word: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Which words of a command are nobody's business: passwords, and what ACL says of users. For all
+/// Tells which words of a command are secret: passwords, and the rules of users. For everything
 /// that shows commands to others than their sender.
 pub fn secrets<'a>(command: &'a Facts, args: &'a [&'a [u8]]) -> impl Fn(usize) -> bool + 'a {
     let is = |at: usize, word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
@@ -243,11 +243,11 @@ pub fn secrets<'a>(command: &'a Facts, args: &'a [&'a [u8]]) -> impl Fn(usize) -
     }
 }
 
-/// What stands for a secret.
+/// What is shown in place of a secret.
 pub const REDACTED: &[u8] = b"(redacted)";
-/// Words of a command that are kept; of more, one fewer and their number.
+/// The most words of a command that are kept. If there are more, the last one is their number.
 const WORDS_MAX: usize = 32;
-/// Bytes of a word that are kept.
+/// The most bytes of a word that are kept.
 const WORD_BYTES_MAX: usize = 128;
 
 #[cfg(test)]

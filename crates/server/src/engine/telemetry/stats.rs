@@ -1,21 +1,21 @@
-//! What a worker counts. Each worker writes its own counters and no others; code that wants a total
-//! sums over the workers.
+//! The counters of a worker. Each worker writes only its own counters; totals are sums over the
+//! workers.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter with one writer: adding to it is a load and a store, and no locked instruction.
+/// A counter with one writer. Adding to it is a load and a store, without a locked instruction.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// To be called by the owner alone.
+    /// Only the owner calls this.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes back what was added too soon. To be called by the owner alone.
+    /// Takes back what was added too early. Only the owner calls this.
     #[inline(always)]
     pub fn sub(&self, n: u64) {
         self.add(n.wrapping_neg());
@@ -26,7 +26,7 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Makes it at least so high. To be called by the owner alone.
+    /// Raises the counter to at least `n`. Only the owner calls this.
     #[inline(always)]
     pub fn raise(&self, n: u64) {
         if n > self.get() {
@@ -34,7 +34,7 @@ impl Counter {
         }
     }
 
-    /// Races with the owner's `add`, which may undo it; CONFIG RESETSTAT takes the gate.
+    /// Races with the owner's `add`, which may undo it. CONFIG RESETSTAT therefore takes the gate.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ macro_rules! counters {
         pub struct Totals { $($(#[$doc])* pub $name: Counter,)* }
 
         impl Totals {
-            /// Adds another worker's: for a sum.
+            /// Adds another worker's counters, for a sum.
             pub fn merge(&self, other: &Self) { $(self.$name.add(other.$name.get());)* }
             pub fn reset(&self) { $(self.$name.reset();)* }
         }
@@ -63,7 +63,7 @@ counters! {
     keyspace_hits,
     keyspace_misses,
     expired_keys,
-    /// Of hashes.
+    /// Expired fields of hashes.
     expired_fields,
     evicted_keys,
     /// Changes of keys.
@@ -74,9 +74,9 @@ counters! {
     turns,
     /// Ticks between waits.
     busy_ticks,
-    /// Ticks of work done by the clock.
+    /// Ticks of the timer's work.
     timer_ticks,
-    /// Slices of taking out expired keys that had no time to take out all.
+    /// Slices of deleting expired keys that ran out of time.
     expire_slices_cut,
     unexpected_error_replies,
     client_query_buffer_limit_disconnections,
@@ -89,9 +89,9 @@ counters! {
 pub struct CommandStats {
     pub calls: Counter,
     pub ticks: Counter,
-    /// Refused before it was executed.
+    /// How often it was refused before it was executed.
     pub rejected: Counter,
-    /// Executed, and answered with an error.
+    /// How often it was executed and answered with an error.
     pub failed: Counter,
     histogram: OnceLock<Box<TickHistogram>>,
 }
@@ -111,7 +111,7 @@ impl CommandStats {
         self.histogram.get().map(|histogram| &**histogram)
     }
 
-    /// Adds another worker's figures of the command: for a sum.
+    /// Adds another worker's figures of the command, for a sum.
     pub fn merge(&self, other: &Self) {
         self.calls.add(other.calls.get());
         self.ticks.add(other.ticks.get());
@@ -133,7 +133,7 @@ impl CommandStats {
     }
 }
 
-/// Counts by ticks, in buckets an eighth of a power of two wide.
+/// Counts by ticks, in buckets that are an eighth of a power of two wide.
 pub struct TickHistogram {
     buckets: [Counter; BUCKETS],
 }
@@ -161,7 +161,7 @@ impl TickHistogram {
         ((exponent - SUB_BITS) as usize) << SUB_BITS | sub
     }
 
-    /// The buckets that are not empty: (highest ticks of the bucket, count), ascending.
+    /// The buckets that are not empty, ascending: (the highest ticks of the bucket, the count).
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
         self.buckets.iter().enumerate().filter(|(_, count)| count.get() > 0).map(|(i, count)| {
             let (exponent, sub) = (i >> SUB_BITS, i as u64 & ((1 << SUB_BITS) - 1));
@@ -169,7 +169,7 @@ impl TickHistogram {
         })
     }
 
-    /// Adds another's counts: for a sum.
+    /// Adds another histogram's counts, for a sum.
     pub fn merge(&self, other: &Self) {
         for (mine, theirs) in self.buckets.iter().zip(&other.buckets) {
             mine.add(theirs.get());
@@ -177,12 +177,12 @@ impl TickHistogram {
     }
 }
 
-/// All that one worker counts.
+/// All counters of one worker.
 pub struct WorkerStats {
     pub totals: Totals,
     /// By command id.
     pub commands: Box<[CommandStats]>,
-    /// The maxima of all turns.
+    /// The maxima over all turns.
     pub longest_turn_ticks: Counter,
     pub most_commands: Counter,
 }
@@ -206,7 +206,7 @@ impl WorkerStats {
         self.most_commands.raise(commands);
     }
 
-    /// Adds another's figures: for a sum.
+    /// Adds another worker's figures, for a sum.
     pub fn merge(&self, other: &Self) {
         self.totals.merge(&other.totals);
         self.longest_turn_ticks.raise(other.longest_turn_ticks.get());

@@ -1,4 +1,4 @@
-//! What a client is sent that it did not ask for at this moment.
+//! Messages that a client has not asked for at that moment.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use bobbin_resp::{Protocol, Reply};
 
 use crate::engine::clients::{ClientFlag, ClientInfo};
 
-/// A push message. Written for the protocol that the client speaks when it gets there.
+/// A push message. It is encoded for the protocol that the client uses when the message gets there.
 #[derive(Clone)]
 pub enum Push {
-    /// What another client did, for one that monitors.
+    /// A command of another client, for a monitor.
     Seen(Arc<[u8]>),
-    /// Copies of these keys are no longer right.
+    /// Copies of these keys are invalid.
     Invalid {
-        /// An array of the keys; empty: no copy of anything is right.
+        /// An array of the keys; empty if all copies of all keys are invalid.
         keys: Arc<[u8]>,
-        /// Another client's copies: this one is told in its place.
+        /// Whether the copies are another client's, in whose place this one is told.
         redirected: bool,
     },
-    /// The client of this number, which was to be told of invalid copies, is gone.
+    /// The client with this number, which was to be told of invalid copies, has gone.
     Broken(u64),
 }
 
@@ -28,7 +28,7 @@ impl Push {
         Self::invalid_all(std::iter::once(key))
     }
 
-    /// Several of them.
+    /// Several keys whose copies are invalid.
     pub fn invalid_all<'a>(keys: impl ExactSizeIterator<Item = &'a [u8]>) -> Arc<[u8]> {
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, Protocol::Resp3);
@@ -37,17 +37,17 @@ impl Push {
         bytes.into()
     }
 
-    /// Whether it counts as an answer, which CLIENT REPLY OFF suppresses.
+    /// Whether the message counts as an answer, which CLIENT REPLY OFF suppresses.
     pub const fn is_answer(&self) -> bool {
         matches!(self, Self::Seen(_))
     }
 
-    /// Appends it as the client understands it; nothing if the client has no way to tell it from a
-    /// reply.
+    /// Appends the message in the client's protocol. Appends nothing if the client could not tell
+    /// it from a reply.
     pub fn append_for(&self, info: &ClientInfo, output: &mut Vec<u8>) {
         let protocol = info.protocol();
         match self {
-            // Behind the answer of RESET it would be taken for the next one's.
+            // After the answer of RESET, the client would take the line for the next answer.
             Self::Seen(line) if info.has(ClientFlag::MONITOR) => output.extend_from_slice(line),
             Self::Seen(_) => {}
             Self::Invalid { keys, redirected } => {
@@ -75,5 +75,5 @@ impl Push {
     }
 }
 
-/// Where a client of the older protocol hears of other clients' copies.
+/// The channel that tells a client of the older protocol about other clients' copies.
 const CHANNEL: &[u8] = b"__redis__:invalidate";

@@ -1,15 +1,16 @@
 //! Client-side caching: which clients keep copies of which keys, and how they are told that a copy
-//! is no longer right.
+//! is invalid.
 //!
 //! In the default mode the shard of a key remembers which clients read it
-//! (`bobbin_store::shard::tracked`). A change of the key takes that list out, under the lock that
-//! the change holds, and posts to the readers' workers before any other client can see the change.
-//! A reader's own reply was written before its worker looks into its mailbox, so that the message
-//! comes behind the value that it revokes. In broadcast mode nothing is remembered of reads: what a
-//! worker's clients changed in a turn is posted at its end to the clients that asked for keys with
-//! such a beginning.
+//! (`bobbin_store::shard::tracked`). A change of the key takes that list out under the shard's
+//! lock, and posts to the readers' workers before any other client can see the change. A reader's
+//! own reply was written before its worker looks into its mailbox, so the message comes behind the
+//! value that it revokes. In broadcast mode nothing is remembered about reads. At the end of a
+//! turn, a worker posts the keys that its clients changed to the clients that asked for those
+//! prefixes.
 //!
-//! A server without such clients pays nothing: the shard's table is not there, the switch is off.
+//! A server without such clients pays nothing: its shards have no such tables, and the switch is
+//! off.
 
 mod message;
 mod publish;
@@ -31,29 +32,29 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::server::mailbox::Post;
 use crate::engine::server::{Server, Switch};
 
-/// What all workers know of clients that track. A leaf: nothing but mailboxes is locked under it.
+/// The clients that track, as all workers see them. Only mailboxes are locked while it is locked.
 #[derive(Default)]
 pub struct Tracking {
     registry: RwLock<TrackingRegistry>,
-    /// A client wants to be told of all changes. Set with the gate held.
+    /// Whether a client wants to be told of all changes. Set with the gate held.
     broadcasts: AtomicBool,
-    /// Keys that were added to the shards' tables, ever.
+    /// The number of keys that were ever added to the shards' tables.
     added: AtomicU64,
     table: Mutex<table::TrackingTotals>,
 }
 
 #[derive(Default)]
 struct TrackingRegistry {
-    /// By number.
+    /// The clients that track, by number.
     readers: HashMap<u64, TrackingClient>,
-    /// Clients in broadcast mode, by what keys begin with.
+    /// The clients in broadcast mode, by prefix.
     prefixes: BTreeMap<Box<[u8]>, Vec<u64>>,
 }
 
 /// A client that tracks.
 struct TrackingClient {
     info: Arc<ClientInfo>,
-    /// The client that is told in its place: its number, and itself.
+    /// The client that is told instead, with its number.
     redirect: Option<(u64, Arc<ClientInfo>)>,
     mode: Mode,
 }
@@ -64,17 +65,17 @@ impl Tracking {
         self.broadcasts.load(Ordering::Relaxed)
     }
 
-    /// How many clients track.
+    /// The number of clients that track.
     pub fn clients(&self) -> usize {
         self.registry.read().readers.len()
     }
 
-    /// How many beginnings of keys clients in broadcast mode asked for.
+    /// The number of prefixes that clients in broadcast mode asked for.
     pub fn prefixes(&self) -> usize {
         self.registry.read().prefixes.len()
     }
 
-    /// Changes the registry, and what is derived from it.
+    /// Changes the registry, and updates what follows from it.
     fn change(&self, server: &Server, f: impl FnOnce(&mut TrackingRegistry)) {
         let mut registry = self.registry.write();
         f(&mut registry);
@@ -84,8 +85,8 @@ impl Tracking {
 }
 
 impl Server {
-    /// Leaves something for a client with its worker, wherever that is by now; nothing when the
-    /// client is gone.
+    /// Posts a message for a client to the worker that has it now. Does nothing if the client has
+    /// gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
         self.workers.post_to(to, || Post::Push { to: Arc::clone(to), push: push.clone() });
     }

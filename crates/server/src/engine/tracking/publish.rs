@@ -1,4 +1,4 @@
-//! Telling clients that their copies are no longer right.
+//! Tells clients that their copies are invalid.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,64 +11,67 @@ use crate::engine::pubsub::Publication;
 use crate::engine::pubsub::notify::KeyspaceEvent;
 use crate::engine::server::Server;
 
-/// What others must be told of what happened to keys, before the keys' shards are unlocked.
+/// What other clients must be told of a change before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
     /// For clients that listen to keyspace events.
     Event(KeyspaceEvent),
-    /// PUBLISH of a transaction or a script.
+    /// A PUBLISH of a transaction or a script.
     Message(Publication),
-    /// For clients, by number, that keep copies of a key.
+    /// For the clients, by number, that keep copies of a key.
     Invalid {
         key: Box<[u8]>,
         readers: Vec<u64>,
-        /// The client at work changed it; else it went by itself.
+        /// Whether the current client changed the key; otherwise the key expired, or the table of
+        /// readers was full.
         by_client: bool,
     },
     /// For clients that want to be told of all changes.
     Changed { key: Box<[u8]>, by_client: bool },
-    /// For all clients that keep copies of anything.
+    /// For all clients that keep copies of any key.
     AllInvalid,
 }
 
 /// A worker's part in client-side caching.
 pub struct Tracker {
     server: &'static Server,
-    /// Keys that changed in this turn, with the client that changed them (0: none), for clients
-    /// that want broadcasts.
+    /// The keys that changed in this turn, each with the number of the client that changed it (0 if
+    /// none), for clients that want broadcasts.
     changed: Vec<(Box<[u8]>, u64)>,
-    /// Keys that this worker added to the shards' tables and that no other thread knows of yet.
+    /// The number of keys that this worker has added to the shards' tables since it last reported.
     pub(super) added: u64,
-    /// When to look at the size of the tables again.
+    /// When to look at the size of the tables again (Unix ms).
     pub(super) look_at_ms: i64,
 }
 
-/// Changed keys are broadcast when there are this many, whether or not the turn is over.
+/// The number of changed keys that are broadcast without waiting for the end of the turn.
 const CHANGED_MAX: usize = 4096;
 
-/// With more prefixes than this, those are looked for that changed keys begin with.
+/// With more prefixes than this, the prefixes of each changed key are looked up; otherwise all
+/// prefixes are tried.
 const WALKED_MAX: usize = 64;
 
-/// The client whose command is at work, and where what follows its reply is put.
+/// The client whose command is being executed, and the bytes that follow its reply.
 pub struct AtWork<'a> {
     id: u64,
     own: &'a mut Vec<u8>,
 }
 
 impl<'a> AtWork<'a> {
-    /// By number; 0: what concerns it comes by post, like any client's.
+    /// `id` is the client's number. With 0, messages for the client are posted as for any other.
     pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
         Self { id, own }
     }
 }
 
 impl TrackingRegistry {
-    /// The prefixes that some of these keys begin with, with the clients that asked for them.
+    /// The prefixes that some of these keys begin with, and the clients that asked for each.
     fn prefixes_of(&self, changed: &[(Box<[u8]>, u64)]) -> BTreeMap<&[u8], &Vec<u64>> {
         let mut found = BTreeMap::new();
         for (key, _) in changed {
-            // What the key begins with is not behind it in order, and what two words both begin
-            // with is not behind either.
+            // In the order of prefixes, a prefix of the key is not behind the key. If the prefix
+            // found does not fit, all others that fit are within the beginning that both have in
+            // common.
             let mut rest: &[u8] = key;
             let until = |rest| (Bound::Unbounded, Bound::Included(rest));
             while let Some((prefix, clients)) =
@@ -104,12 +107,12 @@ impl Tracker {
         self.server.tracking.registry.read().readers.contains_key(&id)
     }
 
-    /// A key is in a shard's table that was in none before.
+    /// Counts a key that was added to a shard's table.
     pub const fn count_added(&mut self) {
         self.added += 1;
     }
 
-    /// Notes a change for those that want broadcasts.
+    /// Notes a change for the clients that want broadcasts.
     fn note_changed(&mut self, key: &[u8], by: u64) {
         self.changed.push((key.into(), by));
         if self.changed.len() >= CHANGED_MAX {
@@ -117,7 +120,7 @@ impl Tracker {
         }
     }
 
-    /// Tells the clients that a notice concerns. `by`: the client at work, by number.
+    /// Tells the clients that a notice concerns. `by` is the number of the current client.
     pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
         let by = |by_client: bool| if by_client { by } else { 0 };
         match notice {
@@ -151,7 +154,7 @@ impl Tracker {
         }
     }
 
-    /// Posts what changed in this turn to the clients that want broadcasts.
+    /// Posts this turn's changes to the clients that want broadcasts.
     #[inline]
     pub fn broadcast(&mut self) {
         if !self.changed.is_empty() {
@@ -159,11 +162,11 @@ impl Tracker {
         }
     }
 
-    /// Posts to each of them the keys of one beginning together.
+    /// Posts the keys of each prefix together to the clients that asked for the prefix.
     #[cold]
     fn post_changed(&mut self) {
         self.changed.sort_unstable();
-        // Of a key that several clients changed none may be left out.
+        // If several clients changed a key, each of them must be told of it.
         self.changed.dedup_by(|later, first| {
             let same = later.0 == first.0;
             if same && later.1 != first.1 {

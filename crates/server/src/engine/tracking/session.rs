@@ -1,4 +1,4 @@
-//! A client's own part in client-side caching: its mode, and remembering what it read.
+//! A client's own part in client-side caching: its mode, and how its reads are remembered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ bits! {
     }
 }
 
-/// A client that tracks, in the connection's own memory.
+/// The tracking state of a client, in its connection's memory.
 #[derive(Default)]
 pub struct ConnectionTracking {
-    /// The client; that of a script is the one that called it.
+    /// The number of the client. For a script's client, that of the client that runs the script.
     pub id: u64,
     pub mode: Mode,
-    /// The client that is told in its place; 0: none.
+    /// The number of the client that is told instead; 0 if there is none.
     pub redirect: u64,
-    /// In broadcast mode: what keys begin with.
+    /// The prefixes of broadcast mode.
     pub prefixes: BTreeSet<Box<[u8]>>,
-    /// CLIENT CACHING made the next command an exception.
+    /// Whether CLIENT CACHING made an exception for the next command.
     pub caching: bool,
-    /// What the command at work reads is remembered: it has let go of its keys.
+    /// Whether the keys of the current command are remembered already, as it has released them.
     remembered: bool,
 }
 
-/// Tracks for a client from now on. With broadcasts the gate is held.
+/// Begins to track for a client. With broadcasts the gate is held.
 pub fn enable(
     server: &Server,
     client: &mut Client,
@@ -71,7 +71,7 @@ pub fn enable(
         remembered: false,
     };
     client.tracking = Some(Box::new(tracked));
-    // So that what concerns it follows the reply of a command of its own.
+    // With subscriptions, messages for the client follow the reply of its own command.
     client.subscriptions.get_or_insert_default();
     client.info.tracking_bytes.fetch_add(bytes, Ordering::Relaxed);
     client.info.flag(ClientFlag::TRACKING, true);
@@ -80,13 +80,13 @@ pub fn enable(
     client.info.redirect_broken.store(false, Ordering::Relaxed);
 }
 
-/// Bytes that a prefix takes: the client's own, and what all workers know.
+/// Bytes of a prefix: in the client's own list and in the registry.
 const fn memory_of(prefix: &[u8]) -> usize {
     2 * (size_of::<Box<[u8]>>() + prefix.len()) + size_of::<Vec<u64>>() + size_of::<u64>()
 }
 
-/// Has the client of a script track as the one does that runs it: what it reads is remembered for
-/// that one, which has its prefixes to itself.
+/// Makes the client of a script track for the client that runs the script: reads are remembered for
+/// that client. The prefixes stay with that client.
 pub fn track_as(client: &mut Client, caller: &Client) {
     let Some(tracked) = &caller.tracking else {
         client.tracking = None;
@@ -97,7 +97,7 @@ pub fn track_as(client: &mut Client, caller: &Client) {
     own.remembered = false;
 }
 
-/// Does not track for a client any more.
+/// Ends tracking for a client.
 pub fn disable(server: &Server, client: &mut Client) {
     let Some(tracked) = client.tracking.take() else { return };
     client.info.tracking_bytes.store(0, Ordering::Relaxed);
@@ -116,7 +116,7 @@ pub fn disable(server: &Server, client: &mut Client) {
     client.info.redirect_broken.store(false, Ordering::Relaxed);
 }
 
-/// After a command of a client that tracks: remembers which keys it read. Their shards are held.
+/// Remembers the keys that a command of a tracking client has read. Their shards are held.
 #[cold]
 pub fn remember(call: &mut Call<'_>) {
     let Some(tracked) = &mut call.client.tracking else { return };
@@ -135,7 +135,7 @@ pub fn remember(call: &mut Call<'_>) {
     call.each_key(|call, key| call.data.track(key, reader));
 }
 
-/// Remembers the keys in the middle of a command that releases them now.
+/// Remembers the keys of a command that is about to release them before its end.
 #[cold]
 pub fn remember_already(call: &mut Call<'_>) {
     remember(call);
@@ -144,11 +144,10 @@ pub fn remember_already(call: &mut Call<'_>) {
     }
 }
 
-/// The number under which the command's client is remembered with the keys that it reads; `None`:
-/// it is not remembered.
+/// The number that the command's reads are remembered by; `None` if they are not remembered.
 pub fn reader(call: &Call<'_>) -> Option<u64> {
     let tracked = call.client.tracking.as_ref()?;
-    // What CLIENT CACHING says is the exception from the rule of either mode.
+    // CLIENT CACHING makes an exception from the rule of the client's mode.
     let wanted =
         !tracked.mode.has(Mode::BROADCAST) && tracked.mode.has(Mode::OPT_IN) == tracked.caching;
     let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS);

@@ -1,4 +1,4 @@
-//! How many keys the shards remember readers of, and the bound of it: `tracking-table-max-keys`.
+//! The number of keys whose readers the shards remember, and its limit: `tracking-table-max-keys`.
 
 use std::sync::atomic::Ordering;
 
@@ -8,24 +8,24 @@ use super::Notice;
 use crate::engine::command::Data;
 use crate::engine::server::{Server, Switch};
 
-/// What was found when a thread last looked through all shards.
+/// The result of the last look through all shards.
 #[derive(Default)]
 pub(super) struct TrackingTotals {
     keys: usize,
     /// `Tracking::added` at that time.
     added: u64,
-    /// Where to go on taking keys out.
+    /// The shard from which keys were last removed.
     shard: usize,
 }
 
-/// How often a worker looks whether there are too many.
+/// How often a worker checks the number of keys, in milliseconds.
 const LOOK_MS: i64 = 100;
-/// Keys of one shard that are taken out under one lock.
+/// The most keys of a shard that are removed under one lock.
 const TAKEN_MAX: usize = 64;
 
 impl Data {
-    /// Keys that clients keep copies of, and how many copies those are. Holds nothing, or
-    /// everything.
+    /// The number of keys that clients keep copies of, and the number of those copies. The thread
+    /// holds nothing, or everything.
     pub fn tracked(&mut self) -> (usize, usize) {
         let (mut keys, mut items) = (0, 0);
         for index in 0..SHARDS {
@@ -38,8 +38,8 @@ impl Data {
 }
 
 impl Server {
-    /// Has clients give up copies, any of them, where shards remember too many. By the clock, with
-    /// nothing held.
+    /// If the shards remember too many keys, forgets some and tells their readers that the copies
+    /// are invalid. Called by the timer, with nothing held.
     pub fn bound_tracked(&self, data: &mut Data) {
         if self.switches.load() & Switch::TRACKED == 0 {
             return;
@@ -53,7 +53,7 @@ impl Server {
         let new = std::mem::take(&mut tracker.added);
         let added = self.tracking.added.fetch_add(new, Ordering::Relaxed) + new;
         let keys_max = usize::try_from(self.config.tracking_table_max_keys()).unwrap_or(0);
-        // One worker does it for all.
+        // One worker checks for all of them.
         let Some(mut known) = self.tracking.table.try_lock() else { return };
         let keys_at_most = known.keys as u64 + added.saturating_sub(known.added);
         if keys_max == 0 || keys_at_most <= keys_max as u64 {

@@ -1,4 +1,4 @@
-//! Where the files of the log lie, and how the manifest on disk comes to name others.
+//! The directory of the log's files, and how the manifest on disk is replaced.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use super::manifest::{AofFile, Manifest};
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::Config;
 
-/// The folder of the log's files. It stays where the server worked when it was asked for: what
-/// begins there ends there.
+/// The directory of the log's files. The path is absolute when it is made, so a task that begins in
+/// one directory also ends there if the server changes its working directory.
 #[derive(Clone, Debug)]
 pub struct AofDirectory {
     path: PathBuf,
-    /// What the names of the files begin with.
+    /// The prefix of the files' names.
     prefix: String,
 }
 
@@ -26,7 +26,7 @@ impl AofDirectory {
         }
     }
 
-    /// The directory and prefix of a manifest that lies somewhere.
+    /// The directory and prefix that a manifest's path implies.
     pub fn of_manifest(path: &Path) -> Self {
         let name = path.file_name().map_or_else(Default::default, OsStr::to_string_lossy);
         let prefix = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(&name).to_owned();
@@ -45,27 +45,27 @@ impl AofDirectory {
         self.file(&format!("{}{MANIFEST_SUFFIX}", self.prefix))
     }
 
-    /// Where increments go until there is a base.
+    /// The path of the increment until there is a base.
     pub fn temporary_increment(&self) -> PathBuf {
         self.file(&format!("temp-{}.incr", self.prefix))
     }
 
-    /// Where the next base is written.
+    /// The path of the next base while it is written.
     pub fn temporary_base(&self) -> PathBuf {
         self.path.with_file_name(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
     }
 
-    /// Makes the directory, if there is none. It is there for good then: what is forced to disk
-    /// within would be lost with it.
+    /// Makes the directory if it does not exist, and syncs its parent: otherwise a power cut could
+    /// lose the directory with all synced files in it.
     pub fn create(&self) -> io::Result<()> {
         match disk::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            // The process that made it may have been killed before it was on disk.
+            // The directory may exist but not be synced, if the process that made it was killed.
             _ => files::sync_directory_of(&self.path),
         }
     }
 
-    /// Makes the directory, and sees whether files can be made where those of a log will be.
+    /// Makes the directory, and checks that the log's files can be made in it.
     pub fn prepare(&self) -> io::Result<()> {
         self.create()?;
         for path in [self.temporary_increment(), self.temporary_base()] {
@@ -92,8 +92,8 @@ impl AofDirectory {
         parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
     }
 
-    /// Puts a manifest in the place of the one on disk, as a whole and for good. The names of the
-    /// files that it tells of are on disk before: those of a directory may get there in any order.
+    /// Replaces the manifest on disk in one step. The directory is synced first, because the names
+    /// of the files that the manifest lists must be on disk before it.
     pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
         let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
         let mut file = files::create_anew(&temporary, DATA_MODE)?;
@@ -102,10 +102,11 @@ impl AofDirectory {
         files::publish(&file, &temporary, &self.manifest())
     }
 
-    /// A manifest could not be persisted. The files that it alone names go, at once or, if it may
-    /// be on disk all the same, as history of the known one: once that is on disk again.
+    /// Cleans up after a manifest that could not be persisted. The files that only it lists are
+    /// deleted at once. If that manifest may be on disk nevertheless, they become history of the
+    /// `known` manifest instead, and are deleted once that one is on disk again.
     pub fn give_up(&self, given_up: &Manifest, known: &mut Manifest) {
-        // It is not known how much of it is there if it cannot be read.
+        // If the manifest cannot be read, it may be on disk.
         let may_count = self
             .load()
             .map_or(true, |found| found.is_some_and(|found| found.parts().eq(given_up.parts())));
@@ -122,13 +123,13 @@ impl AofDirectory {
         }
     }
 
-    /// Makes lasting what happened to names in the directory.
+    /// Syncs the directory, so that changed names are on disk.
     pub fn sync(&self) -> io::Result<()> {
         disk::sync_directory(&self.path)
     }
 
-    /// Opens a file of the log for appending. With `new` it is created anew; otherwise it keeps its
-    /// content.
+    /// Opens a file of the log for appending. With `new` the file is created anew; otherwise it
+    /// keeps its contents.
     pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
         let path = self.file(name);
         if new {
@@ -158,8 +159,8 @@ impl AofDirectory {
         self.persist(manifest)
     }
 
-    /// Whether a manifest was written to take over a log of a single file, which then was not
-    /// moved.
+    /// Whether a manifest was written to take over a log of a single file, and the process ended
+    /// before that file was moved.
     pub fn awaits_single_file(&self, manifest: &Manifest) -> bool {
         *manifest == Manifest::of_single_file(&self.prefix)
             && !self.file(&self.prefix).exists()

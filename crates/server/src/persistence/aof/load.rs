@@ -1,4 +1,4 @@
-//! Making the data set again from the files of the log, and opening the one to go on with.
+//! Rebuilds the data from the files of the log, and opens the last increment for appending.
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::persistence::aof::Aof;
 use crate::persistence::snapshot::Contents;
 use crate::persistence::{Persistence, load};
 
-/// Bytes that are read at once.
+/// How many bytes are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Loads what there is; returns the increment to append to, and where the stream is there. Clients
-/// are told to wait from now on: what they write before the log is on is lost, so the caller lets
-/// them in.
+/// Loads the log. Returns the increment to append to, and the replication stream's position there.
+/// Clients are told to wait from now on. The caller lets them in after it has switched the log on,
+/// because earlier writes would not be logged.
 pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace), String> {
     let directory = AofDirectory::of(&server.config);
     let found = match directory.load()? {
@@ -39,11 +39,11 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace),
     Ok((file, place))
 }
 
-/// Loads what is there now, all of which is on disk.
+/// Loads the log again. All of it is on disk.
 pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
     let directory = AofDirectory::of(&server.config);
     let manifest = {
-        // A rewrite that ends meanwhile writes another.
+        // A rewrite that ends meanwhile writes another manifest.
         let mut known = Aof::of(server).manifest.lock();
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
@@ -67,8 +67,8 @@ fn open_last(
     let file = match manifest.increments.last() {
         Some(part) => {
             let file = directory.open(&part.name, false)?;
-            // A server that was killed may have left there what is not on disk, and from now on
-            // clients hear of it.
+            // A server that was killed may have left bytes that are not synced. From now on clients
+            // see the changes in them.
             file.sync_data()?;
             file
         }
@@ -79,7 +79,7 @@ fn open_last(
         }
     };
     if *manifest == found {
-        // It needs no room on a disk that is full.
+        // Syncing needs no space, so this also works on a full disk.
         directory.sync()?;
     } else {
         directory.persist(manifest)?;
@@ -88,7 +88,7 @@ fn open_last(
     Ok(file)
 }
 
-/// What there is: nothing, most often.
+/// The current contents of the keyspace, usually none.
 fn contents(server: &'static Server) -> std::io::Result<Contents> {
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;
@@ -98,8 +98,8 @@ fn contents(server: &'static Server) -> std::io::Result<Contents> {
     Ok(contents)
 }
 
-/// Loads all parts of the log, while clients are told to wait. Returns where the stream is behind
-/// them, and the database that they were about last.
+/// Loads all files of the log, while clients are told to wait. Returns the replication stream's
+/// position behind them, and the database that they selected last.
 fn load_all(
     server: &'static Server,
     directory: &AofDirectory,
@@ -117,7 +117,7 @@ fn load_all(
     let (mut bytes, mut base_bytes) = (0, 0);
     for (index, part) in manifest.parts().enumerate() {
         let path = directory.file(&part.name);
-        // A rotation that failed late may have left a file behind this one that was never written.
+        // A failed rotation may have left an empty file behind this one.
         let is_last = sizes[index + 1..].iter().all(|&size| size == 0);
         bytes += load_file(server, &mut replay, &path, &part.name, (bytes, is_last))?;
         if index == 0 && manifest.base.is_some() {
@@ -140,7 +140,8 @@ fn load_all(
     Ok((replay.place_behind(), replay.database()))
 }
 
-/// Loads one file, behind others of `before` bytes; returns how many bytes of it count.
+/// Loads one file. `before` is the length of the earlier files in bytes. Returns how many bytes of
+/// this file are valid.
 fn load_file(
     server: &'static Server,
     replay: &mut Replay,
@@ -196,9 +197,9 @@ fn load_file(
     Ok(good)
 }
 
-/// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only
-/// zeros. So file systems leave one that was got longer when the power went before its bytes were
-/// on disk.
+/// Whether a file has, from the offset `good` on, valid commands, the last of which may be cut off,
+/// and then only zeros. File systems leave zeros in a file that had grown when the power failed
+/// before its bytes were on disk.
 fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
     let mut file = disk::open(path)?;
     let length = disk::length(&file)?;
@@ -226,8 +227,8 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
     Ok(end < length && matches!(ended, Ok(()) | Err(AofFault::Truncated)))
 }
 
-/// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as
-/// well: what follows may have kept them alive.
+/// Loads the RDB file that a base begins with. Returns its length in bytes. Expired keys are loaded
+/// too: commands behind it may have extended their lives.
 fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
     let loaded = load::load_keeping_expired(server, file).map_err(|error| {
         format!(
@@ -238,7 +239,7 @@ fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64
     Ok(loaded.bytes)
 }
 
-/// Cuts off the end of a file, if it is the last one and that is allowed.
+/// Cuts off the end of a file if it is the last one and the configuration allows that.
 fn truncate(
     server: &Server,
     path: &Path,

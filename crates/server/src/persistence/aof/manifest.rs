@@ -4,9 +4,9 @@
 //! file appendonly.aof.2.base.rdb seq 2 type b
 //! file appendonly.aof.3.incr.aof seq 3 type i
 //! ```
-//! A base (`b`) holds the data set of one moment; the increments (`i`), in order, what happened
-//! since; files of the history (`h`) will be deleted. Here are only the contents; files are
-//! `directory`'s.
+//! A base (`b`) holds the data of one moment. The increments (`i`) hold, in order, the changes
+//! since then. Files of the history (`h`) will be deleted. This module handles only the contents of
+//! a manifest; `directory` handles its file.
 
 use crate::config;
 
@@ -14,7 +14,7 @@ use crate::config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     pub base: Option<AofFile>,
-    /// By sequence number.
+    /// In ascending order of sequence numbers.
     pub increments: Vec<AofFile>,
     pub history: Vec<AofFile>,
     /// The highest sequence number that a base has had.
@@ -29,7 +29,7 @@ pub struct AofFile {
     pub sequence: u64,
 }
 
-/// What is wrong with a manifest, and where.
+/// An error in a manifest, with its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ManifestFault {
     /// Counts from 1.
@@ -38,10 +38,11 @@ pub struct ManifestFault {
     pub reason: &'static str,
 }
 
-/// The highest sequence number that is read: what follows it can be counted and written.
+/// The highest sequence number that is accepted, so that higher ones can still be given and
+/// written.
 const SEQUENCE_MAX: u64 = i64::MAX as u64 / 2;
 
-/// Redis's limit for a line, its end included.
+/// Redis's limit for a line, including its end.
 const LINE_MAX: usize = 1024;
 
 impl AofFile {
@@ -90,14 +91,14 @@ impl Manifest {
             } else if key.eq_ignore_ascii_case(b"type") {
                 kind = value.first().copied();
             }
-            // Later versions may say more about a file.
+            // Other words are ignored: later versions may add some.
         }
         let (Some(name), Some(kind), 1..=SEQUENCE_MAX) = (name, kind, sequence) else {
             return Err(FORMAT);
         };
         let part = AofFile { name, sequence };
         if part.line(char::from(kind)).len() > LINE_MAX {
-            // Quoted, its name is longer than it was, and no server could read what we write.
+            // Quoting makes the name longer. No server could read the line that we would write.
             return Err(FORMAT);
         }
         match kind {
@@ -131,14 +132,14 @@ impl Manifest {
         text
     }
 
-    /// One whose base is a log of a single file, as Redis had them before version 7.
+    /// A manifest whose base is a log of a single file, as Redis wrote before version 7.
     pub fn of_single_file(name: &str) -> Self {
         let base = Some(AofFile { name: name.to_owned(), sequence: 1 });
         Self { base, base_sequence: 1, ..Self::default() }
     }
 
-    /// Makes a new base the one that counts: everything before the increment `from`, which is kept,
-    /// becomes history. Its name.
+    /// Adds a new base and returns its name. The old base becomes history, and so do the increments
+    /// before `from`.
     pub fn replace_base(&mut self, prefix: &str, extension: &str, from: Option<&str>) -> String {
         self.base_sequence += 1;
         let sequence = self.base_sequence;
@@ -146,12 +147,12 @@ impl Manifest {
         let kept = self.increments.iter().position(|part| Some(part.name.as_str()) == from);
         let increments = self.increments.drain(..kept.unwrap_or(self.increments.len()));
         let base = self.base.replace(AofFile { name: name.clone(), sequence });
-        // The newest first, as Redis has it.
+        // The newest comes first, as in Redis.
         self.history.splice(0..0, increments.chain(base));
         name
     }
 
-    /// Adds an increment; its name.
+    /// Adds an increment and returns its name.
     pub fn add_increment(&mut self, prefix: &str) -> String {
         self.increment_sequence += 1;
         let name = format!("{prefix}.{}.incr.aof", self.increment_sequence);
@@ -159,13 +160,13 @@ impl Manifest {
         name
     }
 
-    /// Gives no file a name that `other` has given: that manifest may be on disk.
+    /// Never again gives a name that `other` has given: that manifest may be on disk.
     pub fn pass_over(&mut self, other: &Self) {
         self.base_sequence = other.base_sequence;
         self.increment_sequence = other.increment_sequence;
     }
 
-    /// All files that count, in the order in which they are read.
+    /// All files in use, in the order in which they are read.
     pub fn parts(&self) -> impl Iterator<Item = &AofFile> {
         self.base.iter().chain(&self.increments)
     }

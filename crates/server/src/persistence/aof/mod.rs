@@ -1,13 +1,13 @@
-//! The append-only file: the log of all changes on disk, from which the data set is made again at
-//! start.
+//! The append-only file: the log of all changes on disk. At the start the server rebuilds its data
+//! from it.
 //!
-//! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes
-//! the log's records in their order, writes them to the current increment and forces them to disk
-//! as `appendfsync` says; with `everysec` another thread ([`syncer`]) does the latter. With
-//! `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may
-//! tell of, and one `fsync` serves all that wait. A worker with nothing else to do sees to it
-//! itself while the disk is quick ([`Aof::commit_here`]); no worker that has something to do waits
-//! for the disk.
+//! The log consists of a base and of increments, which a [`manifest`] lists. One thread
+//! ([`writer`]) takes the log's records in their order, appends them to the current increment, and
+//! syncs the file as `appendfsync` says. With `everysec` another thread ([`syncer`]) does the
+//! syncing. With `always`, workers keep replies back until [`Aof::durable`] has reached the records
+//! that the replies may tell of; one `fsync` serves all that wait. An idle worker writes and syncs
+//! the log itself while the disk is quick ([`Aof::commit_here`]). A worker with other work never
+//! waits for the disk.
 
 mod directory;
 pub mod load;
@@ -45,76 +45,76 @@ use crate::engine::server::{Server, Switch, background};
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
 
-/// What is shared about the log on disk.
+/// The state of the log on disk that threads share.
 ///
-/// It has many fields, as any thread may ask for each of them without a lock.
+/// It has many fields because any thread may read each of them without a lock.
 #[derive(Default)]
 pub struct Aof {
-    /// What the files are, as on disk.
+    /// The manifest as it is on disk.
     manifest: Mutex<Manifest>,
     orders: Mutex<Vec<WriterOrder>>,
     has_orders: AtomicBool,
-    /// Set once there is something to write. A thread that locks it takes no other locks but those
-    /// that its functions name.
+    /// Set once there is something to write. A thread that locks the writer takes no further locks
+    /// except those in the writer's functions.
     writer: OnceLock<Mutex<AofWriter>>,
-    /// Until when workers leave the disk to the log's thread, in ticks.
+    /// Until then, in ticks, workers leave writing and syncing to the log's thread.
     slow_until: AtomicU64,
-    /// When what the log's writer is about to do began (Unix ms); 0: it does nothing.
+    /// When the writer's current step began (Unix ms). 0: no step is in progress.
     step_began_ms: AtomicI64,
-    /// An `fsync` is under way beside the writing.
+    /// The syncer's thread is in an `fsync`.
     pub syncs_beside: AtomicBool,
-    /// Replies wait for the disk. Each turn looks at it.
+    /// Replies wait for the disk. Each turn reads this.
     keeps_back_replies: OwnLine<AtomicBool>,
-    /// The last record that is on disk for good.
+    /// The last record that is on disk.
     durable: AtomicU64,
-    /// The log was turned on, and has no base yet: what is there counts for nothing.
+    /// The log was turned on and has no base yet, so its files are of no use.
     waits_for_base: AtomicBool,
-    /// There is a log on disk.
+    /// The log is kept on disk.
     is_on: AtomicBool,
-    /// How often an `fsync` failed: what it was about may be lost although later ones succeed.
+    /// How many times an `fsync` failed. The bytes that it should have synced may be lost, even if
+    /// later calls succeed.
     gaps: AtomicU64,
-    /// Those of them that the base makes good. While there are others nothing more counts as
-    /// durable.
+    /// How many of these gaps the current base covers. While there are others, no further record
+    /// counts as durable.
     mended_gaps: AtomicU64,
-    /// Clients of WAITAOF, and the records that they wait for.
+    /// Clients of WAITAOF, and the record that each waits for.
     waiters: Mutex<Vec<(u64, Arc<Waiter>)>>,
-    /// DEBUG AOF-FLUSH-SLEEP: what each write takes longer.
+    /// DEBUG AOF-FLUSH-SLEEP: an additional delay of each write.
     pub write_delay_us: AtomicU64,
     pub rewrites: Rewrites,
     unkept: Unkept,
     pub figures: AofFigures,
 }
 
-/// What INFO tells.
+/// The figures that INFO shows.
 #[derive(Default)]
 pub struct AofFigures {
-    /// Bytes of all files that are read at start.
+    /// The length of all files that are read at the start, in bytes.
     pub size: AtomicU64,
-    /// Bytes after the last rewrite, or of the base that was loaded.
+    /// The same after the last rewrite, or the length of the base that was loaded.
     pub base_size: AtomicU64,
-    /// Bytes of the increment that is being written.
+    /// The length of the current increment, in bytes.
     pub increment_size: AtomicU64,
-    /// How often writing waited for a slow disk.
+    /// How many times writing waited for a slow disk.
     pub delayed_fsync: AtomicU64,
 }
 
-/// What WAITAOF is answered with where there is no log.
+/// WAITAOF's error if there is no log on disk.
 pub const NO_LOG: Failure =
     Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
-/// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before
-/// it counts it.
+/// A longer `fsync` counts as delayed. Redis waits for the same time before it counts one.
 const SLOW_SYNC_US: u64 = 2_000_000;
-/// The log's writer is stuck if it does not come to an end within this time.
+/// The writer is stuck if one of its steps takes longer than this.
 const STUCK_MS: i64 = 1000;
-/// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a
-/// good part of it.
+/// Workers wait themselves for a disk that takes no longer than this: waking two threads would take
+/// a good part of that time.
 const QUICK_STEP_US: u64 = 1_000;
-/// They leave the disk to the log's thread for no longer than this behind a slow step.
+/// After a slow step, workers leave the disk to the log's thread for this long at most.
 const REST_MAX_US: u64 = 600_000_000;
 
-/// For how long workers leave the disk to the log's thread after a step that took `step_us`. A
-/// worker that waits for the disk serves no client meanwhile. A few milliseconds may be chance. A
-/// disk that hung for seconds may do so again, so no worker should wait for it again soon.
+/// How long workers leave the disk to the log's thread after a step that took `step_us`. A worker
+/// that waits for the disk serves no clients. A step of a few milliseconds may be chance, but a
+/// disk that hung for seconds may soon do so again.
 fn rest_us(step_us: u64) -> u64 {
     if step_us <= QUICK_STEP_US {
         return 0;
@@ -127,16 +127,16 @@ impl Aof {
         server.parts.get()
     }
 
-    /// The number of the last record that is on disk for good.
+    /// The number of the last record that is on disk.
     #[inline]
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::SeqCst)
     }
 
-    /// The last record that a crash would leave; `None`: the log has no base, and leaves nothing,
-    /// not even what was done while there was no log.
+    /// The last record that would survive a crash. `None`: the log has no base, so nothing would
+    /// survive, not even the changes made before the log was turned on.
     pub fn kept(&self) -> Option<u64> {
-        // In this order: the base comes to be there after what it holds is durable.
+        // This order matters: the base appears only after the records that it covers are durable.
         (!self.is_waiting_for_base()).then(|| self.durable())
     }
 
@@ -145,7 +145,7 @@ impl Aof {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Turns the log on disk on or off. The gate is held.
+    /// Turns the log on disk on or off. The caller holds the gate.
     fn switch(&self, server: &Server, on: bool) {
         self.is_on.store(on, Ordering::SeqCst);
         follow_readers(server);
@@ -157,12 +157,12 @@ impl Aof {
         self.keeps_back_replies.0.load(Ordering::Relaxed)
     }
 
-    /// Whether a base must be written before the log counts.
+    /// Whether the log is of no use until a base is written.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
     }
 
-    /// Whether only a new base makes the log whole.
+    /// Whether only a new base makes the log complete.
     fn needs_base(&self) -> bool {
         self.is_waiting_for_base() || self.has_gap()
     }
@@ -178,7 +178,7 @@ impl Aof {
         server.log.wake();
     }
 
-    /// Answers those clients of WAITAOF whose records are on disk.
+    /// Answers the clients of WAITAOF whose records are on disk.
     fn answer_waiters(&self, server: &Server) {
         let kept = self.kept();
         let mut waiters = self.waiters.lock();
@@ -198,8 +198,8 @@ impl Aof {
         }
     }
 
-    /// Answers the clients of WAITAOF whose records are not on disk: the log ends behind a record,
-    /// and they will not be.
+    /// Answers the clients of WAITAOF whose records up to `after` are not on disk: the log stops
+    /// there, so they will never be.
     fn dismiss_waiters(&self, server: &Server, after: u64) {
         let over: Vec<_> =
             self.waiters.lock().extract_if(.., |(number, _)| *number <= after).collect();
@@ -208,22 +208,22 @@ impl Aof {
         }
     }
 
-    /// Gets to disk what was logged, if no other thread is at it and it should not take long;
-    /// whether it was done. Nothing is held.
+    /// Writes and syncs the log in the calling thread, unless another thread is doing so or the
+    /// disk was slow lately. Returns whether it did. The caller holds no lock.
     pub fn commit_here(&self) -> bool {
         let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
         writer.try_lock().is_some_and(|mut writer| writer.step_beside())
     }
 
-    /// Whether the disk has kept the log's writer from going on for longer than a second. What is
-    /// acknowledged meanwhile is lost if the server is killed.
+    /// Whether the writer has been in one step for more than a second. Changes that are
+    /// acknowledged meanwhile are lost if the server is killed.
     pub fn is_stuck(&self, now_ms: i64) -> bool {
         let began_ms = self.step_began_ms.load(Ordering::Relaxed);
         began_ms != 0 && now_ms - began_ms > STUCK_MS
     }
 
-    /// Something was forced to disk within this time.
+    /// Notes how long it took to write and sync records.
     fn note_step(&self, clock: &Clock, time: Duration) {
         let rest_us = rest_us(time.as_micros() as u64);
         if rest_us > 0 {
@@ -238,8 +238,8 @@ impl Aof {
     }
 }
 
-/// Loads the data set from the log and goes on with it, while clients are told to wait. `false`:
-/// the server was ended meanwhile.
+/// Loads the data from the log and opens the log for appending. Clients are told to wait meanwhile.
+/// `false`: the server was told to end.
 pub fn start_log(server: &'static Server) -> Result<bool, String> {
     let (file, place) = match load::load_and_open(server) {
         Ok(opened) => opened,
@@ -254,8 +254,8 @@ pub fn start_log(server: &'static Server) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Goes on without a log, as `appendonly` says, but knows of the one that is on disk: its files are
-/// not written over, and it counts until a base takes its place.
+/// Starts without a log, as `appendonly` says, but reads the manifest of the log on disk. So the
+/// files of that log are not overwritten, and it stays valid until a new base replaces it.
 pub fn start_without_log(server: &'static Server) -> Result<(), String> {
     let directory = AofDirectory::of(&server.config);
     if let Some(mut manifest) = directory.load()? {
@@ -265,8 +265,8 @@ pub fn start_without_log(server: &'static Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
-/// of a transaction, half of which no base should hold.
+/// Turns the log on or off, as `appendonly` says now. The caller holds the gate. `within`: a
+/// transaction is being executed, so no base may be taken now: it would hold half of it.
 pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Result<(), String> {
     let on = server.config.appendonly();
     if on == Aof::of(server).is_on() {
@@ -278,7 +278,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
         need_writer(server)?;
-        // The base of one that goes on lacks what happens from its cut until now.
+        // A rewrite in progress lacks the changes from its cut until now.
         Aof::of(server).rewrites.cancel();
         Aof::of(server).waits_for_base.store(true, Ordering::SeqCst);
         Aof::of(server).switch(server, true);
@@ -289,7 +289,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         }
     } else {
         if !server.feed.takes_log() {
-            // Of what the transaction did so far the log needs no half.
+            // The log needs no half of the transaction that is being executed.
             data.forget_effects();
         }
         Aof::of(server).rewrites.cancel();
@@ -301,8 +301,9 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
     Ok(())
 }
 
-/// What is there now has come otherwise than by the log: nothing more is written before there is a
-/// base that holds it. Until then the files have what was there before. The gate is held.
+/// Begins the log anew, because the data was replaced in another way than by logged commands.
+/// Nothing more is written until a new base holds the current data. Until then the files hold the
+/// earlier data. The caller holds the gate.
 pub fn replace_log(server: &'static Server, data: &mut Data) {
     let aof = Aof::of(server);
     if !aof.is_on() {
@@ -318,37 +319,35 @@ pub fn replace_log(server: &'static Server, data: &mut Data) {
     }
 }
 
-/// Takes up what `appendfsync` says; the gate is held.
+/// Follows `appendfsync`. The caller holds the gate.
 pub fn follow_log_config(server: &Server) {
     let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
     let held = Aof::of(server).keeps_back_replies.0.swap(holds, Ordering::SeqCst);
     server.choose_log_numbers();
     if held && !holds {
-        // There may be replies that were promised to wait, and with `no` nothing else would end
-        // that.
+        // Some replies may wait for a sync, which with `no` would never come.
         drop(settle_log(server, false));
     }
     server.log.wake();
 }
 
-/// Writes all there is, and forces it to disk. No thread adds to it any more.
+/// Writes and syncs the rest of the log. No thread adds to the log any more.
 pub fn end_log(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
-        // It fails only if the writer is there no more, and then nothing is left to wait for.
+        // This fails only if the writer is gone, and then there is nothing to wait for.
         settle_log(server, true).recv().ok();
     }
 }
 
-/// Has all that was logged so far forced to disk, and the receiver told. `ends`: nothing follows
-/// for now.
+/// Has everything that was logged so far written and synced, and then notifies the receiver.
+/// `ends`: no more records will follow.
 fn settle_log(server: &Server, ends: bool) -> Receiver<()> {
     let (done, wait) = channel();
     Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done, ends });
     wait
 }
 
-/// Whether there is a log on disk, with all that it needs, and what is not there yet can be
-/// written.
+/// Whether there is a complete log on disk, and the disk accepts the rest of it.
 pub fn has_log_to_load(server: &Server) -> bool {
     let waits = Aof::of(server).is_on() && Aof::of(server).needs_base();
     let failed = server.log_error.load(Ordering::Relaxed) != 0;
@@ -357,9 +356,9 @@ pub fn has_log_to_load(server: &Server) -> bool {
         && AofDirectory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())
 }
 
-/// Loads the log, all of which is written before, in a thread of its own, and answers the
-/// waiter; no other client is served meanwhile. The gate is held, and all is empty. Where the log
-/// cannot be loaded the process ends: what was there is gone.
+/// Loads the log in a thread of its own, after writing the rest of it, and answers the waiter. No
+/// other client is served meanwhile. The caller holds the gate, and the keyspace is empty. If the
+/// log cannot be loaded the process ends, because its data is gone.
 pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
     server.switches.set(Switch::LOADING, true);
     let run = move || {
@@ -384,13 +383,13 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
     }
 }
 
-/// Has the log made as long as anything reads it: the disk or replicas. The gate is held.
+/// Keeps the log on while the disk or replicas read it. The caller holds the gate.
 pub fn follow_readers(server: &Server) {
     server.log.switch(Aof::of(server).is_on() || server.feed.takes_log());
 }
 
-/// Has the feed read from here on; `begin` is told the offset, by the log's thread. The gate is
-/// held.
+/// Has the feed begin with the next record. The log's thread calls `begin` with the offset. The
+/// caller holds the gate.
 pub fn splice_feed(
     server: &'static Server,
     begin: impl FnOnce(u64) + Send + 'static,
@@ -401,7 +400,7 @@ pub fn splice_feed(
     Ok(())
 }
 
-/// Calls `then` from the log's thread once the feed has a record, with the offset behind it.
+/// Has the log's thread call `then` once a record is in the feed, with the offset behind it.
 pub fn reach_in_feed(
     server: &'static Server,
     number: u64,
@@ -413,7 +412,7 @@ pub fn reach_in_feed(
     Ok(())
 }
 
-/// Sees to it that there is a thread that reads the log.
+/// Makes sure that there is a thread that reads the log.
 pub fn need_writer(server: &'static Server) -> Result<(), String> {
     if Aof::of(server).writer.get().is_none() {
         start_writer(server, None, LogPlace::Unknown)
@@ -434,7 +433,7 @@ fn start_writer(
     Ok(())
 }
 
-/// Shows the latency monitor how long a write of the log took, under Redis's names: among them
+/// Gives the latency monitor the time of a write of the log. As in Redis, the event's name says
 /// which other work the disk may have had.
 fn sample_log_write(server: &Server, started: Instant) {
     let (monitor, config) = (&server.services.latency, &server.config);
@@ -463,7 +462,7 @@ fn note_log_sync(server: &Server, us: u64) {
     }
 }
 
-/// Notes how the last write, or fsync, of the log went.
+/// Notes the outcome of the last write or `fsync` of the log.
 fn note_log_outcome(server: &Server, outcome: &std::io::Result<()>) {
     let number = match outcome {
         Ok(()) => 0,
@@ -480,7 +479,7 @@ fn note_log_outcome(server: &Server, outcome: &std::io::Result<()>) {
     server.switches.set(Switch::LOG_FAILED, number != 0);
 }
 
-/// Loads what the disk has, and does not go on with it.
+/// Loads the log from disk without opening it for appending.
 #[cfg(test)]
 pub(crate) fn load_log(server: &'static Server) -> Result<(), String> {
     let loaded = load::load_and_open(server).map(drop);
@@ -488,7 +487,7 @@ pub(crate) fn load_log(server: &'static Server) -> Result<(), String> {
     loaded
 }
 
-/// What `end_log` does, without that thread.
+/// Does what `end_log` does if a test has no thread for the log.
 #[cfg(test)]
 pub(crate) fn end_log_alone(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
@@ -498,14 +497,14 @@ pub(crate) fn end_log_alone(server: &Server) {
     }
 }
 
-/// Whether the log's thread was told to do something that it has not done.
+/// Whether the log's thread has orders that it has not carried out.
 #[cfg(test)]
 pub(crate) fn log_has_orders(server: &Server) -> bool {
     let waits = |writer: &Mutex<AofWriter>| writer.lock().has_orders();
     Aof::of(server).writer.get().is_some_and(waits)
 }
 
-/// Does once what the log's thread would do, where a test has no thread.
+/// Does one step of the log's thread if a test has no such thread.
 #[cfg(test)]
 pub(crate) fn step_log(server: &Server) {
     if let Some(writer) = Aof::of(server).writer.get() {
@@ -517,7 +516,7 @@ pub(crate) fn step_log(server: &Server) {
 mod tests {
     use super::*;
 
-    /// Between two hangs of a disk that is quick otherwise, no worker waits for it.
+    /// After a hang, workers do not wait for the disk for a while, even if it is quick again.
     #[test]
     fn a_disk_that_hung_is_left_to_its_thread() {
         let (aof, clock) = (Aof::default(), Clock::new());

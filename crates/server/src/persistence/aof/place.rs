@@ -1,16 +1,16 @@
-//! Where the stream of replication is, in the log on disk.
+//! The position of the replication stream in the log on disk.
 //!
-//! The log's records are the bytes that replicas get, but for messages and questions, which are no
-//! matter of the disk, and on a replica, which passes its primary's bytes on. So remarks between
-//! records say where the stream is. Other servers pass over them.
+//! The log's records are the bytes that replicas get, with two exceptions. Messages and requests to
+//! replicas are not written to disk. And a replica passes its primary's bytes on. So remarks
+//! between records give the stream's position. Other servers ignore these remarks.
 //!
-//! - `#REPL:<id>:<offset>`: so far. The records that follow are the stream's next bytes, up to
-//!   another remark: a reader that counts them knows the offset at the end of each.
-//! - `#REPL:<id>:<offset>:<database>`: so far, and no record is counted. With one behind it the
-//!   offset is not known.
-//! - `#REPL:`: the offset is not known.
+//! - `#REPL:<id>:<offset>`: the stream's offset here. The records that follow are the stream's next
+//!   bytes, up to another remark. A reader that counts their bytes knows the offset behind each.
+//! - `#REPL:<id>:<offset>:<database>`: the exact position here. The records that follow are not the
+//!   stream's bytes, so behind them the offset is unknown.
+//! - `#REPL:`: the offset is unknown.
 //!
-//! While there is no stream nothing is remarked.
+//! While there is no stream, there are no such remarks.
 
 use std::ops::Range;
 
@@ -19,22 +19,22 @@ use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::server::Server;
 use crate::persistence::position::StreamPosition;
 
-/// How a part of a log stands to the stream.
+/// How a place in the log relates to the replication stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogPlace {
     #[default]
     Unknown,
-    /// The next record is the stream's from this offset on.
+    /// The next record is the stream's bytes from this offset on.
     Counts(HistoryId, u64),
-    /// The stream is here, and the next record is none of it.
+    /// The stream is at this position, and the next record is not part of it.
     Exactly(StreamPosition),
 }
 
-/// What a batch of records was for the file and the stream, piece by piece.
+/// The records of a batch: where each piece lies in the file and in the stream.
 #[derive(Default)]
 pub(super) struct Stretches(Vec<Stretch>);
 
-/// Records one behind the other.
+/// Consecutive records.
 struct Stretch {
     what: RecordBytes,
     in_file: Range<usize>,
@@ -44,8 +44,8 @@ struct Stretch {
 const MARK: &[u8] = b"#REPL:";
 
 impl LogPlace {
-    /// Where a primary's stream is at this moment; `Unknown`: there is none, or it is the log's.
-    /// The gate is held.
+    /// The position of a primary's stream at this moment. `Unknown`: there is no stream, or it is
+    /// made from the log. The caller holds the gate.
     pub fn relayed(server: &Server) -> Self {
         let feed = &server.feed;
         if !feed.is_on() || feed.takes_log() {
@@ -55,7 +55,7 @@ impl LogPlace {
         Self::Exactly(StreamPosition { id, offset, database })
     }
 
-    /// Reads a remark; `None`: it is about something else.
+    /// Reads a remark. `None`: the remark has another subject.
     pub fn parse(remark: &[u8]) -> Option<Self> {
         let rest = remark.trim_ascii_end().strip_prefix(MARK)?;
         let mut words = rest.split(|&byte| byte == b':');
@@ -84,7 +84,7 @@ impl LogPlace {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Moves the place past a record of this length.
+    /// Moves the place behind a record of this length.
     pub const fn advance(&mut self, bytes: u64) {
         *self = match *self {
             Self::Counts(id, offset) => Self::Counts(id, offset + bytes),
@@ -92,7 +92,7 @@ impl LogPlace {
         };
     }
 
-    /// Where the stream is; `database`: what the records were about last.
+    /// The stream's position. `database` is what the records have selected last.
     pub const fn position(&self, database: u32) -> Option<StreamPosition> {
         match *self {
             Self::Unknown => None,
@@ -101,8 +101,9 @@ impl LogPlace {
         }
     }
 
-    /// Puts the remarks that are needed between the records of a batch, with which `pending` ends.
-    /// `fed`: where the stream has the batch. `is_whole`: what the file had before is not lost.
+    /// Inserts the necessary remarks between the records of a batch, which is at the end of
+    /// `pending`. `fed`: the history, and the offset at which the stream has the batch. `is_whole`:
+    /// nothing before the batch is missing from the file.
     pub(super) fn remark(
         &mut self,
         pending: &mut Vec<u8>,
@@ -126,7 +127,7 @@ impl LogPlace {
                 (RecordBytes::Remark, _) if !is_whole => {}
                 (RecordBytes::Remark, _) => {
                     pending.extend_from_slice(bytes);
-                    // What exactly it says is no matter: nothing is counted behind it.
+                    // The exact position does not matter, because no bytes are counted behind it.
                     *self = Self::Unknown;
                 }
                 (RecordBytes::Same, Some(here)) => {
@@ -135,7 +136,8 @@ impl LogPlace {
                     self.advance(stretch.in_feed.len() as u64);
                 }
                 (_, here) => {
-                    // In its midst, and behind it, no offset is the right one.
+                    // Within these records, and behind them, the file's bytes do not match the
+                    // stream's.
                     self.move_to(Self::Unknown, pending);
                     pending.extend_from_slice(bytes);
                     if let (Some(_), Some((id, start))) = (here, fed) {
@@ -147,7 +149,7 @@ impl LogPlace {
         }
     }
 
-    /// Whether the batch needs no remark: by far the most do not.
+    /// Whether the batch needs no remark, which is by far the commonest case.
     fn is_in_place(
         &mut self,
         batch: &Stretches,
@@ -179,7 +181,7 @@ impl LogPlace {
 }
 
 impl Stretches {
-    /// A record was appended.
+    /// Adds a record that was appended.
     pub fn add(&mut self, what: RecordBytes, in_file: Range<usize>, in_feed: Range<usize>) {
         match self.0.last_mut() {
             Some(last) if last.what == what && what == RecordBytes::Same => {
@@ -220,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What a file says behind each of its items, and how many bytes it has there.
+    /// The position that a file gives behind each of its items, with the length of the file there.
     fn told(file: &[u8]) -> Vec<(u64, LogPlace)> {
         let (mut reader, mut place, mut told) =
             (AofReader::new(file, 0), LogPlace::Unknown, vec![]);
@@ -238,17 +240,17 @@ mod tests {
         }
     }
 
-    /// A writer of a log and a stream, and what is true of them.
+    /// A writer of a log and a stream, with their true positions.
     #[derive(Default)]
     struct Model {
         place: LogPlace,
         file: Vec<u8>,
-        /// Where the stream ends.
+        /// The stream's offset behind its last byte.
         feed_end: u64,
         is_fed: bool,
         is_whole: bool,
-        /// Records of the file: how many bytes it has behind them, and where the stream is there,
-        /// if it has all of them.
+        /// The records of the file: the length of the file behind each record, and the stream's
+        /// offset there if the stream has all of them.
         records: Vec<(u64, Option<u64>)>,
     }
 
@@ -284,7 +286,7 @@ mod tests {
             }
             let fed = self.is_fed.then_some((id(), self.feed_end));
             self.place.remark(&mut pending, &batch, fed, self.is_whole);
-            // Where the records went to among the remarks.
+            // Find the records among the remarks.
             let mut at = 0;
             for (record, feed_end) in ends {
                 let found = pending[at..].windows(record.len()).position(|bytes| *bytes == record);
@@ -296,13 +298,13 @@ mod tests {
             self.feed_end += feeding.len() as u64;
         }
 
-        /// Wherever the file is cut off, it says nothing that is not so.
+        /// Checks that the file, wherever it is cut off, gives no wrong position.
         fn check(&self) -> usize {
             let mut claims = 0;
             for (bytes, place) in told(&self.file) {
                 let Some(claim) = place.position(0) else { continue };
                 let records = self.records.iter().rposition(|(end, _)| *end <= bytes);
-                // What is behind the record in the stream, up to the next one, changes no data.
+                // Between this record and the next, the stream's bytes change no data.
                 let from = records.and_then(|at| self.records[at].1);
                 let next = records.map_or(0, |at| at + 1);
                 if let Some(from) = from {
@@ -326,7 +328,7 @@ mod tests {
             let mut model = Model { is_fed: true, is_whole: true, ..Model::default() };
             for _ in 0..40 {
                 match random.below(10) {
-                    // A question, or a sign of life.
+                    // The stream gets a request or a ping.
                     0 => model.feed_end += 14,
                     1 => model.is_fed = !model.is_fed,
                     2 => model.is_whole = !model.is_whole,

@@ -1,7 +1,7 @@
-//! Reading the commands of a log, one after the other, from wherever its bytes come.
+//! Reads the commands of a log one after the other, from any source of bytes.
 //!
-//! Between commands there may be lines that begin with `#`: remarks, of which `#TS:<seconds>` tells
-//! when what follows happened. A base may begin with an RDB file, which is not read here.
+//! Lines between commands that begin with `#` are remarks. `#TS:<seconds>` gives the time of the
+//! commands that follow. A base may begin with an RDB file, which this reader does not read.
 
 use std::io::{self, BufRead, Read};
 use std::path::Path;
@@ -11,49 +11,49 @@ use crate::base::files::disk;
 /// Reads the commands of a log.
 pub struct AofReader<R> {
     input: R,
-    /// Bytes read.
+    /// How many bytes were read.
     offset: u64,
     /// The arguments of the last command, one behind the other, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Headers and arguments read.
+    /// How many headers and arguments were read.
     lines: u64,
 }
 
-/// What was read.
+/// An item of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofItem {
-    /// Its arguments are there until the next item is read.
+    /// A command. Its arguments are available until the next item is read.
     Command,
-    /// Unix seconds.
+    /// A time in Unix seconds.
     Timestamp(i64),
     Remark,
-    /// The log ends, and not in the midst of something.
+    /// The log ends behind a complete item.
     End,
 }
 
-/// Why nothing could be read.
+/// Why no item could be read.
 #[derive(Debug)]
 pub enum AofFault {
-    /// The log ends in the midst of something.
+    /// The log ends within an item.
     Truncated,
-    /// These are not the bytes of a log; says what was expected.
+    /// The bytes are not a log. The text says what was expected.
     Format(String),
     Io(io::Error),
 }
 
-/// Most arguments of a command, and longest line.
+/// The most arguments of a command, and the longest line in bytes.
 const ARGUMENTS_MAX: u64 = i32::MAX as u64;
 const LINE_MAX: u64 = 1024;
-/// Memory for an argument is taken as its bytes come, in steps of this size at first.
+/// Memory for an argument is allocated as its bytes arrive, in steps that begin with this size.
 const STEP: u64 = 1 << 20;
-/// Longest argument: what `proto-max-bulk-len` may be.
+/// The longest argument: the largest value of `proto-max-bulk-len`.
 const ARGUMENT_MAX: u64 = i64::MAX as u64;
-/// A buffer that grew beyond this is given back.
+/// A buffer that grew beyond this is freed.
 const KEPT_MAX: usize = 1 << 20;
 
 impl<R: BufRead> AofReader<R> {
-    /// `offset`: bytes of the log before what is read.
+    /// `offset` is how many bytes of the log come before `input`.
     pub fn new(input: R, offset: u64) -> Self {
         Self { input, offset, bytes: Vec::new(), ends: Vec::new(), lines: 0 }
     }
@@ -83,23 +83,23 @@ impl<R: BufRead> AofReader<R> {
         Ok(AofItem::Command)
     }
 
-    /// The arguments of the command that was read last.
+    /// The arguments of the last command.
     pub fn args(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
-    /// The remark that was read last.
+    /// The text of the last remark.
     pub fn remark_text(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where the log goes on: after an item, behind that item.
+    /// The offset in the log behind the last item.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many lines those were, each argument counted as one.
+    /// How many lines were read. Each argument counts as one.
     pub const fn lines(&self) -> u64 {
         self.lines
     }
@@ -117,7 +117,7 @@ impl<R: BufRead> AofReader<R> {
             .ok_or_else(|| AofFault::Format("Invalid timestamp annotation".into()))
     }
 
-    /// A number behind a mark.
+    /// Reads a line that has a mark and a number.
     fn header(&mut self, mark: u8) -> Result<u64, AofFault> {
         let line = self.line()?;
         let expected = || {
@@ -129,7 +129,7 @@ impl<R: BufRead> AofReader<R> {
         u64::try_from(number).map_err(|_| expected())
     }
 
-    /// A line without its `\n`.
+    /// Reads a line, and returns it without its `\n`.
     fn line(&mut self) -> Result<Vec<u8>, AofFault> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line);
@@ -186,7 +186,7 @@ impl<R: BufRead> AofReader<R> {
     }
 }
 
-/// How much of a wrong line is shown.
+/// How many bytes of a wrong line are shown.
 const SHOWN_MAX: usize = 32;
 
 /// Whether a file begins with an RDB file.
@@ -202,7 +202,7 @@ mod tests {
 
     const LOG: &[u8] = b"#TS:1700000000\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n# hello\n*1\r\n$0\r\n\r\n";
 
-    /// What is read, where each item ends, and how it ends.
+    /// Reads all items. Returns each with the offset of its end, and how reading ended.
     fn read(bytes: &[u8]) -> (Vec<(AofItem, u64)>, Result<(), AofFault>) {
         let (mut reader, mut items) = (AofReader::new(bytes, 0), Vec::new());
         loop {

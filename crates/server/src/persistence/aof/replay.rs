@@ -1,4 +1,4 @@
-//! Carrying out the commands of a log at start.
+//! Executes the commands of a log at the start, or of a primary's stream.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::engine::server::{Server, background};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::load;
 
-/// Why a command of a primary is not carried out.
+/// Why a command of a primary was not executed.
 pub(crate) enum Hindrance {
-    /// A script keeps what it needs, or the server has another part now. Otherwise it runs again,
-    /// and nothing runs before that.
+    /// A script keeps what the command needs, or the server's role has changed. In the first case
+    /// the command is executed again before any other.
     Wait,
-    /// It was answered with this. A command that the primary carried out fails nowhere, unless the
-    /// two differ.
+    /// The command was answered with this error. A command that succeeded on the primary fails here
+    /// only if the two servers differ.
     Failure(String),
 }
 
-/// Commands after which a replay looks around.
+/// After this many commands a replay checks whether it should go on.
 const LOOK_INTERVAL: usize = 256;
 
-/// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
-/// log was written is deleted by a command of the log.
+/// A client that executes a log's commands. Meanwhile no key expires: the log has a command for
+/// each key that had expired when it was written.
 pub(crate) struct Replay {
     server: &'static Server,
     pub(crate) data: Data,
@@ -45,9 +45,10 @@ pub(crate) struct Replay {
     client: Client,
     replies: Vec<u8>,
     parts: Vec<Part>,
-    /// When the last command ended.
+    /// The tick at which the last command ended.
     ticks: u64,
-    /// Where the stream is, as the log says, and behind its last whole unit.
+    /// The replication stream's position as the log gives it, and the same behind the last complete
+    /// unit.
     place: LogPlace,
     whole_place: LogPlace,
 }
@@ -59,8 +60,8 @@ impl Replay {
         Ok(Self::with(server, data.ok_or("too many threads")?))
     }
 
-    /// For the commands of a primary: what they change is logged and counted, and clients that
-    /// listen are told.
+    /// A replay for the commands of a primary. Their changes are logged and counted, and clients
+    /// that listen get their events.
     pub(crate) fn following(server: &'static Server) -> Result<Self, String> {
         let data = background::data(server).ok_or("too many threads, or open files")?;
         let replay = Self::with(server, data);
@@ -68,8 +69,8 @@ impl Replay {
         Ok(replay)
     }
 
-    /// For a thread that carries out a part of such commands, on shards that the thread lends which
-    /// follows the primary.
+    /// A replay for a thread that executes some of those commands, on shards that the thread which
+    /// follows the primary lends it.
     pub(crate) fn assisting(server: &'static Server) -> Result<Self, String> {
         let mut replay = Self::new(server)?;
         replay.data.recorder = Recorder::new(server.log.lane());
@@ -95,9 +96,10 @@ impl Replay {
         }
     }
 
-    /// Carries out what is read, to its end or to where it is no log any more: up to where it is
-    /// good, and how it ended. A transaction that was not finished is not good. `good`: where the
-    /// reader is. `look` is told now and then where the reader is; its error ends all.
+    /// Executes everything that is read, up to the end or to the first bytes that are no log.
+    /// Returns up to which offset the log is valid, and how it ended. An unfinished transaction is
+    /// not valid. `good` is the reader's offset at the beginning. `look` gets the reader's offset
+    /// now and then; its error ends the replay.
     pub(crate) fn run_all(
         &mut self,
         reader: &mut AofReader<impl BufRead>,
@@ -139,15 +141,16 @@ impl Replay {
         }
     }
 
-    /// Looks at the clock and at what the configuration says now.
+    /// Reads the clock and follows the configuration.
     pub(crate) fn look_around(&mut self) {
         self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
     }
 
-    /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes
-    /// no sense. One that fails when it runs failed when it was logged, too.
+    /// Executes a command. The error says why it cannot be part of a log: the command is unknown or
+    /// malformed. A command that fails when it runs also failed when it was logged, and is no
+    /// error.
     fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
         self.data.enter();
         let outcome = self.run_entered(args);
@@ -155,13 +158,14 @@ impl Replay {
         outcome
     }
 
-    /// Carries a command out, as `run` does, while no other thread gets the gate: `data` has
-    /// entered. Nothing is held afterwards.
+    /// Executes a command as `run` does; `data` is already a member of the gate. Holds nothing
+    /// afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
         let mut executed = self.execute(args, command, first_hash);
-        // A log is in order, so what comes next waits for what another thread has to do.
+        // A log is in order, so the next command waits until another thread has released what this
+        // one needs.
         while self.client.job.is_some() && !self.data.is_dismissed() {
             self.data.release();
             background::pause();
@@ -173,8 +177,9 @@ impl Replay {
         outcome
     }
 
-    /// Carries out a command of a primary: `data` has entered. `before_release` is told whether a
-    /// transaction goes on, and the database, while the command still holds what it took.
+    /// Executes a command of a primary; `data` is a member of the gate. `before_release` is called
+    /// while the command's locks are held, with whether a transaction is open and the selected
+    /// database.
     pub(crate) fn run_relayed(
         &mut self,
         args: &[&[u8]],
@@ -204,21 +209,21 @@ impl Replay {
         outcome
     }
 
-    /// Works on a database, on shards that the thread lends which follows the primary.
+    /// Selects a database and takes shards that the thread which follows the primary lends.
     pub(crate) fn borrow(&mut self, database: u32, shards: Vec<ShardGuard<'static>>) {
         self.client.database = database;
         self.data.borrow(shards);
     }
 
-    /// Gives back what was borrowed.
+    /// Gives the borrowed shards back.
     pub(crate) fn give_back(&mut self) -> Vec<ShardGuard<'static>> {
         let shards = self.data.give_back();
-        // It frees what no shard should be held for.
+        // This frees values, for which no shard should be locked.
         self.data.release();
         shards
     }
 
-    /// Ends the units of shards that this thread lent, in their order. They are held still.
+    /// Ends the units of shards that this thread lent, in their order. The shards are still locked.
     pub(crate) fn end_borrowed(&mut self, units: impl Iterator<Item = Effects>) {
         units.for_each(|effects| _ = self.data.number_effects(effects));
         if self.data.recorder.take_far_ahead() {
@@ -229,9 +234,9 @@ impl Replay {
         }
     }
 
-    /// Carries out a command of a primary, whose only key is its first argument, as a unit of its
-    /// own. The shard is borrowed, and stays so. Returns what the log gets, which has no number
-    /// yet; the error is what the command was answered with.
+    /// Executes a command of a primary as a unit of its own. Its only key is its first argument,
+    /// whose shard is borrowed and stays locked. Returns the effects, which have no number yet. The
+    /// error is the command's reply.
     pub(crate) fn run_borrowed(
         &mut self,
         args: &[&[u8]],
@@ -248,7 +253,7 @@ impl Replay {
             reply: Reply::with_parts(&mut self.replies, &mut self.parts, self.client.protocol),
             client: &mut self.client,
             hashes: &lone_key(hash),
-            // Nothing may be unlocked, and nothing goes on in slices.
+            // The command may unlock nothing, and must not go on in slices.
             in_transaction: true,
             may_leave_job: false,
         };
@@ -265,7 +270,7 @@ impl Replay {
         (effects, outcome)
     }
 
-    /// Adds what the commands did to the statistics.
+    /// Adds the commands' counters to the statistics.
     pub(crate) fn count(&mut self) {
         std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
     }
@@ -280,7 +285,7 @@ impl Replay {
         self.parts.clear();
     }
 
-    /// What it takes is held afterwards. A command that was postponed goes on where it was.
+    /// Executes a command and keeps its locks. A command that was postponed continues where it was.
     fn execute(
         &mut self,
         args: &[&[u8]],
@@ -303,7 +308,7 @@ impl Replay {
         if self.work() { executed } else { Executed::Postponed }
     }
 
-    /// Works on what a long command has left to be done; `false`: it has to wait.
+    /// Works on the job of a long command. `false`: the job has to wait.
     fn work(&mut self) -> bool {
         let Some(mut job) = self.client.job.take() else { return true };
         self.data.release();
@@ -323,19 +328,19 @@ impl Replay {
         true
     }
 
-    /// What the last command was answered with, without what marks it as an error.
+    /// The text of the last command's error reply, without its marks.
     fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.replies);
         let text = text.trim_end_matches("\r\n").trim_start_matches('-');
         text.strip_prefix("ERR ").unwrap_or(text).to_owned()
     }
 
-    /// Whether the commands so far end within a transaction.
+    /// Whether a transaction is open.
     pub(crate) const fn is_in_transaction(&self) -> bool {
         self.client.transaction.is_some()
     }
 
-    /// Forgets the transaction that was begun, and the command that waits.
+    /// Abandons the open transaction, and the command that waits.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
         if let Some(mut job) = self.client.job.take() {
@@ -344,22 +349,22 @@ impl Replay {
         self.place = self.whole_place;
     }
 
-    /// Where the stream is behind what was carried out.
+    /// The replication stream's position behind the executed commands.
     pub(crate) const fn place_behind(&self) -> LogPlace {
         self.whole_place
     }
 
-    /// Begins another file: each selects its database itself.
+    /// Begins another file. Each file selects its database itself.
     pub(crate) const fn begin_file(&mut self) {
         self.client.database = 0;
     }
 
-    /// The database that commands are about.
+    /// The selected database.
     pub(crate) const fn database(&self) -> u32 {
         self.client.database
     }
 
-    /// The commands to come are about this database: the first, if there is no such one.
+    /// Selects a database; the first one if this one does not exist.
     pub(crate) fn select(&mut self, database: u32) {
         let is_there = i64::from(database) < self.server.config.databases();
         self.client.database = if is_there { database } else { 0 };

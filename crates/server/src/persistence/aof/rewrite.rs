@@ -1,8 +1,8 @@
-//! Rewriting the log: a new base in the place of everything before it.
+//! Rewrites the log: a new base replaces all earlier files.
 //!
-//! It begins with a cut of the keyspace and, at the same record, a new increment; so the base and
-//! what follows meet exactly. The base is written by a thread of its own under another name. Only
-//! when it is on disk does the manifest name it, in one step, and the files before it are history.
+//! A rewrite begins with a cut of the keyspace and a new increment at the same record, so the base
+//! and the increment fit exactly. A thread of its own writes the base under a temporary name. Once
+//! the base is on disk, a new manifest names it in one step, and the earlier files become history.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -30,24 +30,24 @@ use crate::persistence::aof::Aof;
 use crate::persistence::snapshot::{self, Contents, Purpose};
 use crate::persistence::walk::{self, Beside};
 
-/// What is known about rewrites.
+/// The state of rewrites.
 pub struct Rewrites {
     current: Mutex<Option<CurrentRewrite>>,
-    /// A rewrite must begin as soon as that is possible.
+    /// A rewrite must begin as soon as possible.
     wanted: AtomicBool,
-    /// Not before this time (Unix ms).
+    /// No scheduled rewrite begins before this time (Unix ms).
     retry_ms: AtomicI64,
     pub count: AtomicU64,
     pub failed: AtomicBool,
     pub failures: AtomicU64,
-    /// -1: there was none.
+    /// -1: there was no rewrite.
     pub last_duration_s: AtomicI64,
 }
 
-/// One that is going on.
+/// A rewrite in progress.
 struct CurrentRewrite {
     cut: CutHandle,
-    /// It is not wanted any more, and another may begin as soon as it is gone.
+    /// The rewrite's result will not be used. Another rewrite may begin once its thread has ended.
     is_cancelled: bool,
     started_ms: i64,
     keys: u64,
@@ -68,7 +68,7 @@ impl Default for Rewrites {
 }
 
 impl Rewrites {
-    /// When the one that is going on began (Unix ms).
+    /// When the current rewrite began (Unix ms).
     pub fn running_since_ms(&self) -> Option<i64> {
         self.current.lock().as_ref().map(|current| current.started_ms)
     }
@@ -86,8 +86,8 @@ impl Rewrites {
         self.current.lock().as_ref().is_some_and(|current| current.is_cancelled)
     }
 
-    /// Does something for the one that is going on, unless the log was turned on or off since it
-    /// began: then its base lacks what happened in between.
+    /// Calls `f` for the current rewrite, unless it was cancelled: if the log was turned on or off
+    /// since the rewrite began, its base lacks the changes in between.
     fn unless_cancelled(&self, f: impl FnOnce()) {
         let current = self.current.lock();
         if current.as_ref().is_some_and(|current| !current.is_cancelled) {
@@ -95,7 +95,7 @@ impl Rewrites {
         }
     }
 
-    /// Whether the one that is going on will come to nothing.
+    /// Whether the current rewrite will have no result.
     pub fn is_given_up(&self) -> bool {
         self.current.lock().as_ref().is_some_and(|current| current.cut.is_aborted())
     }
@@ -104,12 +104,12 @@ impl Rewrites {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Has one begun when a worker finds the time.
+    /// Has a worker begin a rewrite soon.
     pub fn schedule(&self) {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the one that is going on, if there is one, and forgets those to come.
+    /// Cancels the current rewrite, if there is one, and the scheduled one.
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
         if self.abort() {
@@ -118,13 +118,13 @@ impl Rewrites {
         }
     }
 
-    /// None begins for so long.
+    /// Lets no scheduled rewrite begin for this time.
     pub fn put_off(&self, now_ms: i64, time: Duration) {
         let until_ms = now_ms + time.as_millis() as i64;
         self.retry_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
-    /// Ends the one that is going on without a result; whether there was one.
+    /// Aborts the current rewrite. Returns whether there was one.
     pub fn abort(&self) -> bool {
         let current = self.current.lock();
         current.iter().for_each(|current| current.cut.abort());
@@ -132,7 +132,7 @@ impl Rewrites {
     }
 }
 
-/// Begins a rewrite that was scheduled, if it is time. Nothing is held.
+/// Begins a scheduled rewrite if it is time. The caller holds no lock.
 #[inline]
 pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
     if Aof::of(server).rewrites.wanted.load(Ordering::Relaxed) {
@@ -152,16 +152,17 @@ fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
     }
 }
 
-/// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
-/// about to end does so itself.
+/// Deletes the history after `aof-disable-auto-gc` was turned off. If another thread has the
+/// manifest, it deletes the history itself.
 pub fn follow_log_history(server: &Server) {
-    // Without a part there is a log of nothing, and none is written down.
+    // A manifest without files is not written.
     if let Some(mut manifest) = Aof::of(server).manifest.try_lock()
         && !manifest.history.is_empty()
         && manifest.parts().next().is_some()
     {
         let directory = AofDirectory::of(&server.config);
-        // One on disk that was given up may count on files that are history here.
+        // The manifest on disk may be one that was given up, and may use files that are history
+        // here.
         match directory.persist(&manifest) {
             Ok(()) => collect_history(server, &directory, &mut manifest),
             Err(error) => log::warn!("Can't write the AOF manifest: {error}"),
@@ -169,7 +170,7 @@ pub fn follow_log_history(server: &Server) {
     }
 }
 
-/// Whether a rewrite is going on, or begins as soon as a worker looks at the clock.
+/// Whether a rewrite is in progress, or begins when a worker next looks at the clock.
 pub fn is_rewriting(server: &Server) -> bool {
     let rewrites = &Aof::of(server).rewrites;
     rewrites.is_running()
@@ -178,15 +179,15 @@ pub fn is_rewriting(server: &Server) -> bool {
             && server.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
 }
 
-/// Whether a snapshot or a rewrite has the cut.
+/// Whether a snapshot or a rewrite has the only cut.
 pub fn cut_is_busy(server: &Server) -> bool {
     server.keyspace.is_being_cut()
         || Aof::of(server).rewrites.is_running()
         || Persistence::of(server).is_saving()
 }
 
-/// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if
-/// the cut is busy. `false`: the system gives no thread; that counts as a rewrite that failed.
+/// Begins to rewrite the log, or to write its first base; does nothing if the cut is busy. `data`
+/// holds the gate. `false`: the system gives no thread, which counts as a failed rewrite.
 pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     let rewrites = &Aof::of(server).rewrites;
     if cut_is_busy(server) {
@@ -216,7 +217,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         let order = WriterOrder::Rotate { after, place, directory: directory.clone(), done };
         Aof::of(server).order(server, order);
     } else {
-        // There is nothing to go on with: the base alone is written. The other end is below.
+        // The log is off, so only the base is written. The receiver is kept below.
         drop(done.send(Ok(Rotated::None)));
     }
     log::info!("Background append only file rewriting started");
@@ -226,13 +227,13 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     true
 }
 
-/// A rewrite failed, or could not begin: it is tried again later.
+/// Notes that a rewrite failed or could not begin. It is tried again later.
 fn rewrite_failed(server: &Server) {
     Aof::of(server).rewrites.failed.store(true, Ordering::Relaxed);
     try_rewrite_again(server);
 }
 
-/// A rewrite came to nothing. One that the log needs is tried again.
+/// Notes that a rewrite had no result. If the log needs a base, schedules another rewrite.
 fn try_rewrite_again(server: &Server) {
     let rewrites = &Aof::of(server).rewrites;
     let is_needed = Aof::of(server).is_on() && Aof::of(server).needs_base();
@@ -250,10 +251,10 @@ fn try_rewrite_again(server: &Server) {
 struct RewriteTask {
     server: &'static Server,
     contents: Contents,
-    /// Where the log goes on behind the cut.
+    /// Gets the increment in which the log continues behind the cut.
     rotated: Receiver<io::Result<Rotated>>,
     directory: AofDirectory,
-    /// How often an `fsync` had failed before.
+    /// How many times an `fsync` had failed before the cut.
     gaps: u64,
 }
 
@@ -284,7 +285,8 @@ impl RewriteTask {
                 if let Err(error) = disk::remove_file(directory.temporary_base()) {
                     log::debug!("Can't remove the unfinished base of the log: {error}");
                 }
-                // Every error aborts the cut. This kind says that the cut was aborted first.
+                // Any error aborts the cut. This kind of error means that the cut was aborted
+                // first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
                     try_rewrite_again(server);
@@ -297,15 +299,15 @@ impl RewriteTask {
         rewrites.count.fetch_add(1, Ordering::Relaxed);
         server.end_cut();
         *rewrites.current.lock() = None;
-        // Those that waited for the base see that nothing is under way any more.
+        // Those who wait for the base see that no rewrite is in progress any more.
         Aof::of(server).answer_waiters(server);
     }
 }
 
-/// Without a base nothing is safe: that is tried again as soon as the disk may have got better.
+/// Without a base a crash loses the data, so the pause is short.
 const NEEDED_PAUSE_MS: i64 = 1000;
 
-/// How long to wait after this many failures in a row of a rewrite that would only save room.
+/// How long to wait after this many failures in a row of a rewrite that would only save space.
 fn pause_ms(failures: u64) -> i64 {
     const FREE: u64 = 3;
     const MINUTES_MAX: i64 = 60;
@@ -322,7 +324,7 @@ fn pause_ms(failures: u64) -> i64 {
     }
 }
 
-/// Puts a finished base in its place; what is before it is history.
+/// Makes a finished base part of the log, and the earlier files history.
 fn publish(
     server: &Server,
     directory: &AofDirectory,
@@ -340,8 +342,9 @@ fn publish(
     let base = new.replace_base(directory.prefix(), extension, from);
     let increment =
         matches!(rotated, Rotated::Temporary).then(|| new.add_increment(directory.prefix()));
-    // If this fails the manifest may be on disk all the same. Then a later base, which takes these
-    // files' names, would have what follows it here twice.
+    // If this fails, the new manifest may be on disk nevertheless. So its file names must not be
+    // used again: that manifest would then combine a later base with an increment whose changes the
+    // base holds already.
     manifest.pass_over(&new);
     let named = name_files(server, directory, &base, increment.as_deref());
     if let Err(error) = named.and_then(|()| directory.persist(&new)) {
@@ -362,7 +365,7 @@ fn publish(
     Ok(())
 }
 
-/// Gives the files that a rewrite wrote the names that they have in the manifest.
+/// Renames the files that a rewrite wrote to their names in the manifest.
 fn name_files(
     server: &Server,
     directory: &AofDirectory,
@@ -386,12 +389,12 @@ pub(super) fn collect_history(server: &Server, directory: &AofDirectory, manifes
     if !server.config.aof_disable_auto_gc()
         && let Err(error) = directory.delete_history(manifest)
     {
-        // The files are deleted anyway, so it does not matter that the manifest still names them.
+        // The files are deleted already, so it does no harm that the manifest still names them.
         log::warn!("Can't write the AOF manifest without its history: {error}");
     }
 }
 
-/// Writes a base and forces it to disk; its bytes.
+/// Writes a base and syncs it. Returns its length in bytes.
 pub(super) fn write_base(
     server: &'static Server,
     contents: Contents,
@@ -401,9 +404,9 @@ pub(super) fn write_base(
     let file = match files::create_anew(path, DATA_MODE) {
         Ok(file) => file,
         Err(error) => {
-            // The cut has to be walked all the same.
+            // A cut must always be walked to its end.
             contents.keys.handle().abort();
-            // The error above is the one that counts.
+            // The error above is the one to return.
             drop(write_contents(server, &mut data, contents, &mut io::sink()));
             return Err(error);
         }
@@ -417,8 +420,8 @@ pub(super) fn write_base(
     Ok(bytes)
 }
 
-/// Writes all of it in the form that the configuration asks for. The cut is walked to its end
-/// whatever happens.
+/// Writes the contents in the form that the configuration asks for. The cut is walked to its end
+/// even after an error.
 fn write_contents(
     server: &'static Server,
     data: &mut Data,
@@ -433,13 +436,12 @@ fn write_contents(
     }
 }
 
-/// How the name of a base ends.
+/// The end of a base's file name.
 pub(super) fn extension(server: &Server) -> &'static str {
     if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
 }
 
-/// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at
-/// the end.
+/// A file that is synced as it grows, if `steps` is set, so that little is left for the last sync.
 struct Synced<'a> {
     file: &'a File,
     steps: bool,
@@ -465,8 +467,8 @@ impl Write for Synced<'_> {
     }
 }
 
-/// Writes all of it as commands. The cut is walked to its end whatever happens, so that another may
-/// follow.
+/// Writes the contents as commands. The cut is walked to its end even after an error, so that
+/// another cut may follow.
 fn write_commands(
     server: &'static Server,
     data: &mut Data,
@@ -480,7 +482,7 @@ fn write_commands(
     for library in &contents.libraries {
         append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
     }
-    // Whatever becomes of it: the cut is walked to its end.
+    // On an error, too, the cut is walked before this function returns.
     let written = file.write_all(&out);
     out.clear();
     let walked = walk::walk(server, data, contents.keys, |pieces| {
@@ -527,7 +529,7 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
 }
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Bytes after which a base is forced to disk.
+/// How many bytes of a base are written between two syncs.
 const STEP_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
@@ -537,7 +539,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// With as many threads as there may be a base waits for its place: its cut has to be walked.
+    /// If there are too many threads, a base waits until it can join them, because its cut must be
+    /// walked.
     #[test]
     fn a_base_waits_for_a_place_among_the_threads() {
         let server = crate::process::create(Config::new(), &[]).expect("a server can be made");

@@ -1,8 +1,8 @@
-//! The thread that forces the log to disk for `everysec`, so that writing goes on meanwhile.
+//! The thread that syncs the log for `everysec`, so that writing goes on meanwhile.
 //!
-//! There is at most one `fsync` of the log at a time, whichever thread does it: an error is told
-//! only once, and must not be told to one that was not concerned. So a thread that wants another
-//! waits for the one under way.
+//! There is at most one `fsync` of the log at a time, whichever thread calls it. The kernel reports
+//! an error only once, so the thread that gets it must be the one whose bytes it concerns. A thread
+//! that wants another `fsync` waits for the current one.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::engine::server::Server;
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
 
-/// The thread that calls `fsync`. Made when it is needed first, and there for good.
+/// The thread that calls `fsync`. It is started when it is first needed, and never ends.
 pub(super) struct Syncer {
     files: Sender<Arc<File>>,
     ended: Receiver<io::Result<()>>,
-    /// Up to which record what is under way makes the log safe.
+    /// The last record that the current `fsync` covers. `None`: there is no `fsync`.
     number: Option<u64>,
-    /// What the thread does for one file, where a test has no thread: when it is waited for.
+    /// In a test without this thread: does the thread's work when somebody waits for it.
     #[cfg(test)]
     alone: Option<Box<dyn FnMut() + Send>>,
 }
@@ -35,7 +35,7 @@ impl Syncer {
             let outcome = sync(server, &file);
             drop(file);
             Aof::of(server).syncs_beside.store(false, Ordering::Relaxed);
-            // The writer is there as long as the process.
+            // The writer lives as long as the process.
             drop(end.send(outcome));
             server.log.wake();
         };
@@ -62,17 +62,16 @@ impl Syncer {
         self.number.is_some()
     }
 
-    /// Begins to force to disk what a file has, which is the log up to this record. Nothing is
-    /// under way.
+    /// Begins to sync a file that has the log up to this record. No `fsync` may be in progress.
     pub(super) fn begin(&mut self, server: &Server, file: &Arc<File>, number: u64) {
         debug_assert!(!self.is_busy());
         Aof::of(server).syncs_beside.store(true, Ordering::Relaxed);
-        // The thread never ends while there is a sender that may tell it something.
+        // The thread does not end while this sender exists.
         drop(self.files.send(Arc::clone(file)));
         self.number = Some(number);
     }
 
-    /// How what was under way went, and up to which record it was, if it is over.
+    /// If the `fsync` has ended: the last record that it covered, and its outcome.
     pub(super) fn take(&mut self) -> Option<(u64, io::Result<()>)> {
         let number = self.number?;
         let outcome = self.ended.try_recv().ok()?;
@@ -80,7 +79,7 @@ impl Syncer {
         Some((number, outcome))
     }
 
-    /// Like `take`, but waits until what is under way is over.
+    /// Does the same as `take`, but waits for the end of the `fsync`.
     pub(super) fn wait(&mut self) -> Option<(u64, io::Result<()>)> {
         let number = self.number.take()?;
         #[cfg(test)]
@@ -90,7 +89,7 @@ impl Syncer {
     }
 }
 
-/// Forces a file of the log to disk.
+/// Syncs a file of the log.
 pub(super) fn sync(server: &Server, file: &File) -> io::Result<()> {
     let started = Instant::now();
     let outcome = file.sync_data();

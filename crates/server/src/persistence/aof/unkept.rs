@@ -1,9 +1,9 @@
-//! What may be answered though the disk takes nothing, with `appendfsync always`.
+//! Which replies may leave although the disk accepts no writes, with `appendfsync always`.
 //!
-//! An answer may tell of nothing that is not on disk. While the disk is full, few commands are not:
-//! those that were executed before that was known, as writes are refused from then on. The log's
-//! thread notes their words, whatever they mean. A command that only reads other keys is answered
-//! at once. An answer that tells of no key never waits.
+//! A reply must not tell of changes that are not on disk. While the disk is full there are few such
+//! changes: those made before the server knew, because it refuses writes from then on. The log's
+//! thread notes all words of their commands as possible keys. So a command that only reads other
+//! keys is answered at once. A reply that concerns no key never waits.
 
 use std::collections::HashSet;
 
@@ -15,29 +15,29 @@ use crate::engine::client::Client;
 use crate::engine::command::{Categories, Flags, KeyShape, Registered};
 use crate::engine::server::{Server, Switch};
 
-/// What is not on disk, and cannot be brought there at this moment.
+/// The changes that are not on disk and cannot be written at the moment.
 #[derive(Default)]
 pub(super) struct Unkept(Mutex<Noted>);
 
 #[derive(Default)]
 struct Noted {
-    /// Every record up to this one is on disk, or noted.
+    /// Every record up to this one is on disk or noted.
     up_to: u64,
-    /// Hashes of the words of their commands: the keys are among them.
+    /// Hashes of all words of the noted commands, which include their keys.
     words: HashSet<u64>,
-    /// It may concern any key.
+    /// The changes may concern any key.
     is_anything: bool,
 }
 
-/// With more words than this it may be any key.
+/// With more words than this, the changes count as concerning any key.
 const WORDS_MAX: usize = 1 << 16;
 /// Commands that concern keys which they do not name.
 const NAMELESS: [&[u8]; 3] = [b"FLUSHALL", b"FLUSHDB", b"SWAPDB"];
 
 impl Unkept {
-    /// Notes bytes of the log that cannot be written: whole commands, up to a record. `durable`:
-    /// the last record that is on disk. `written`: the last one that was written, and may yet be
-    /// lost.
+    /// Notes bytes of the log that cannot be written: complete commands, the last of which belong
+    /// to the record `up_to`. `durable` is the last record on disk. `written` is the last one that
+    /// was written and may still be lost.
     pub(super) fn note(
         &self,
         keyspace: &Keyspace,
@@ -50,7 +50,7 @@ impl Unkept {
         if noted.up_to <= durable {
             *noted = Noted::default();
         }
-        // What was written behind all that is noted, or on disk, is not known.
+        // Records that were written but neither noted nor synced are unknown.
         noted.is_anything |= written > durable.max(noted.up_to);
         let mut left = commands;
         while !left.is_empty() && !noted.is_anything {
@@ -69,7 +69,8 @@ impl Unkept {
         noted.up_to = up_to;
     }
 
-    /// Whether what is not on disk, up to a record, may be about one of these keys.
+    /// Whether a change that is not on disk, up to the record `last`, may concern one of these
+    /// keys.
     fn concerns(&self, keyspace: &Keyspace, last: u64, keys: &[&[u8]]) -> bool {
         let noted = self.0.lock();
         let is_noted = |key: &&[u8]| noted.words.contains(&keyspace.hash(key).0);
@@ -77,7 +78,8 @@ impl Unkept {
     }
 }
 
-/// Calls `f` with the words of the first command of a log; what follows it. `None`: that is none.
+/// Calls `f` with the words of the first command of a log, and returns what follows. `None`: it is
+/// no command.
 fn split_command<'a>(log: &'a [u8], mut f: impl FnMut(&'a [u8])) -> Option<&'a [u8]> {
     let line = |bytes: &'a [u8]| {
         let end = bytes.iter().position(|&byte| byte == b'\n')?;
@@ -97,7 +99,7 @@ fn split_command<'a>(log: &'a [u8], mut f: impl FnMut(&'a [u8])) -> Option<&'a [
     Some(rest)
 }
 
-/// Whether the answer to a command that ran may tell of what is not on disk.
+/// Whether the reply to a command that ran may tell of changes that are not on disk.
 pub fn may_tell_of_unkept(
     server: &Server,
     aof: &Aof,
@@ -105,7 +107,7 @@ pub fn may_tell_of_unkept(
     command: &Registered,
     args: &[&[u8]],
 ) -> bool {
-    // A client that listens may have been sent something behind the answer.
+    // A client that listens may get messages behind the reply.
     if client.subscriptions.is_some() || command.has(Flags::RUNS.with(Flags::EXECUTES)) {
         return true;
     }
@@ -159,7 +161,7 @@ mod tests {
         assert!(concerns(9, &["x"]), "there may be more by now");
         unkept.note(&keyspace, &log(&["DEL x"]), 9, 5, 5);
         assert!(concerns(9, &["x"]) && concerns(9, &["a"]) && !concerns(9, &["y"]));
-        // All that is on disk by now.
+        // All of that is on disk by now.
         unkept.note(&keyspace, &log(&["DEL z"]), 12, 9, 9);
         assert!(concerns(12, &["z"]) && !concerns(12, &["x"]));
         unkept.note(&keyspace, &log(&["FLUSHALL"]), 13, 9, 9);
@@ -172,7 +174,7 @@ mod tests {
             unkept.note(&keyspace, wrong, 30, 29, 29);
             assert!(concerns(30, &["x"]), "{}", wrong.escape_ascii());
         }
-        // The disk took some for a while, and was not asked to keep them.
+        // The disk accepted some bytes for a while, and they were not synced.
         unkept.note(&keyspace, &log(&["SET a 1"]), 40, 35, 35);
         unkept.note(&keyspace, &log(&["SET b 1"]), 42, 35, 40);
         assert!(concerns(42, &["a"]) && concerns(42, &["b"]) && !concerns(42, &["x"]));

@@ -1,4 +1,4 @@
-//! Parts of a file on their way from the thread that reads to those that make values.
+//! Parts of a file, passed from the thread that reads to the threads that make values.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use bobbin_dump::rdb::{Item, RdbError, Reader};
 
 use super::Loaded;
 
-/// A part of the file, and which of its bytes are keys of which database.
+/// A part of the file, and the byte ranges of the keys in it with their databases.
 #[derive(Default)]
 pub(super) struct FileBlock {
     pub(super) bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct FileBlock {
 }
 
 impl FileBlock {
-    /// Finds the items in it. Returns how many of its bytes they are.
+    /// Finds the complete items in the block. Returns how many bytes they take.
     pub(super) fn split(
         &mut self,
         reader: &mut Reader,
@@ -36,7 +36,7 @@ impl FileBlock {
         }
     }
 
-    /// Reads up to `room` more bytes; returns how many it read.
+    /// Reads up to `room` more bytes. Returns how many it read.
     pub(super) fn fill(&mut self, file: &mut impl Read, room: usize) -> io::Result<usize> {
         let before = self.bytes.len();
         file.take(room as u64).read_to_end(&mut self.bytes)?;
@@ -44,12 +44,12 @@ impl FileBlock {
     }
 }
 
-/// Hands a block on; `false` when no thread takes it.
+/// Sends a block to the loading threads. `false`: no thread takes it.
 pub(super) fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &AtomicBool) -> bool {
     !failed.load(Ordering::Relaxed) && sender.send(block).is_ok()
 }
 
-/// What several threads have loaded.
+/// Counts of what all loading threads have loaded.
 #[derive(Default)]
 pub(super) struct Counts {
     keys: AtomicU64,
@@ -81,5 +81,5 @@ impl Counts {
     }
 }
 
-/// Blocks that may wait, and that are kept for use again.
+/// How many blocks may wait in the queue, and how many buffers are kept for reuse.
 pub(super) const BLOCKS_MAX: usize = 4;

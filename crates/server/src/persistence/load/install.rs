@@ -1,4 +1,4 @@
-//! Making the values of a file's keys, and putting them into their shards.
+//! Makes the values of a file's keys, and puts them into their shards.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::engine::log::append_command;
 use crate::engine::server::Server;
 use crate::persistence::Persistence;
 
-/// A thread that makes values: until there are no more blocks.
+/// Runs in each thread that makes values: installs blocks until there are no more.
 pub(super) fn install_blocks(
     server: &'static Server,
     keyspace: &'static Keyspace,
@@ -73,8 +73,8 @@ pub(super) fn install(
     })
 }
 
-/// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what
-/// is there already, and may not be. `done` counts the records that were seen to.
+/// Makes the values of a block's keys. `place` stores each of them; it returns the entry as an
+/// error if the key exists and must not. `done` counts the records that were handled.
 pub(super) fn make(
     server: &Server,
     block: &FileBlock,
@@ -90,10 +90,12 @@ pub(super) fn make(
     let expire_by = (!keeps_expired).then_some(now_ms);
     let mut loaded = Loaded::default();
     let mut dead = DeadKeys::new(server);
-    // Fields that have expired are dropped later, in a way that replicas hear of.
+    // A primary that continues its stream drops expired fields later, so that its replicas learn of
+    // it.
     let expire_by = expire_by.filter(|_| !dead.is_told);
     for records in block.records.chunks(AHEAD) {
-        // The lines of all of them are on their way while the first is worked on.
+        // Prefetch for all of them, so that their cache lines arrive while the first ones are
+        // handled.
         let parsed: Result<Vec<_>, RdbError> = records
             .iter()
             .map(|(database, range)| {
@@ -130,7 +132,8 @@ pub(super) fn make(
     Ok(())
 }
 
-/// Keys of a block whose time had come, for the replicas of a primary that goes on with its stream.
+/// The expired keys of a block. A starting primary that continues its stream deletes them on its
+/// replicas.
 struct DeadKeys {
     is_told: bool,
     commands: Vec<u8>,
@@ -161,8 +164,8 @@ impl DeadKeys {
     }
 }
 
-/// What a record becomes; `None` if there is nothing to keep. Fields that have expired by
-/// `expire_by` (Unix milliseconds) are left out.
+/// Makes the entry of a record. Leaves out fields that have expired by `expire_by` (Unix ms).
+/// `None`: there is nothing to keep.
 fn entry(
     record: &Record<'_>,
     options: &Options,
@@ -212,5 +215,5 @@ fn entry(
     Ok(Some(OwnedEntry::new(&record.key, value, record.expire_ms, access)))
 }
 
-/// Keys whose shards are fetched at once.
+/// How many keys have their shards prefetched at once.
 const AHEAD: usize = 16;

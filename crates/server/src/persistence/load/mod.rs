@@ -1,7 +1,8 @@
-//! Reading a snapshot into the keyspace.
+//! Loads a snapshot into the keyspace.
 //!
-//! One thread reads the file and finds where each key ends; that is little work. Others make the
-//! values and put them into their shards. What lies between is a few blocks of the file.
+//! One thread reads the file and finds where each key ends, which is little work. Other threads
+//! make the values and put them into their shards. Between them is a queue of a few blocks of the
+//! file.
 
 mod blocks;
 mod install;
@@ -32,10 +33,10 @@ use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;
 
-/// What becomes of a key or a library of the file that is there already.
+/// What to do with a key or a library of the file that exists already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
-    /// It is an error: nothing was there before.
+    /// Fail: the keyspace was empty before.
     Refuse,
     Replace,
 }
@@ -44,21 +45,21 @@ pub enum Existing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Loaded {
     pub keys: u64,
-    /// With an expiry, those that were passed over among them.
+    /// Keys with an expiry, including the expired ones that were skipped.
     pub expiring: u64,
-    /// Passed over, as their time had come.
+    /// Keys that were skipped because they had expired.
     pub expired: u64,
-    /// Passed over, as they had no elements.
+    /// Keys that were skipped because they had no elements.
     pub empty: u64,
-    /// Passed over: hashes of which all fields had expired.
+    /// Hashes that were skipped because all their fields had expired.
     pub all_fields_expired: u64,
-    /// Bytes of the snapshot.
+    /// The length of the snapshot in bytes.
     pub bytes: u64,
 }
 
-/// Loads the snapshot that the configuration names, if there is one, while clients are told to
-/// wait, also afterwards. An error says why it cannot be had. `false`: the server was ended
-/// meanwhile.
+/// Loads the snapshot that the configuration names, if there is one. Clients are told to wait from
+/// then on, also after this returns. `false`: the server was told to end meanwhile. The error says
+/// why the file cannot be loaded.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     let name = server.config.dbfilename();
     let path = Path::new(OsStr::from_bytes(&name));
@@ -75,7 +76,7 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     };
     begin_loading(server, &file);
     let loading = &Persistence::of(server).loading;
-    // A replica is told by its primary what dies.
+    // A replica deletes expired keys only when its primary says so.
     let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
     loading.resumes.store(true, Ordering::Relaxed);
     loading.keeps_expired.store(is_replica, Ordering::Relaxed);
@@ -98,20 +99,20 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     }
 }
 
-/// Clients are told to wait until `end_loading`.
+/// Tells clients to wait until `end_loading`.
 pub fn begin_loading(server: &Server, file: &File) {
     begin_loading_bytes(server, disk::length(file).unwrap_or(0));
 }
 
-/// Begins to load `total` bytes, in any number of files. Clients are told to wait until
+/// Begins to load `total` bytes from any number of files. Clients are told to wait until
 /// `end_loading`.
 pub fn begin_loading_bytes(server: &Server, total: u64) {
     note_begin(server, total);
     server.switches.set(Switch::LOADING, true);
 }
 
-/// Begins to load `total` bytes beside what clients work with, until `end_loading`. Only what
-/// would change the server's part is refused.
+/// Begins to load `total` bytes beside the data that clients use, until `end_loading`. Only
+/// commands that would change the server's role are refused.
 pub fn begin_loading_aside(server: &Server, total: u64) {
     note_begin(server, total);
     Persistence::of(server).loading.is_aside.store(true, Ordering::Relaxed);
@@ -127,7 +128,7 @@ fn note_begin(server: &Server, total: u64) {
 }
 
 pub fn end_loading(server: &Server) {
-    // The threads that loaded had arenas of their own.
+    // The loading threads leave memory in arenas of their own.
     allocator::give_back_in_steps();
     let loading = &Persistence::of(server).loading;
     loading.is_on.store(false, Ordering::Relaxed);
@@ -135,15 +136,15 @@ pub fn end_loading(server: &Server) {
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
 }
 
-/// Loads a file with all threads that there are, beside the workers. Nothing is held.
+/// Loads a file with several threads, while the workers run. The caller holds no lock.
 pub fn load_beside(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
     let (loaded, functions) = load_into(server, &server.keyspace, file)?;
     restore_functions(server, &functions, Policy::Append)?;
     Ok(loaded)
 }
 
-/// Loads the keys of a file into a keyspace, which hashes as the server's does. The libraries of
-/// functions come back.
+/// Loads the keys of a file into a keyspace that has the server's hash seed. Returns the file's
+/// function libraries.
 pub fn load_into(
     server: &'static Server,
     keyspace: &'static Keyspace,
@@ -153,7 +154,7 @@ pub fn load_into(
     load_with(server, keyspace, file, threads)
 }
 
-/// Loads as `load_into` does, and has `threads` threads make values.
+/// Loads as `load_into` does, with `threads` threads that make values.
 fn load_with(
     server: &'static Server,
     keyspace: &'static Keyspace,
@@ -172,7 +173,7 @@ fn load_with(
                 if let Err(text) = outcome {
                     failed.store(true, Ordering::Relaxed);
                     error.lock().get_or_insert(text);
-                    // The thread that reads may wait until a block is taken.
+                    // Empty the queue, because the reading thread may wait for room in it.
                     while full.lock().recv().is_ok() {}
                 }
             };
@@ -183,7 +184,7 @@ fn load_with(
         let recycled = || empty.lock().pop();
         let mut give = |block: FileBlock| send(&sender, block, &failed);
         let read = read_blocks(server, &mut file, |_, _| {}, recycled, &mut give);
-        // Lets the others come to an end.
+        // Without a sender the other threads end.
         drop(sender);
         read
     });
@@ -193,15 +194,15 @@ fn load_with(
     }
 }
 
-/// Loads a file as `load_beside` does, and keeps keys whose time has come: it is the base of a log.
+/// Loads a file as `load_beside` does, but keeps expired keys: the file is the base of a log.
 pub fn load_keeping_expired(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
     let (loaded, functions) = load_copy(server, &server.keyspace, file)?;
     restore_functions(server, &functions, Policy::Append)?;
     Ok(loaded)
 }
 
-/// Loads a copy of a primary's keys, as `load_into` does, but keeps those whose time has come: what
-/// follows may have kept them alive, or says that they are dead.
+/// Loads a copy of a primary's keys as `load_into` does, but keeps expired keys: the stream behind
+/// the copy may extend their lives, or deletes them.
 pub fn load_copy(
     server: &'static Server,
     keyspace: &'static Keyspace,
@@ -250,7 +251,7 @@ pub fn load_held(
     Ok(count.loaded(bytes))
 }
 
-/// Takes libraries of functions that a file had.
+/// Registers the function libraries of a file.
 pub fn restore_functions(
     server: &Server,
     functions: &[Vec<u8>],
@@ -264,15 +265,15 @@ pub fn restore_functions(
     restored.map_err(|failure| format!("a function library cannot be loaded: {}", failure.text()))
 }
 
-/// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is
-/// shown each item and where it lies. An error comes with its place.
+/// Reads a whole file as loading does, and makes every value, but keeps none. `see` gets each item
+/// and its offset. An error comes with its offset in the file.
 pub(crate) fn examine(
     server: &'static Server,
     mut file: impl Read,
     mut see: impl FnMut(u64, &Item<'_>),
 ) -> Result<Loaded, (u64, String)> {
     let (count, spare) = (Counts::default(), RefCell::new(None));
-    // Where the keys of a block lie, and what was read last.
+    // The offsets of a block's keys, and the offset of the last item.
     let places = RefCell::new(Vec::new());
     let at = Cell::new(0);
     let other = Hasher::new(1);
@@ -309,7 +310,7 @@ pub(crate) fn examine(
     restored.map_err(|text| (at.get(), text))
 }
 
-/// Says in the log what was loaded.
+/// Logs what was loaded.
 pub fn log_loaded(server: &Server, loaded: Loaded) {
     let Loaded { keys, expired, empty, all_fields_expired, .. } = loaded;
     let skipped = if empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
@@ -322,8 +323,8 @@ pub fn log_loaded(server: &Server, loaded: Loaded) {
     loading.last_keys_expired.store(expired, Ordering::Relaxed);
 }
 
-/// Reads a file to its end, or until `give` does not want any more; `see` is shown each item
-/// and where it lies. Returns how many bytes the file had, and its libraries of functions.
+/// Reads a file to its end, or until `give` returns false. `see` gets each item and its offset.
+/// Returns the length of the file in bytes, and its function libraries.
 fn read_blocks(
     server: &Server,
     file: &mut impl Read,
@@ -348,7 +349,7 @@ fn read_blocks(
         if reader.is_over() && used < block.bytes.len() {
             log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
         }
-        // What is left is the beginning of an item.
+        // The rest of the block is the beginning of an item.
         let mut next = FileBlock { bytes: spare().unwrap_or_default(), records: Vec::new() };
         next.bytes.clear();
         next.bytes.extend_from_slice(&block.bytes[used..]);
@@ -362,7 +363,7 @@ fn read_blocks(
         if reader.is_over() {
             break;
         }
-        // A value longer than a block doubles it.
+        // If a value is longer than a block, the block's size doubles.
         let room = BLOCK_BYTES.max(block.bytes.len());
         if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
             reader.finish().map_err(|error| error.to_string())?;
@@ -378,7 +379,7 @@ fn read_blocks(
     Ok((reader.offset(), functions))
 }
 
-/// Takes note of what is no key. Keys get the database that comes back.
+/// Handles an item that is not a key. Returns the database of the keys that follow.
 fn take_item(
     server: &Server,
     item: &Item<'_>,
@@ -433,8 +434,8 @@ fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Takes note of where the stream was. A server that starts as a primary goes on with it at once,
-/// so that the stream has what expires while the file is loaded.
+/// Notes the position of the replication stream. A starting primary continues the stream at once,
+/// so that the stream gets the keys that expire while the file is loaded.
 fn take_position(server: &Server, name: &str, value: &str) {
     let loading = &Persistence::of(server).loading;
     if !loading.resumes.load(Ordering::Relaxed) {
@@ -449,9 +450,9 @@ fn take_position(server: &Server, name: &str, value: &str) {
     }
 }
 
-/// Slows loading down by `key-load-delay`, for tests; whether it did. `number`: how many keys, or
-/// commands of a log, came before. A positive value is the microseconds for each, a negative one
-/// the number for each microsecond.
+/// Slows loading down by `key-load-delay`, for tests. `number` is how many keys, or commands of a
+/// log, came before. A positive option is the delay in microseconds for each of them. A negative
+/// one is the number of them for each microsecond. Returns whether there was a delay.
 pub(crate) fn slow_down(server: &Server, number: usize) -> bool {
     let delay = server.config.key_load_delay();
     let us = u64::try_from(delay)
@@ -462,11 +463,11 @@ pub(crate) fn slow_down(server: &Server, number: usize) -> bool {
     us > 0
 }
 
-/// Bytes that are read at a time.
+/// How many bytes are read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Threads that make values. More would wait for the one that reads.
+/// The most threads that make values. More would only wait for the thread that reads.
 const THREADS_MAX: usize = 16;
-/// How often the log says how far it is.
+/// How often progress is logged.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -515,7 +516,7 @@ mod tests {
     fn a_fault_ends_loading_though_blocks_wait() {
         let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
         let mut file = b"REDIS0011\xfe\0".to_vec();
-        // So the fault is found when all blocks that may wait do.
+        // The expired key is found while the queue is full.
         (0..30_000).for_each(|number| add_key(&mut file, &format!("key:{number}"), b""));
         add_key(&mut file, "key:0", b"again");
         let large = vec![b'x'; BLOCK_BYTES];

@@ -1,4 +1,4 @@
-//! Carrying out the commands of a primary's stream.
+//! Executes the commands of a primary's stream.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,46 +17,46 @@ use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::replay::{Hindrance, Replay};
 use crate::persistence::position::StreamPosition;
 
-/// A command of the stream, about to be carried out.
+/// A command of the stream that is about to be executed.
 pub(super) struct Prepared<'c> {
     pub(super) args: &'c [&'c [u8]],
-    /// Where it ends in the bytes that it came in.
+    /// Where the command ends in the bytes that it came in.
     end: usize,
     pub(super) command: Option<&'static Registered>,
     pub(super) first_hash: Hash,
-    /// Other threads may carry it out.
+    /// Other threads may execute it.
     may_run_in_part: bool,
 }
 
-/// Commands whose keys are fetched together.
+/// How many commands have their keys prefetched together.
 const WINDOW: usize = 32;
-/// Commands that are carried out one by one before others may have the gate.
+/// How many commands are executed one by one before other threads may have the gate.
 const STAY: usize = 64;
-/// After so long a command that waits for a script tries again.
+/// How long a command that waits for a script pauses before it tries again.
 const SCRIPT_PAUSE: Duration = Duration::from_micros(200);
 
-/// What carries out a stream.
+/// Executes a stream.
 pub(super) struct Applier<'a> {
     pub(super) server: &'static Server,
     pub(super) link: &'a Link,
     pub(super) replay: &'a mut Replay,
     pub(super) helpers: &'a mut Helpers,
-    /// Behind which record our own log says how far the stream is.
+    /// The record of our own log behind which the log last gave the stream's position.
     pub(super) remarked: &'a mut u64,
 }
 
 impl Applier<'_> {
-    /// Carries out commands of the stream, and gives the bytes of whole units to those that follow
-    /// this server. Returns how many bytes those are.
+    /// Executes commands of the stream, and passes the bytes of complete units on to our own
+    /// replicas. Returns how many bytes those are.
     pub(super) fn carry_out(&mut self, commands: &Commands<'_>) -> Result<usize, GiveUp> {
         let server = self.server;
         let mut units = Units { server, bytes: commands.bytes, good: 0, given: 0 };
         let prepared = prepare(server, commands.iter());
         let mut rest = &prepared[..];
-        // What has come may be empty lines alone.
+        // Run once even without commands: empty lines alone may have come.
         loop {
             self.replay.look_around();
-            // While it has entered no other thread sees what is carried out and not in the feed.
+            // As a member of the gate: nobody may see changes before their bytes are in the feed.
             self.replay.data.enter();
             let carried_out = self.carry_out_some(rest, prepared.len(), &mut units);
             if carried_out.as_ref().is_ok_and(|count| *count == rest.len())
@@ -81,8 +81,8 @@ impl Applier<'_> {
         Ok(units.good)
     }
 
-    /// Carries out some of the commands; how many those were. `have_come`: with those before them
-    /// that came at once. `replay` has entered.
+    /// Executes some of the commands, and returns how many. `have_come` also counts those that came
+    /// with them and are executed already. `replay` is a member of the gate.
     fn carry_out_some(
         &mut self,
         commands: &[Prepared<'_>],
@@ -116,9 +116,9 @@ impl Applier<'_> {
         Ok(commands.len())
     }
 
-    /// How many of the commands, from the first on, several threads may carry out together.
+    /// How many of the commands, from the first on, several threads may execute together.
     fn together(&self, commands: &[Prepared<'_>]) -> usize {
-        // Clients that listen to events, or monitor, see them in the order of the stream.
+        // Clients that listen to events or monitor see them in the order of the stream.
         let audience = &self.replay.data.audience;
         if self.replay.is_in_transaction()
             || self.replay.data.is_something_reserved()
@@ -133,10 +133,11 @@ impl Applier<'_> {
     }
 }
 
-/// While one of these is on one thread carries out everything.
+/// While one of these is set, one thread executes everything.
 const ALONE: u32 = Switch::DISK_FAILED | Switch::MONITORED | Switch::SIZED;
 
-/// How far the units of some bytes are carried out, and given to the feed.
+/// The units in some received bytes: up to where they were executed, and up to where they were
+/// given to the feed.
 struct Units<'a> {
     server: &'static Server,
     bytes: &'a [u8],
@@ -145,7 +146,7 @@ struct Units<'a> {
 }
 
 impl Units<'_> {
-    /// Gives the feed what is carried out. `database`: what the stream is about behind it.
+    /// Gives the feed what was executed. `database` is the one that is selected behind it.
     fn give(&mut self, database: u32) {
         self.server.feed.set_relayed_database(database);
         self.server.feed.append_relayed(&self.bytes[self.given..self.good]);
@@ -153,15 +154,15 @@ impl Units<'_> {
     }
 }
 
-/// Whether a command may take the gate. It is another thread's for a moment then, and the thread
-/// that has the gate must find in the feed all that was carried out.
+/// Whether a command may take the gate. Another thread may have the gate before it, and that thread
+/// must find everything that was executed in the feed.
 fn may_take_gate(command: Option<&'static Registered>) -> bool {
     let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
     command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())
 }
 
-/// Has our own log say how far the stream is, behind what was carried out. No other thread gets the
-/// gate meanwhile. `remarked`: the record behind which it said that last.
+/// Has our own log give the stream's position behind what was executed. No other thread gets the
+/// gate meanwhile. `remarked` is the record behind which the log gave it last.
 fn remark_place(server: &Server, replay: &mut Replay, remarked: &mut u64) {
     if !Aof::of(server).is_on() || server.log.last() == *remarked {
         return;
@@ -173,7 +174,7 @@ fn remark_place(server: &Server, replay: &mut Replay, remarked: &mut u64) {
     *remarked = server.log.last();
 }
 
-/// Looks up the commands and hashes their keys, and has their shards on their way to the cache.
+/// Looks up the commands, hashes their keys, and prefetches their shards.
 fn prepare<'c>(
     server: &Server,
     commands: impl Iterator<Item = (&'c [&'c [u8]], usize)>,
@@ -181,13 +182,13 @@ fn prepare<'c>(
     let keyspace = &server.keyspace;
     let mut last: Option<(&[u8], Option<&'static Registered>)> = None;
     let prepare = |(args, end): (&'c [&'c [u8]], usize)| {
-        // A stream mostly repeats a command, spelt the same way.
+        // A stream mostly repeats one command, in the same spelling.
         let named = match last {
             Some((name, command)) if name == args[0] => command,
             _ => server.registry.find(args[0]),
         };
         last = Some((args[0], named));
-        // An unknown subcommand is refused where the command is carried out.
+        // An unknown subcommand is refused when the command is executed.
         let command = named.map(|command| command.of_words(args).unwrap_or(command));
         let has_key = command.is_some_and(|command| command.first_is_key);
         let key = args.get(1).filter(|_| has_key);
@@ -201,7 +202,7 @@ fn prepare<'c>(
     commands.map(prepare).collect()
 }
 
-/// Has what the commands will touch on its way to the cache.
+/// Prefetches the buckets and entries of the commands.
 fn prefetch(server: &Server, database: u32, window: &[Prepared<'_>]) {
     let keyspace = &server.keyspace;
     let keyed = || window.iter().filter(|prepared| prepared.first_hash != Hash::default());
@@ -260,7 +261,7 @@ fn run(
     Ok(())
 }
 
-/// A command that the primary carried out has failed here.
+/// Handles the failure of a command that succeeded on the primary.
 #[cold]
 fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
     let name = String::from_utf8_lossy(args[0]);
@@ -273,8 +274,8 @@ fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
     }
 }
 
-/// Lets others go on, such as a script that has to end first. What was carried out is in the feed,
-/// so they may take the gate.
+/// Lets other threads go on, such as a script that has to end first. The feed has everything that
+/// was executed, so they may take the gate.
 fn step_aside(server: &Server, link: &Link, replay: &mut Replay) -> Result<(), GiveUp> {
     replay.data.leave();
     server.publish_feed();
@@ -284,7 +285,7 @@ fn step_aside(server: &Server, link: &Link, replay: &mut Replay) -> Result<(), G
     check_link(link)
 }
 
-/// Gives up if the server has another part, so that nothing of this link is carried out any more.
+/// Fails if the server's role has changed, so that no more commands of this link are executed.
 fn check_link(link: &Link) -> Result<(), GiveUp> {
     if link.is_over() {
         return Err(GiveUp::because("the server has another part now".to_owned()));
@@ -292,7 +293,7 @@ fn check_link(link: &Link) -> Result<(), GiveUp> {
     Ok(())
 }
 
-/// The configuration has a replica end rather than differ from its primary.
+/// Ends the server, because the configuration prefers that to data that differs from the primary's.
 fn end_server(why: &str) -> ! {
     log::error!("{why} Exiting.");
     std::process::exit(1)
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// Otherwise another thread could get the gate while the feed lacks what was carried out.
+    /// Otherwise another thread could get the gate while the feed lacks executed commands.
     #[test]
     fn each_command_of_a_stream_is_known_by_its_own_row() {
         let server = crate::process::create(Config::new(), &[]).expect("a server can be made");

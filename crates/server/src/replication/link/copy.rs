@@ -1,32 +1,32 @@
-//! A copy of all keys on the wire: its header, and where it ends.
+//! How a copy of all keys is sent: its header and its end.
 
 use memchr::memmem;
 
-/// How the end of a copy is known.
+/// How the end of a copy is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopyEnd {
-    /// So many bytes are left.
+    /// By the number of bytes that are left.
     Length(u64),
-    /// These bytes follow it, and are nowhere in it by all odds.
+    /// By a mark behind the copy, which is almost certainly not in it.
     Mark([u8; MARK_BYTES]),
 }
 
-/// What bytes that came are.
+/// What received bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyPart {
-    /// The first bytes, which belong to the copy.
+    /// How many of the first bytes belong to the copy.
     pub len: usize,
-    /// How many bytes are done with.
+    /// How many bytes are used up.
     pub used: usize,
     /// The copy ends here.
     pub is_last: bool,
 }
 
-/// Bytes that mark the end of a copy whose length is not known.
+/// The length of the mark at the end of a copy without a length.
 pub const MARK_BYTES: usize = 40;
 
 impl CopyEnd {
-    /// Reads the line before a copy; the error says what is wrong with it.
+    /// Parses the line before a copy. The error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let shown = || String::from_utf8_lossy(line).into_owned();
         if line.first() == Some(&b'-') {
@@ -48,7 +48,7 @@ impl CopyEnd {
         length.map(Self::Length).ok_or_else(|| format!("the copy has no length: '{}'", shown()))
     }
 
-    /// The bytes that are expected, if that is known.
+    /// How many bytes are expected, if that is known.
     pub const fn length(&self) -> Option<u64> {
         match self {
             Self::Length(length) => Some(*length),
@@ -56,8 +56,8 @@ impl CopyEnd {
         }
     }
 
-    /// Takes `len_max` bytes at most that follow those taken before. Bytes that are not used come
-    /// again.
+    /// Takes at most `len_max` of the bytes that follow those taken before. The caller passes
+    /// unused bytes again.
     pub fn take(&mut self, bytes: &[u8], len_max: usize) -> CopyPart {
         match self {
             Self::Length(left) => {
@@ -71,7 +71,7 @@ impl CopyEnd {
                     CopyPart { len, used: len + mark.len(), is_last: true }
                 }
                 found => {
-                    // Without it the mark may have begun to arrive.
+                    // The last bytes may be the beginning of the mark.
                     let sure = found.unwrap_or_else(|| bytes.len().saturating_sub(mark.len() - 1));
                     let len = sure.min(len_max);
                     CopyPart { len, used: len, is_last: false }
@@ -96,7 +96,7 @@ mod tests {
         assert!(CopyEnd::parse(b"$99999999999999999999").is_err());
     }
 
-    /// The copy that comes of these pieces, and what is left behind it.
+    /// Receives a copy in pieces. Returns the copy and the bytes behind it.
     fn receive(mut end: CopyEnd, bytes: &[u8], piece: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let (mut input, mut copy) = (Vec::new(), Vec::new());
         let mut pieces = bytes.chunks(piece);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_copy_ends_at_the_same_byte_however_it_is_cut() {
         let mark = *b"0123456789abcdefghij0123456789ABCDEFGHIJ";
-        // Beginnings of the mark are in the copy.
+        // The copy contains beginnings of the mark.
         let copy = [&mark[..39], &mark[..20], &mark[..39], b"end"].concat();
         let marked = [&copy, &mark[..], b"stream"].concat();
         let counted = [&copy, &b"stream"[..]].concat();

@@ -1,27 +1,27 @@
-//! What a replica and its primary say to each other before there is a stream. No sockets and no
-//! clock are here: the caller sends the words and hands it the answers.
+//! The handshake between a replica and its primary, before the stream. It has no sockets and no
+//! clock: the caller sends the commands and passes the answers on.
 
 use crate::config::VALKEY_VERSION;
 use crate::engine::log::history::parse_offset;
 
-/// What the replica knows of itself.
+/// What the replica tells about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Introduction {
     /// AUTH's arguments, if any.
     pub credentials: Vec<Vec<u8>>,
     /// The port on which it serves clients.
     pub port: u16,
-    /// The address that it wants to be known by; empty: the one that it has.
+    /// The address that the replica wants to be known by; empty: the one that it connects from.
     pub address: Vec<u8>,
-    /// The history and the offset of the next byte that it wants; `None`: everything.
+    /// The history and the offset of the next byte that it wants; `None`: it wants everything.
     pub position: Option<(String, u64)>,
-    /// The other server, which is a replica, shall lead from there.
+    /// Asks the other server, which is a replica, to lead from there on.
     pub hands_over: bool,
-    /// It takes copies by a connection of their own.
+    /// It accepts copies on a connection of their own.
     pub takes_dual_channel: bool,
 }
 
-/// Where the handshake is: what was said and not answered.
+/// The step of the handshake: which command has no answer yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Ping,
@@ -33,40 +33,40 @@ enum Stage {
     Psync,
 }
 
-/// The replica's side.
+/// The replica's side of the handshake.
 pub struct Handshake {
     introduction: Introduction,
     stage: Stage,
 }
 
-/// What to do next.
+/// What the caller has to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
     /// Send this command, and wait for the answer.
     Say(Vec<Vec<u8>>),
-    /// All keys follow, and then the stream from this offset of this history on.
+    /// Receive all keys, and then the stream from this offset of this history on.
     ReceiveAll { id: String, offset: u64 },
-    /// The stream goes on where it was; perhaps under a new name.
+    /// Continue the stream, perhaps under a new name.
     GoOn { id: Option<String> },
     /// The primary does not know PSYNC: ask for everything by SYNC.
     Sync,
-    /// The primary wants all keys fetched by a connection of their own. With Redis 8 that one says
-    /// what the primary calls this one.
+    /// Fetch all keys on a connection of their own. With Redis 8 that connection names this one by
+    /// the client id that the primary gives here.
     FetchApart { main_client: Option<u64> },
-    /// Nothing comes of this connection.
+    /// Close this connection.
     GiveUp(String),
 }
 
-/// The version that the replica says it has, as Valkey counts.
+/// The version that the replica gives, which is a version of Valkey.
 const VERSION: &[u8] = VALKEY_VERSION.as_bytes();
 
 impl Handshake {
-    /// A handshake, and what is said first.
+    /// Begins a handshake. Returns the first command too.
     pub fn begin(introduction: Introduction) -> (Self, Vec<Vec<u8>>) {
         (Self { introduction, stage: Stage::Ping }, words(&[b"PING"]))
     }
 
-    /// Takes the answer to what was said last: a line without its end.
+    /// Handles the answer to the last command: a line without its end.
     pub fn answer(&mut self, line: &[u8]) -> NextStep {
         let text = String::from_utf8_lossy(line).into_owned();
         let is_error = line.first() == Some(&b'-');
@@ -90,12 +90,12 @@ impl Handshake {
         NextStep::Say(self.question())
     }
 
-    /// Whether the answer to PSYNC is awaited, or has come.
+    /// Whether PSYNC was sent.
     pub fn asked_for_stream(&self) -> bool {
         self.stage == Stage::Psync
     }
 
-    /// What comes behind it by the connection of a copy, and what is said there first.
+    /// Begins the handshake on the connection for a copy. Returns the first command too.
     pub fn fetch_apart(&self, main_client: Option<u64>) -> (CopyHandshake, Vec<Vec<u8>>) {
         CopyHandshake::begin(self.introduction.clone(), main_client)
     }
@@ -174,10 +174,10 @@ impl Handshake {
     }
 }
 
-/// The replica's side of the connection of a copy, beside the main one.
+/// The replica's side of the handshake on the connection for a copy.
 pub struct CopyHandshake {
     introduction: Introduction,
-    /// What the primary calls the main connection, if the primary is of Redis's kind.
+    /// The client id of the main connection, if the primary is of Redis's kind.
     main_client: Option<u64>,
     stage: CopyStage,
 }
@@ -189,26 +189,26 @@ enum CopyStage {
     Sync,
 }
 
-/// What to do next about a copy.
+/// What the caller has to do next on the copy's connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopyStep {
     /// Send this command, and wait for the answer.
     Say(Vec<Vec<u8>>),
-    /// The copy follows.
+    /// Receive the copy.
     Receive(Cut),
-    /// Nothing comes of this connection.
+    /// Close this connection.
     GiveUp(String),
 }
 
-/// The moment that a copy shows.
+/// The moment at which a copy was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// The history, and the offset in it.
     pub id: String,
     pub offset: u64,
-    /// What the stream is about behind it; `None`: it tells itself.
+    /// The database that the stream has selected there; `None`: the stream selects one itself.
     pub database: Option<u32>,
-    /// What the primary calls this connection, if the main one has to name it.
+    /// The client id of this connection, if the main connection has to name it.
     pub client: Option<u64>,
 }
 
@@ -223,7 +223,7 @@ impl CopyHandshake {
         (handshake, first)
     }
 
-    /// Takes the answer to what was said last: a line without its end.
+    /// Handles the answer to the last command: a line without its end.
     pub fn answer(&mut self, line: &[u8]) -> CopyStep {
         let text = String::from_utf8_lossy(line).into_owned();
         let is_error = line.first() == Some(&b'-');
@@ -282,7 +282,7 @@ impl CopyHandshake {
     }
 }
 
-/// What `$ENDOFF:offset id database client` says.
+/// Parses `$ENDOFF:offset id database client`.
 fn end_offset(text: &str) -> Option<Cut> {
     let mut parts = text.strip_prefix("$ENDOFF:")?.split(' ');
     let (offset, id) = (parse_offset(parts.next()?.as_bytes())?, parts.next()?);
@@ -297,7 +297,7 @@ fn number(text: &str) -> Option<i64> {
     bobbin_resp::parse_i64(text.as_bytes())
 }
 
-/// What `+FULLRESYNC id offset` says.
+/// Parses `+FULLRESYNC id offset`.
 fn full_resync(text: &str) -> Option<(String, u64)> {
     let (id, offset) = text.strip_prefix("+FULLRESYNC ")?.split_once(' ')?;
     let offset = parse_offset(offset.trim_end().as_bytes())?;
@@ -308,7 +308,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Whether an error says only that the client must say who it is.
+/// Whether an error only says that the client must authenticate.
 fn is_about_rights(line: &[u8]) -> bool {
     [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"]
         .iter()
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(step, NextStep::ReceiveAll { id, offset: 12 });
     }
 
-    /// A handshake that awaits the answer to PSYNC.
+    /// A handshake that waits for the answer to PSYNC.
     fn asked(position: Option<(String, u64)>) -> Handshake {
         let introduction = Introduction { position, ..Introduction::default() };
         let (mut handshake, _) = Handshake::begin(introduction);

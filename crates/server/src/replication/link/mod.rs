@@ -1,8 +1,8 @@
-//! A replica's connection to its primary: one thread that receives all keys, and then carries out
-//! the stream.
+//! A replica's connection to its primary: one thread that receives all keys and then executes the
+//! stream.
 //!
-//! The thread ends when the server gets another part. The thread that decides that holds the gate,
-//! so nothing of the old primary is carried out behind it.
+//! The thread ends when the server's role changes. The thread that changes it holds the gate, so no
+//! command of the old primary is executed afterwards.
 
 mod apply;
 mod copy;
@@ -42,32 +42,32 @@ use crate::persistence::aof::replay::Replay;
 pub struct Link {
     pub host: String,
     pub port: u16,
-    /// `LinkState`.
+    /// A `LinkState`.
     state: AtomicU8,
-    /// The server has another part now.
+    /// The server's role has changed.
     is_over: Arc<AtomicBool>,
-    /// What is connected at the moment: so that the thread need not be waited for.
+    /// The current socket, with which another thread can end the connection.
     socket: Mutex<Option<TcpStream>>,
-    /// As what CLIENT LIST shows the connection, once the stream goes on.
+    /// How CLIENT LIST shows the connection, once the stream continues.
     client: Mutex<Option<Arc<ClientInfo>>>,
-    /// When something came last (Unix ms).
+    /// When something was last received (Unix ms).
     pub heard_ms: AtomicI64,
     /// Since when the link is down (Unix ms).
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
-    /// Bytes of the stream that have come and wait until a pause is over.
+    /// Bytes of the stream that have come and wait for the end of a pause.
     pub held_bytes: AtomicUsize,
-    /// Commands of the stream that threads beside the link's own have carried out.
+    /// How many commands of the stream were executed by threads beside the link's own.
     pub helped_commands: AtomicU64,
 }
 
-/// How much of a copy has come.
+/// How much of a copy was received.
 #[derive(Default)]
 pub struct SyncProgress {
-    /// 0: that is not known.
+    /// 0: unknown.
     total_bytes: AtomicU64,
     read_bytes: AtomicU64,
-    /// Bytes of the stream behind the copy that are kept until it is in its place.
+    /// Bytes of the stream that are kept until the copy is loaded.
     gathered_bytes: AtomicUsize,
     gathered_peak: AtomicUsize,
 }
@@ -78,7 +78,7 @@ impl SyncProgress {
         self.gathered_peak.store(0, Ordering::Relaxed);
     }
 
-    /// So much comes of a copy, if that is known.
+    /// Sets the length of the copy in bytes, if that is known.
     fn expect(&self, total: Option<u64>) {
         self.total_bytes.store(total.unwrap_or(0), Ordering::Relaxed);
         self.read_bytes.store(0, Ordering::Relaxed);
@@ -89,8 +89,8 @@ impl SyncProgress {
         self.gathered_peak.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of the stream behind the copy that are kept until it is in its place, and the most
-    /// that were.
+    /// How many bytes of the stream are kept until the copy is loaded, and the most that there
+    /// were.
     pub fn kept_bytes(&self) -> (usize, usize) {
         let (kept, peak) = (&self.gathered_bytes, &self.gathered_peak);
         (kept.load(Ordering::Relaxed), peak.load(Ordering::Relaxed))
@@ -100,27 +100,28 @@ impl SyncProgress {
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Bytes of the copy, 0 where that is not known, and how many of them have come.
+    /// The length of the copy in bytes, or 0 if unknown, and how many bytes have come.
     pub fn bytes(&self) -> (u64, u64) {
         let (total, read) = (&self.total_bytes, &self.read_bytes);
         (total.load(Ordering::Relaxed), read.load(Ordering::Relaxed))
     }
 }
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum LinkState {
-    /// There is none.
+    /// There is no connection.
     Connect,
     Connecting,
     Handshake,
-    /// All keys are received.
+    /// All keys are being received.
     Sync,
     Connected,
 }
 
-/// Between two attempts to connect. So what broke after a while is mended at once.
+/// The shortest time between two attempts to connect, so a connection that lasted longer is made
+/// again at once.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Link {
@@ -162,12 +163,12 @@ impl Link {
         }
     }
 
-    /// What CLIENT LIST shows of the connection; `None`: there is none, or it is not that far.
+    /// How CLIENT LIST shows the connection; `None`: it is not that far.
     pub fn client(&self) -> Option<Arc<ClientInfo>> {
         self.client.lock().clone()
     }
 
-    /// Bytes came from the primary.
+    /// Notes that bytes came from the primary.
     fn heard(&self, now_ms: i64, len: usize) {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
         if let Some(client) = &*self.client.lock() {
@@ -176,7 +177,7 @@ impl Link {
         }
     }
 
-    /// Commands were carried out, the last of them this one; the stream is about that database now.
+    /// Notes that commands were executed: how many, the last one, and the database selected now.
     fn carried_out(&self, commands: u64, last: Option<&Registered>, database: u32) {
         if let Some(client) = &*self.client.lock() {
             client.commands.add(commands);
@@ -185,7 +186,7 @@ impl Link {
         }
     }
 
-    /// The connection as a client, which is made when the stream goes on.
+    /// The connection as a client. It is made when the stream continues.
     fn make_client(&self, server: &Server) -> Option<Arc<ClientInfo>> {
         let socket = self.socket.lock();
         let socket = socket.as_ref()?;
@@ -209,16 +210,16 @@ impl Link {
         });
     }
 
-    /// Nothing of this primary is carried out any more. The gate is held.
+    /// Ends the link: no command of this primary is executed any more. The caller holds the gate.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         if let Some(socket) = &*self.socket.lock() {
-            // It may be closed already.
+            // The socket may be closed already.
             socket.shutdown(Shutdown::Both).ok();
         }
     }
 
-    /// Breaks the connection, which is made again; whether there was one.
+    /// Breaks the connection, which is then made again. Returns whether there was one.
     pub fn cut(&self) -> bool {
         let socket = self.socket.lock();
         let connected = socket.as_ref().filter(|_| self.state() == LinkState::Connected);
@@ -230,7 +231,8 @@ impl Link {
     }
 
     fn run(&self, server: &'static Server, is_merged: &Receiver<()>) {
-        // What was changed before belongs to the stream. An error: the server ends.
+        // Earlier changes belong to our own stream, so wait until they are merged. An error means
+        // that the server ends.
         if is_merged.recv().is_err() {
             return;
         }
@@ -260,7 +262,8 @@ impl Link {
                 && !self.is_over()
             {
                 log::warn!("Connection with primary lost: {}", end.why);
-                // From where the stream was damaged it would be damaged again.
+                // A damaged stream would be damaged again from the same byte, so ask for
+                // everything.
                 asks_for_all |= end.is_damage;
             }
             replay.abandon_transaction();
@@ -295,7 +298,7 @@ impl Link {
     }
 }
 
-/// What the server tells its primary of itself.
+/// What the server tells its primary about itself.
 fn introduction(server: &Server) -> Introduction {
     let config = &server.config;
     let (user, password) = (config.primaryuser(), config.primaryauth());

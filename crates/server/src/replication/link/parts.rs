@@ -1,11 +1,11 @@
-//! Several threads that carry out commands of a stream which follow each other.
+//! Executes consecutive commands of a stream on several threads.
 //!
-//! The link's thread locks the shards of all their keys before the first one runs, and unlocks them
-//! when all are done. A client that sees one of the commands then sees all of them, and the order
-//! of commands on different shards is no matter. The thread splits the commands, by shard, into
-//! parts that go to threads that have time, with the shards that they need. Commands on one shard
-//! are in one part, in their order. What was left of them, such as records for the log, is taken up
-//! in the stream's order.
+//! The link's thread locks the shards of all their keys before the first command runs, and unlocks
+//! them when all are done. So a client that sees one of the commands sees all of them, and the
+//! order of commands on different shards does not matter. The thread splits the commands by shard
+//! into parts. A part goes, with its shards, to whichever thread has time. All commands on one
+//! shard are in one part, in their order. Afterwards the results, such as records for the log, are
+//! collected in the stream's order.
 
 use std::sync::Arc;
 
@@ -21,43 +21,43 @@ use crate::engine::server::{Server, background};
 use crate::engine::tracking::Notice;
 use crate::persistence::aof::replay::Replay;
 
-/// Fewer commands than this are carried out by one thread.
+/// Fewer commands than this are executed by one thread.
 const COMMANDS_MIN: usize = 32;
-/// As many as these come at once where one thread does not keep up.
+/// One thread does not keep up if at least this many commands have come at once.
 const BEHIND_MIN: usize = 256;
-/// After this number of commands it is measured again how long they take the other way.
+/// After this many commands the other way is measured again.
 const MEASURED_EVERY: usize = 64 * 1024;
-/// A mean is one of about this number of measurements.
+/// A mean covers about this many measurements.
 const MEASUREMENTS: u64 = 4;
-/// Bytes of the arguments of commands that are carried out together.
+/// The most bytes of arguments that are executed together.
 const BYTES_MAX: usize = 128 * 1024;
-/// A command with more bytes than this has a value that is made before its shard is locked.
+/// A longer command, in bytes, has its value made before its shard is locked.
 const COMMAND_BYTES_MAX: usize = bobbin_store::entry::INLINE_MAX;
-/// Threads that carry out a stream, with the link's own.
+/// The most threads that execute a stream, including the link's own.
 const THREADS_MAX: usize = 8;
-/// Parts for each thread: so one that is done earlier takes more of them.
+/// How many parts there are for each thread, so that a thread that finishes early takes another.
 const PARTS_EACH: usize = 3;
-/// A part has about as many commands at least.
+/// The fewest commands of a part, about.
 const PART_COMMANDS_MIN: usize = 16;
-/// Commands whose entries are fetched together.
+/// How many commands have their entries prefetched together.
 const WINDOW: usize = 32;
 
-/// The threads that help the link's, and the memory of parts.
+/// The threads that help the link's thread, and the memory of parts.
 pub(super) struct Helpers {
     crew: Arc<Crew<Part>>,
     threads: usize,
     parts: Vec<Part>,
     spare: Vec<Part>,
-    /// How long commands take one thread, and how long several.
+    /// How long a command takes on one thread, and how long on several.
     alone: Pace,
     together: Pace,
-    /// Commands since the slower way was taken.
+    /// Commands since the slower way was measured.
     since_measured: usize,
-    /// Commands that other threads have carried out.
+    /// How many commands other threads have executed.
     pub(super) helped: u64,
 }
 
-/// Some of the commands that are carried out together, and what was made of them.
+/// A part of the commands that are executed together, with its results.
 #[derive(Default)]
 struct Part {
     database: u32,
@@ -65,25 +65,25 @@ struct Part {
     /// The arguments of all commands, one behind the other, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// The shards of their keys, and perhaps others, ascending.
+    /// The shards of the keys, and perhaps others, in ascending order.
     shards: Vec<ShardGuard<'static>>,
     effects: Vec<(usize, Effects)>,
     complaints: Vec<(usize, String)>,
     notices: Vec<Notice>,
-    /// Another thread than the link's carried it out.
+    /// A thread other than the link's executed it.
     was_taken: bool,
 }
 
 struct PartCommand {
     command: &'static Registered,
-    /// Its place among those that are carried out together.
+    /// The command's index among those that are executed together.
     number: usize,
-    /// Where its arguments end, by number.
+    /// Where its arguments end: an index into `Part::ends`.
     args_end: usize,
     hash: Hash,
 }
 
-/// Whether other threads may carry the command out beside those that follow.
+/// Whether another thread may execute the command, while the commands behind it run too.
 pub(super) fn may_run_in_part(command: &Registered, args: &[&[u8]]) -> bool {
     command.changes_one_key_at_once(args) && bytes_of(args) <= COMMAND_BYTES_MAX
 }
@@ -93,7 +93,7 @@ fn bytes_of(args: &[&[u8]]) -> usize {
 }
 
 impl Helpers {
-    /// As many threads as there are workers, and no more than there are cores.
+    /// Starts as many threads as there are workers, but no more than there are cores.
     pub(super) fn start(server: &'static Server) -> Self {
         let wanted = server.workers.serving().min(cores::cores()).clamp(1, THREADS_MAX);
         let crew = Arc::<Crew<Part>>::default();
@@ -114,16 +114,16 @@ impl Helpers {
             spare: Vec::new(),
             alone: Pace::default(),
             together: Pace { ticks: u64::MAX },
-            // It is tried once commands come fast.
+            // Several threads are tried as soon as many commands come at once.
             since_measured: MEASURED_EVERY,
             helped: 0,
         }
     }
 
-    /// Whether several threads shall carry out commands, of those that have come. They do if one
-    /// thread does not keep up, and they were clearly quicker of late. They are not where commands
-    /// are cheap, or where no core has time for them. In debug builds they do in any case, so that
-    /// tests see it.
+    /// Whether several threads should execute the next commands, `have_come` of which are here.
+    /// They should if one thread does not keep up, and several were clearly quicker lately. Several
+    /// are not quicker if commands are cheap, or if no core is free. Debug builds always use
+    /// several threads, so that tests cover this.
     pub(super) fn pay_off(&mut self, commands: usize, have_come: usize) -> bool {
         if self.threads == 1 || commands < COMMANDS_MIN {
             return false;
@@ -143,14 +143,14 @@ impl Helpers {
         !are_quicker
     }
 
-    /// Notes how long some commands that may run in parts took one thread.
+    /// Notes how long one thread took for commands that several could have executed.
     pub(super) fn note_alone(&mut self, commands: usize, ticks: u64) {
         self.alone.note(commands, ticks);
     }
 
-    /// Carries out commands that may run in parts, as many of them from the first on as belong
-    /// together; how many those were, and what some were answered with that failed. `replay` has
-    /// entered, and nothing is held afterwards.
+    /// Executes as many of the commands, from the first on, as belong together. Returns how many
+    /// these were, and the errors of those that failed. `replay` is a member of the gate, and holds
+    /// nothing afterwards.
     pub(super) fn carry_out(
         &mut self,
         replay: &mut Replay,
@@ -167,7 +167,7 @@ impl Helpers {
         if !replay.data.hold_many(ones(&shards)) {
             return (0, Vec::new());
         }
-        // A client that waits is served before anything else happens to the key.
+        // If a client is blocked on a key, it must be served before the key changes again.
         let hashes = commands.iter().map(|prepared| prepared.first_hash);
         let len = replay.data.first_awaited(hashes).unwrap_or(commands.len());
         if len < COMMANDS_MIN {
@@ -187,7 +187,7 @@ impl Helpers {
         (len, complaints)
     }
 
-    /// Makes parts of the commands. The shards that are held go with them.
+    /// Splits the commands into parts. The locked shards go with them.
     fn split(&mut self, replay: &mut Replay, commands: &[Prepared<'_>]) {
         let count = (commands.len() / PART_COMMANDS_MIN).clamp(1, self.threads * PARTS_EACH);
         let Self { parts, spare, .. } = self;
@@ -227,7 +227,7 @@ impl Helpers {
     }
 }
 
-/// How many ticks a command takes, of late.
+/// How many ticks a command took lately.
 #[derive(Default)]
 struct Pace {
     ticks: u64,
@@ -238,7 +238,7 @@ impl Pace {
         let measured = ticks / commands.max(1) as u64;
         self.ticks = match self.ticks {
             0 | u64::MAX => measured,
-            // The thread may have had to wait for its core.
+            // An outlier counts as twice the mean: the thread may have waited for its core.
             mean => (mean * (MEASUREMENTS - 1) + measured.min(2 * mean)).div_ceil(MEASUREMENTS),
         };
     }
@@ -250,7 +250,7 @@ impl Drop for Helpers {
     }
 }
 
-/// How many of the commands are not too much to be carried out together.
+/// How many of the commands are short enough, together, to be executed at once.
 fn within_bytes(commands: &[Prepared<'_>]) -> usize {
     let mut bytes = 0;
     let is_beyond = |prepared: &Prepared<'_>| {
@@ -260,7 +260,7 @@ fn within_bytes(commands: &[Prepared<'_>]) -> usize {
     commands.iter().position(is_beyond).unwrap_or(commands.len())
 }
 
-/// The numbers of the bits that are set, ascending.
+/// The indices of the bits that are set, in ascending order.
 fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
     words.iter().enumerate().flat_map(|(at, &word)| {
         let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
@@ -269,15 +269,15 @@ fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Carries out parts for as long as there is a link.
+/// Executes parts until the link ends.
 fn help(server: &'static Server, crew: &Crew<Part>) {
     let mut replay = match Replay::assisting(server) {
         Ok(replay) => replay,
-        // The others do without.
+        // The other threads go on without this one.
         Err(error) => return log::warn!("Can't help to follow a primary: {error}"),
     };
     let mut finished = None;
-    // The link's thread has entered the gate for all, so this one need not.
+    // The link's thread is a member of the gate for all helpers.
     while let Some(mut part) = crew.next(finished.take()) {
         part.carry_out(&mut replay);
         part.was_taken = true;
@@ -288,7 +288,7 @@ fn help(server: &'static Server, crew: &Crew<Part>) {
 
 impl Part {
     fn add(&mut self, number: usize, prepared: &Prepared<'_>) {
-        // It was looked up before it came here.
+        // Commands without a row never get into a part.
         let Some(command) = prepared.command else { return };
         for arg in prepared.args {
             self.bytes.extend_from_slice(arg);

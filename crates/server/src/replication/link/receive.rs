@@ -1,8 +1,9 @@
-//! Receiving a copy of all keys, and taking them for those that are here.
+//! Receives a copy of all keys, and replaces the existing keys by it.
 //!
-//! `repl-diskless-load` says how. By default the copy goes to a file, which is loaded when it is
-//! whole: so a copy that breaks in the middle changes nothing. Or it is loaded as it comes; then
-//! what was here goes first, or with `swapdb` stays, in memory as well, until the copy is whole.
+//! `repl-diskless-load` chooses how. By default the copy goes to a file, which is loaded when it is
+//! complete, so a copy that breaks off changes nothing. Otherwise the copy is loaded as it comes.
+//! Then the existing keys are deleted first, or with `swapdb` stay in memory beside the copy until
+//! it is complete.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -28,28 +29,29 @@ use crate::replication::Replication;
 struct Arriving {
     id: HistoryId,
     offset: u64,
-    /// What the stream behind it is about, if the primary tells that and not the copy.
+    /// The database that the stream has selected behind the copy, if the primary gave it.
     database: Option<u32>,
-    /// Its bytes, if the primary tells.
+    /// The copy's length in bytes, if the primary gave it.
     length: Option<u64>,
 }
 
-/// What a copy had.
+/// The loaded keys and the function libraries of a copy.
 type Contents = Result<(Loaded, Vec<Vec<u8>>), String>;
 
-/// Keys and libraries of functions that were here.
+/// The databases that existed before.
 type Before = Vec<Database>;
 
 impl Session<'_> {
-    /// Takes the copy whose header has come. `history`: what it is part of, if the primary tells;
-    /// `database`: what the stream behind it is about, if the primary tells that.
+    /// Receives and loads the copy whose header has come. `history` is the history and the offset
+    /// that it belongs to, and `database` is the one that the stream has selected behind it, if the
+    /// primary gave them.
     pub(super) fn take_copy(
         &mut self,
         history: Option<(String, u64)>,
         database: Option<u32>,
         length: Option<u64>,
     ) -> Result<(), GiveUp> {
-        // A primary that counts nothing leaves nothing to go on with.
+        // Without a history nobody can continue from this copy, so give it a new name.
         let (id, offset) = match history {
             Some((id, offset)) => (HistoryId::parse(id.as_bytes()).unwrap_or_default(), offset),
             None => (HistoryId::new(), 0),
@@ -57,7 +59,7 @@ impl Session<'_> {
         log::info!("Full resync from primary: {id}:{offset}");
         self.link.sync.expect(length);
         Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
-        // One that is not here is not meant.
+        // Ignore a database that this server does not have.
         let database = database.filter(|&it| i64::from(it) < self.server.config.databases());
         let copy = Arriving { id, offset, database, length };
         let mode = self.server.config.repl_diskless_load();
@@ -82,7 +84,7 @@ impl Session<'_> {
         }
     }
 
-    /// Receives the copy into a file, and loads that.
+    /// Receives the copy into a file, and then loads the file.
     fn load_by_file(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
         let path = persistence::unfinished_path();
         let received = self.receive_file(&path);
@@ -116,7 +118,7 @@ impl Session<'_> {
         self.settle(loaded, copy)
     }
 
-    /// Loads the copy as it comes, in place of what was here.
+    /// Loads the copy as it comes, in place of the existing keys.
     fn load_straight(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
         let server = self.server;
         self.begin(copy.length)?;
@@ -125,8 +127,8 @@ impl Session<'_> {
         self.settle(loaded, copy)
     }
 
-    /// Loads the copy as it comes, beside what is here. If that is an earlier state of the same
-    /// data, clients may go on with it meanwhile.
+    /// Loads the copy as it comes, beside the existing keys. If those are an earlier state of the
+    /// same data, clients may use them meanwhile.
     fn load_aside(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
         let server = self.server;
         let is_same = server.feed.id() == copy.id;
@@ -143,7 +145,7 @@ impl Session<'_> {
         let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
         let outcome = self.with_gate(|data| {
             let (loaded, functions) = loaded?;
-            // Nothing may fail behind that.
+            // Nothing may fail after this.
             load::restore_functions(server, &functions, Policy::Flush)?;
             log::info!("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
             let before = data.flush_all();
@@ -172,7 +174,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Clients go on with what was loaded, or with nothing.
+    /// Lets clients use what was loaded, or the empty keyspace if loading failed.
     fn settle(&mut self, loaded: Contents, copy: &Arriving) -> Result<(), GiveUp> {
         let server = self.server;
         let outcome = self.with_gate(|data| {
@@ -200,7 +202,7 @@ impl Session<'_> {
         }))
     }
 
-    /// Loading is over; what was there before is freed.
+    /// Ends loading, and frees the earlier keys.
     fn end(&mut self, outcome: Result<Before, GiveUp>) -> Result<(), GiveUp> {
         let server = self.server;
         load::end_loading(server);
@@ -210,7 +212,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Does something with the gate held, unless the server has another part by now.
+    /// Calls `f` with the gate held, unless the server's role has changed.
     pub(super) fn with_gate<T>(&mut self, f: impl FnOnce(&mut Data) -> T) -> Result<T, GiveUp> {
         let data = &mut self.replay.data;
         data.enter();
@@ -225,7 +227,7 @@ impl Session<'_> {
         result
     }
 
-    /// Sees to it that the copy ends where it should.
+    /// Checks that the copy ends where its loaded data ends.
     fn end_copy(&mut self) -> Result<(), String> {
         while !self.machine.has_copy() {
             match self.machine.next_event().map_err(|end| end.why)? {
@@ -251,20 +253,21 @@ fn is_empty(data: &mut Data) -> bool {
     is_empty
 }
 
-/// Frees what was here, in the background if `replica-lazy-flush` says so.
+/// Frees the earlier keys, in the background if `replica-lazy-flush` says so.
 fn free(server: &Server, before: Before) {
     if server.config.replica_lazy_flush() {
         lazyfree::free_databases(before);
     }
 }
 
-/// Takes all keys and functions away. The gate is held.
+/// Removes all keys and functions. The caller holds the gate.
 fn flush(server: &Server, data: &mut Data) -> Before {
     server.functions.flush();
     data.flush_all()
 }
 
-/// What is here is what a copy had, and the stream goes on behind it. The gate is held.
+/// Sets the history and the offset: the keys are now those of the copy, and the stream follows it.
+/// The caller holds the gate.
 fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, loaded: Loaded) {
     load::log_loaded(server, loaded);
     server.feed.change_history(|history| history.take(copy.id));
@@ -275,7 +278,7 @@ fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, load
     aof::replace_log(server, data);
 }
 
-/// Where a copy is loaded that no client may see before it is whole.
+/// The keyspace for a copy that no client may see before it is complete.
 fn aside(server: &'static Server) -> &'static Keyspace {
     static ASIDE: OnceLock<&Keyspace> = OnceLock::new();
     ASIDE.get_or_init(|| {
@@ -292,7 +295,7 @@ fn take_shard(keyspace: &Keyspace, index: usize) -> Vec<Database> {
     (0..shard.databases()).rev().map(|number| shard.take(number)).rev().collect()
 }
 
-/// Has all keys of another keyspace here, where there are none. The gate is held.
+/// Moves all keys of another keyspace into this one, which is empty. The caller holds the gate.
 fn put_in_place(data: &mut Data, from: &Keyspace) {
     for index in 0..SHARDS {
         let databases = take_shard(from, index);
@@ -307,7 +310,7 @@ fn put_in_place(data: &mut Data, from: &Keyspace) {
     data.all_changed();
 }
 
-/// A copy that is loaded as it comes.
+/// Reads a copy as it comes.
 struct CopyInput<'s, 'a> {
     session: &'s mut Session<'a>,
 }
@@ -330,7 +333,7 @@ impl Read for CopyInput<'_, '_> {
     }
 }
 
-/// A file that is loaded; the primary is told meanwhile that the replica is alive.
+/// Reads a copy's file. Meanwhile the primary gets signs of life.
 struct FileInput<'s, 'a> {
     session: &'s mut Session<'a>,
     file: File,

@@ -1,5 +1,5 @@
-//! One connection to a primary: the socket and the clock that a [`LinkMachine`] needs, and what its
-//! events do to the server.
+//! One connection to a primary: provides the socket and the clock for a [`LinkMachine`], and
+//! carries out its events.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use crate::persistence::aof::Aof;
 use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
 
-/// What the thread has at hand while it is connected.
+/// The state of the thread while it is connected.
 pub(super) struct Session<'a> {
     pub server: &'static Server,
     pub link: &'a Link,
@@ -26,25 +26,25 @@ pub(super) struct Session<'a> {
     helpers: &'a mut Helpers,
     pub machine: LinkMachine,
     wire: Wire,
-    /// The connection that a copy comes by, where that is not the same.
+    /// The separate connection for a copy, if there is one.
     copy_wire: Option<Wire>,
-    /// As much of the stream was gathered as is kept.
+    /// As much of the stream is kept as may be.
     is_full: bool,
     begun: Instant,
-    /// Records of our own log, and up to which offset they have the stream: those that are not
-    /// known to be on disk, and the last that is.
+    /// Records of our own log, with the offset up to which each has the stream: those that may not
+    /// be on disk, and the last that is.
     logged: VecDeque<(u64, u64)>,
-    /// The record of our own log behind which it says how far the stream is.
+    /// The record of our own log behind which the log last gave the stream's position.
     remarked: u64,
 }
 
-/// Bytes that are read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// So often it is read at most while a copy is loaded, before that goes on.
+/// The most reads in a row while a copy is being loaded.
 const READS_MAX: usize = 16;
-/// After commands that took longer than this fewer are carried out at once.
+/// If commands took longer than this, fewer of them are executed at once.
 const SLOW: Duration = Duration::from_millis(5);
-/// Marks of our own log that are kept.
+/// The most records that are noted in `logged`.
 const LOGGED_MAX: usize = 1024;
 
 impl<'a> Session<'a> {
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Follows the primary until something ends that.
+    /// Follows the primary until the connection ends.
     pub fn follow(mut self) -> Result<(), GiveUp> {
         let (server, replication) = (self.server, Replication::of(self.server));
         loop {
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
                     self.note_log();
                     self.link.set_state(server, LinkState::Connected);
                 }
-                // All of a copy is taken where it begins.
+                // `take_copy` handles these when the copy begins.
                 LinkEvent::Copy(_) | LinkEvent::CopyEnds => {}
                 LinkEvent::Commands(commands) => {
                     let mut applier = Applier {
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// As long as clients may not write nothing of the stream is carried out either.
+    /// While clients may not write, the stream is not executed either.
     fn wait_in_pause(&mut self) -> Result<(), GiveUp> {
         let mut has_waited = false;
         while self.machine.streams() && is_paused(self.server) {
@@ -164,12 +164,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Milliseconds of the machine's clock.
+    /// The time of the machine's clock, in ms.
     pub fn now_ms(&self) -> i64 {
         self.begun.elapsed().as_millis() as i64
     }
 
-    /// Sends what there is, and waits for a moment for bytes to come.
+    /// Sends the output, and waits for a short time for bytes to come.
     pub fn receive(&mut self) -> Result<(), GiveUp> {
         self.send()?;
         self.check_part()?;
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
         self.machine.check_time(self.now_ms(), self.timeout_ms())
     }
 
-    /// Whether the server is to follow the primary still.
+    /// Fails if the server does not follow this primary any more.
     fn check_part(&self) -> Result<(), GiveUp> {
         if self.link.is_over() {
             return Err(GiveUp::because("the server has another part now".to_owned()));
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits for a moment for bytes to come by either connection.
+    /// Waits for a short time for bytes on either connection.
     fn receive_both(&mut self) -> Result<(), GiveUp> {
         let main = Some(&self.wire).filter(|_| self.machine.has_room(false));
         let ready = wire::wait([main, self.copy_wire.as_ref()], READ_WAIT);
@@ -206,8 +206,8 @@ impl<'a> Session<'a> {
         self.machine.check_time(self.now_ms(), self.timeout_ms())
     }
 
-    /// Takes what has come of the stream while a copy is loaded that came by a connection of its
-    /// own. If it breaks, that is seen when the copy is in its place.
+    /// Receives what has come of the stream while a copy from a separate connection is loaded. A
+    /// broken connection is noticed once the copy is loaded.
     pub fn gather(&mut self) {
         self.copy_wire = None;
         for _ in 0..READS_MAX {
@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
         self.note_gathered();
     }
 
-    /// Reads what comes from the primary; whether something came.
+    /// Reads from the main connection. Returns whether something came.
     fn read_main(&mut self) -> Result<bool, GiveUp> {
         match self.wire.read(self.machine.room(READ_BYTES)) {
             Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
@@ -237,8 +237,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads what comes of the copy. The primary closes that connection once all is sent: whether
-    /// all has come then is seen by the machine.
+    /// Reads from the copy's connection. The primary closes it when it has sent everything. The
+    /// machine checks whether the copy is complete then.
     fn read_copy(&mut self) {
         let now_ms = self.now_ms();
         let (Some(wire), Some(channel)) = (&mut self.copy_wire, self.machine.copy_channel()) else {
@@ -259,7 +259,7 @@ impl<'a> Session<'a> {
         self.copy_wire = None;
     }
 
-    /// Connects once more, for a copy.
+    /// Opens a second connection, for a copy.
     fn open_channel(&mut self) -> Result<(), GiveUp> {
         log::info!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
         let wire = Wire::connect(self.server, &self.link.host, self.link.port);
@@ -267,14 +267,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A copy comes by this connection.
+    /// Begins to receive a copy on this connection.
     pub(super) fn fetch_by(&mut self, wire: Wire) {
         self.copy_wire = Some(wire);
         self.machine.channel_opened(self.now_ms());
     }
 
-    /// Tells how much of the stream is kept, and that it is. As in Valkey the link is in its
-    /// handshake before that.
+    /// Updates how much of the stream is kept. As in Valkey, the link counts as being in its
+    /// handshake until the stream comes.
     fn note_gathered(&mut self) {
         if self.machine.gathers() && self.link.state() == LinkState::Handshake {
             self.link.set_state(self.server, LinkState::Sync);
@@ -294,7 +294,7 @@ impl<'a> Session<'a> {
         self.server.config.repl_timeout().max(1) * 1000
     }
 
-    /// Sends what the machine has to say.
+    /// Sends the machine's output.
     pub fn send(&mut self) -> Result<(), GiveUp> {
         let output = self.machine.output();
         if !output.is_empty()
@@ -309,7 +309,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Says how far the replica is, if it is time.
+    /// Reports the replica's offset if it is time.
     fn acknowledge_in_time(&mut self) {
         let now_ms = self.now_ms();
         if self.machine.wants_ack(now_ms) {
@@ -318,20 +318,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Notes which record of our own log has the stream so far, so that the primary is told once it
-    /// is on disk.
+    /// Notes which record of our own log has the stream up to now. Once that record is on disk, the
+    /// primary is told.
     fn note_log(&mut self) {
         let server = self.server;
         if Aof::of(server).is_on() {
             if self.logged.len() == LOGGED_MAX {
-                // What is on disk is told a little later, then.
+                // Then the primary learns a little later what is on disk.
                 self.logged.pop_back();
             }
             self.logged.push_back((server.log.last(), server.feed.end_offset()));
         }
     }
 
-    /// The offset up to which the stream is on our disk, if it goes there.
+    /// The offset up to which the stream is on our disk, if we keep a log.
     fn on_disk(&mut self) -> Option<u64> {
         let aof = Aof::of(self.server);
         if !aof.is_on() {
@@ -363,14 +363,14 @@ pub(super) fn lost(error: &io::Error) -> GiveUp {
     GiveUp::because(error.to_string())
 }
 
-/// What a primary may have us keep. Its own limits are not known here: what ours let clients send
-/// is taken from it in any case.
+/// How much a primary can make us keep. Its own limits are unknown, so we accept at least what our
+/// limits let clients send.
 fn limits(server: &Server) -> LinkLimits {
     let config = &server.config;
     let argument = usize::try_from(config.proto_max_bulk_len()).unwrap_or(usize::MAX);
     let command = usize::try_from(config.client_query_buffer_limit()).unwrap_or(usize::MAX);
     let command_len_max = argument.max(command).max(COMMAND_LEN_MIN);
-    // As a primary would keep for a replica.
+    // The same limit as a primary's for a replica's output.
     let gathered_len_max = match config.output_limit(ClientClass::Replica).hard_bytes {
         0 => usize::MAX,
         hard => usize::try_from(hard).unwrap_or(usize::MAX),
@@ -383,7 +383,7 @@ fn limits(server: &Server) -> LinkLimits {
     }
 }
 
-/// What one command of a primary may have in any case: as much as by the defaults of Redis.
+/// The size of a command that is always accepted: the most that Redis allows by default.
 const COMMAND_LEN_MIN: usize = 1 << 30;
 /// A script may change more at once than a client can send.
 const TRANSACTION_FACTOR: usize = 16;

@@ -1,4 +1,4 @@
-//! What a link may do to the server once the server has another part.
+//! What a link may do to the server once the server's role has changed.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ fn server_and_link() -> (&'static Server, Arc<Link>) {
     (server, link)
 }
 
-/// A session, and its primary's end of the connection.
+/// A session, and the primary's end of its connection.
 fn session<'a>(
     server: &'static Server,
     link: &'a Link,
@@ -42,13 +42,13 @@ fn connection() -> (Wire, TcpStream) {
     (wire, listener.accept().expect("it was connected to").0)
 }
 
-/// Has a session hear what its primary says.
+/// Has a session receive these bytes from its primary.
 fn hear(session: &mut Session<'_>, said: &[u8]) {
     session.machine.room(said.len())[..said.len()].copy_from_slice(said);
     session.machine.received(said.len(), 0);
 }
 
-/// The answer of the primary has come, and the server is promoted before it is looked at.
+/// The primary's answer has come, but the server is promoted before it handles the answer.
 #[test]
 fn a_server_that_leads_gets_no_name_of_a_primary() {
     let (server, link) = server_and_link();
@@ -68,7 +68,7 @@ fn a_server_that_leads_gets_no_name_of_a_primary() {
     }
 }
 
-/// What was lost with a copy that broke is not here, though the stream has the same offset.
+/// After a failed copy the old data is gone, so nobody may continue from it at the same offset.
 #[test]
 fn after_a_copy_that_broke_nobody_goes_on_with_what_was_there() {
     let (server, link) = server_and_link();
@@ -125,7 +125,7 @@ fn a_copy_may_be_over_before_the_stream_is_sure_to_come() {
     }
 }
 
-/// What a link says of itself counts only as long as it is the server's.
+/// A link's state counts only while the link is the server's current one.
 #[test]
 fn a_server_is_not_up_by_a_link_of_before() {
     let (server, link) = server_and_link();

@@ -1,4 +1,4 @@
-//! The socket of a connection to a primary, with TLS or without.
+//! The socket of a connection to a primary, with or without TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -20,7 +20,7 @@ pub(super) enum Wire {
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-/// How long a read waits at most: then the thread looks at the clock.
+/// The longest wait of a read, after which the thread looks at the clock.
 pub(super) const READ_WAIT: Duration = Duration::from_millis(100);
 
 impl Wire {
@@ -48,7 +48,7 @@ impl Wire {
         }
     }
 
-    /// Whether there is something to read that has left the socket already.
+    /// Whether decrypted bytes can be read without the socket.
     fn has_decrypted(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -56,14 +56,14 @@ impl Wire {
         }
     }
 
-    /// Another handle of the socket, by which another thread may end the connection.
+    /// Another handle of the socket, with which another thread may close the connection.
     pub fn handle(&self) -> io::Result<TcpStream> {
         self.socket().try_clone()
     }
 }
 
-/// Connects from the address that `bind-source-addr` says, by MultiPath TCP if the configuration
-/// and the system have it.
+/// Connects from the address in `bind-source-addr`. Uses MultiPath TCP if the configuration and the
+/// system have it.
 fn connect(config: &Config, address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -95,7 +95,7 @@ fn connect(config: &Config, address: &SocketAddr, timeout: Duration) -> io::Resu
     Ok(socket)
 }
 
-/// Makes TLS's own handshake.
+/// Performs TLS's own handshake.
 fn begin_tls(
     server: &Server,
     mut socket: TcpStream,
@@ -115,7 +115,7 @@ fn begin_tls(
     Ok(Wire::Tls(Box::new(StreamOwned::new(connection, socket))))
 }
 
-/// Waits until something has come by some of these connections, or for this long; by which.
+/// Waits until something has come on one of these connections, or for this long. Returns on which.
 pub(super) fn wait(wires: [Option<&Wire>; 2], wait: Duration) -> io::Result<[bool; 2]> {
     let mut ready = wires.map(|wire| wire.is_some_and(Wire::has_decrypted));
     let wait = if ready.contains(&true) { Duration::ZERO } else { wait };
@@ -137,7 +137,7 @@ pub(super) fn wait(wires: [Option<&Wire>; 2], wait: Duration) -> io::Result<[boo
     Ok(ready)
 }
 
-/// Whether nothing came, and the connection lasts.
+/// Whether nothing was read, but the connection is still open.
 pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

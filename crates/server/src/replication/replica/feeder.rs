@@ -1,4 +1,4 @@
-//! What feeds a replica's connection: its copy, and then the stream.
+//! Feeds a replica's connection: first its copy, then the stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,47 +13,48 @@ use crate::replication::Replication;
 use crate::replication::refusals::Refusal;
 use crate::replication::transfer::{Form, Transfer, TransferState};
 
-/// What feeds a replica's connection.
+/// Feeds a replica's connection.
 pub struct ReplicaFeeder {
     server: &'static Server,
     pub replica: Arc<Replica>,
     source: Source,
-    /// It asked with SYNC: it is not told the history and the offset, and need not say how far it
-    /// is.
+    /// The replica asked by SYNC. It is not told the history and the offset, and need not
+    /// acknowledge.
     is_plain: bool,
-    /// Bytes that waited to be sent when it last got some.
+    /// How many bytes waited to be sent when the feeder was last called.
     left: usize,
-    /// Bytes of memory that its output took when this last put something there.
+    /// How many bytes of memory the output took after the feeder last filled it.
     filled: usize,
-    /// When it last took some of them, or there were none (Unix ms).
+    /// When the replica last took bytes, or none waited (Unix ms).
     moved_ms: i64,
-    /// Bytes that it has sent.
+    /// How many bytes the replica has sent.
     heard: u64,
-    /// It has all of its copy, and has not said how far it is since then: so often had it.
+    /// The whole copy was sent, and the replica has not acknowledged since: how many
+    /// acknowledgements it had sent before.
     untold: Option<u64>,
-    /// When it last got an empty line (Unix ms).
+    /// When the replica last got an empty line (Unix ms).
     kept_alive_ms: i64,
 }
 
 /// Where the next bytes come from.
 enum Source {
     Nothing,
-    /// The copy, behind this many bytes of it; then the stream.
+    /// The copy from this byte on, and then the stream.
     Copy {
         transfer: Arc<Transfer>,
         has_header: bool,
         sent: u64,
-        /// `None`: it wants the copy alone.
+        /// `None`: the replica wants only the copy.
         stream: Option<FeedReader>,
     },
-    /// The whole copy was sent, and the replica has not said that it has it: so often has it said
-    /// how far it is.
+    /// The whole copy was sent, and the replica has not confirmed it. `acks` is how many
+    /// acknowledgements it had sent before.
     Loads {
         stream: FeedReader,
         acks: u64,
     },
     Stream(FeedReader),
-    /// It has all that it wants as soon as its output is sent.
+    /// The replica has everything that it wants once its output is sent.
     End,
 }
 
@@ -74,20 +75,20 @@ impl ReplicaFeeder {
         }
     }
 
-    /// The client becomes a replica that waits for a copy.
+    /// Makes the client a replica that waits for a copy.
     pub fn wait_for_copy(&mut self, now_ms: i64, is_plain: bool) {
         self.is_plain = is_plain;
         self.become_replica(now_ms, ReplicaState::Waiting);
     }
 
-    /// The client becomes a replica that opens another connection for its copy, and gets the stream
-    /// unasked.
+    /// Makes the client a replica that opens another connection for its copy, and gets the stream
+    /// without asking.
     pub fn wait_for_channel(&mut self, now_ms: i64) {
         self.become_replica(now_ms, ReplicaState::OpensChannel);
     }
 
-    /// The client becomes a replica that goes on where it was, or where the copy ends that it gets
-    /// by another connection.
+    /// Makes the client a replica that gets the stream from its own position on, or from the end of
+    /// the copy that it gets on another connection.
     pub fn go_on(&mut self, stream: FeedReader, now_ms: i64) {
         let copy_client = self.replica.copy_client.load(Ordering::Relaxed);
         let state = if copy_client != 0 && self.replication().awaited.came(copy_client) {
@@ -113,7 +114,7 @@ impl ReplicaFeeder {
         self.replication().add(self.server, replica);
     }
 
-    /// Empty lines tell a replica that waits that its primary is alive.
+    /// Sends empty lines to a waiting replica, to show that its primary is alive.
     fn keep_alive(&mut self, now_ms: i64, output: &mut ConnectionOutput) {
         let period_ms = self.server.config.repl_ping_replica_period() * 1000;
         if now_ms - self.kept_alive_ms >= period_ms {
@@ -122,12 +123,12 @@ impl ReplicaFeeder {
         }
     }
 
-    /// Takes up the stream behind the copy that goes over another connection, if that has begun.
+    /// Takes the stream behind the copy on another connection, once it is available.
     fn begin_to_gather(&mut self) {
         let (replica, replication) = (&self.replica, self.replication());
         if let Some((copy_client, kept)) = replication.awaited.take(replica.client.id) {
-            // From now on it is this client that is told when there is more. There is no such
-            // reader if the one that kept it was let go, which is seen next.
+            // From now on this client is woken when there is more. If the kept reader was dropped
+            // from the feed, there is no new one; that is noticed next.
             let own = self.server.feed.reader(kept.offset(), Some(Arc::clone(&replica.client)));
             let stream = own.unwrap_or(kept);
             replica.copy_client.store(copy_client, Ordering::Relaxed);
@@ -136,7 +137,7 @@ impl ReplicaFeeder {
         }
     }
 
-    /// Takes up the copy that it was given, if that has begun.
+    /// Begins the copy that was assigned to this replica, if it has begun to be made.
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
         let refusal = *self.replica.refusal.lock();
         if let Some(Refusal { reason, due_ms, .. }) = refusal {
@@ -157,7 +158,7 @@ impl ReplicaFeeder {
         let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
             return Feeding::GoesOn;
         };
-        // It took so long to begin that the stream has left it behind.
+        // The replica came too late: the feed does not have the stream behind the copy any more.
         let Some(stream) = stream else { return Feeding::Overcome };
         let client = self.replica.client.id;
         let mut stream = Some(stream);
@@ -179,8 +180,8 @@ impl ReplicaFeeder {
         Feeding::GoesOn
     }
 
-    /// Says where the stream goes on behind the copy, and by which name the main connection asks
-    /// for it.
+    /// Sends the stream's offset behind the copy, and the client id by which the main connection
+    /// asks for it.
     fn tell_end_offset(&self, offset: u64, database: Option<u32>, output: &mut ConnectionOutput) {
         let (id, client) = (self.server.feed.id(), self.replica.client.id);
         log::info!(
@@ -188,12 +189,12 @@ impl ReplicaFeeder {
              {client}",
             self.replica.host()
         );
-        // As in Valkey -1 says that the stream itself will tell.
+        // As in Valkey, -1 means that the stream itself selects a database.
         let database = database.map_or(-1, i64::from);
         output.push(format!("$ENDOFF:{offset} {id} {database} {client}\r\n").as_bytes());
     }
 
-    /// Sends the line before the copy, once it is known; whether it was sent.
+    /// Sends the line before the copy, once it is known. Returns whether it was sent.
     fn send_header(
         &mut self,
         transfer: &Transfer,
@@ -211,7 +212,7 @@ impl ReplicaFeeder {
         true
     }
 
-    /// The copy was sent: what comes behind it.
+    /// Ends the copy, and returns what comes behind it.
     fn end_copy(
         &mut self,
         transfer: &Transfer,
@@ -295,8 +296,8 @@ impl ReplicaFeeder {
         Feeding::GoesOn
     }
 
-    /// Notes when it said something last: while it loads it sends empty lines. `is_excused`: it
-    /// need not say anything now.
+    /// Notes when the replica last sent something; while it loads it sends empty lines.
+    /// `is_excused`: it need not send anything now.
     fn note_heard(&mut self, now_ms: i64, is_excused: bool) {
         let heard = self.replica.client.net_input_bytes.get();
         if is_excused || heard != self.heard {
@@ -305,7 +306,8 @@ impl ReplicaFeeder {
         }
     }
 
-    /// Bytes of the stream that wait for it; `None`: they were too many, and are not kept.
+    /// How many bytes of the stream wait for the replica. `None`: they were too many, and are not
+    /// kept.
     fn behind(&self) -> Option<u64> {
         let end = self.server.feed.published();
         match &self.source {
@@ -319,7 +321,7 @@ impl ReplicaFeeder {
         }
     }
 
-    /// Whether it has taken nothing, or said nothing, for longer than it may.
+    /// Whether the replica has taken nothing, or sent nothing, for too long.
     fn is_over_time(&mut self, now_ms: i64) -> bool {
         let (since_ms, what) = match self.source {
             Source::Stream(_) | Source::Loads { .. } if self.is_plain => {
@@ -327,7 +329,7 @@ impl ReplicaFeeder {
             }
             Source::Stream(_) => {
                 if self.replica.state() == ReplicaState::Gathers {
-                    // Before it has its copy it need not say anything, or take anything.
+                    // Before it has its copy it need not send or take anything.
                     let copy_client = self.replica.copy_client.load(Ordering::Relaxed);
                     self.note_heard(now_ms, self.replication().is_fed(copy_client));
                 }

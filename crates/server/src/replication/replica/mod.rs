@@ -1,4 +1,4 @@
-//! A replica as its primary sees it: what it has said of itself, and what it is sent.
+//! A replica as its primary sees it: what it has told about itself, and what it gets.
 
 mod feeder;
 
@@ -15,72 +15,73 @@ use crate::engine::client;
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
 
-/// What any thread may know of a replica.
+/// The state of a replica, which any thread may read.
 ///
-/// It has many fields, as a replica tells as much of itself (REPLCONF), and INFO shows it.
+/// It has many fields because a replica tells many things about itself (REPLCONF), and INFO shows
+/// them.
 pub struct Replica {
     pub client: Arc<ClientInfo>,
-    /// `ReplicaState`.
+    /// A `ReplicaState`.
     state: AtomicU8,
-    /// The port on which it serves clients.
+    /// The port on which the replica serves clients.
     pub port: AtomicU32,
-    /// The address that it wants to be known by.
+    /// The address that the replica wants to be known by.
     pub address: Mutex<Option<Box<str>>>,
-    /// The version that it says it has: `0x00MMmmpp`.
+    /// The version that the replica gives: `0x00MMmmpp`.
     pub version: AtomicU32,
     /// `Capability` bits.
     pub capabilities: AtomicU32,
     wish: Mutex<Wish>,
-    /// It wants the copy, and not the stream that follows.
+    /// The replica wants only the copy, and not the stream behind it.
     pub copy_only: AtomicBool,
-    /// This connection is for the copy alone: the replica has a main one beside it.
+    /// This connection is only for the copy: the replica has a main connection too.
     pub is_copy_channel: AtomicBool,
-    /// This is the main connection of the replica that gets its copy by that client; 0: it has no
-    /// other.
+    /// This is a main connection, and that client is the connection of its copy. 0: there is no
+    /// other connection.
     pub copy_client: AtomicU64,
-    /// This connection is for the copy of the replica that has that client as its main one; 0: it
-    /// will tell by the main one.
+    /// This is the connection of a copy, and that client is the main connection. 0: the main
+    /// connection will name this one.
     pub main_client: AtomicU64,
-    /// The offset up to which it has the stream.
+    /// The offset up to which the replica has executed the stream.
     acked: AtomicU64,
-    /// How often it said so.
+    /// How many times it has acknowledged.
     acks: AtomicU64,
     /// The offset up to which it has the stream on disk.
     acked_on_disk: AtomicU64,
-    /// When it last said how far it is (Unix ms).
+    /// When it last acknowledged (Unix ms).
     acked_ms: AtomicI64,
     /// Since when it waits for its copy (Unix ms).
     since_ms: AtomicI64,
     /// The copy that it gets.
     transfer: Mutex<Option<Arc<Transfer>>>,
-    /// Why it gets none.
+    /// Why it gets no copy.
     refusal: Mutex<Option<Refusal>>,
 }
 
-/// How far a replica is.
+/// The state of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum ReplicaState {
-    /// It has said things about itself.
+    /// It has described itself.
     Greets,
-    /// It opens another connection for its copy, and waits until that begins.
+    /// It opens another connection for its copy, and waits until the copy begins.
     OpensChannel,
-    /// It waits for a copy of all keys to begin.
+    /// It waits for a copy to begin.
     Waiting,
-    /// It gets the copy as it is made, or waits until it is made.
+    /// It gets the copy while it is made, or waits until it is made.
     Receives,
-    /// It gets the copy, which was made before.
+    /// It gets the copy, which is complete.
     ReceivesFile,
-    /// It gets the stream, and its copy by another connection.
+    /// It gets the stream here, and its copy on another connection.
     Gathers,
-    /// It was sent the copy, and has not said that it has it.
+    /// It was sent the whole copy, and has not confirmed it.
     Loads,
     /// It gets the stream.
     Online,
 }
 
 impl ReplicaState {
-    /// As Valkey names it.
+    /// The name that Valkey gives the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Greets | Self::OpensChannel | Self::Waiting | Self::Receives => "wait_bgsave",
@@ -94,12 +95,12 @@ impl ReplicaState {
 /// What a replica says that it understands (REPLCONF CAPA).
 pub struct Capability;
 impl Capability {
-    /// A copy whose length is not told before.
+    /// A copy without a length before it.
     pub const EOF: u32 = 1 << 0;
     /// +CONTINUE with a new name of the history.
     pub const PSYNC2: u32 = 1 << 1;
-    /// A copy by a connection of its own, while the stream comes by the main one: as Redis does it
-    /// since version 8, and as Valkey does.
+    /// A copy on a connection of its own, while the stream comes on the main one: Redis's form,
+    /// since version 8, and Valkey's form.
     pub const REDIS_CHANNEL: u32 = 1 << 2;
     pub const DUAL_CHANNEL: u32 = 1 << 3;
 }
@@ -145,17 +146,17 @@ impl Replica {
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
-    /// The port on which it serves clients.
+    /// The port on which the replica serves clients.
     pub fn port(&self) -> u32 {
         self.port.load(Ordering::Relaxed)
     }
 
-    /// How often it has said how far it is.
+    /// How many times it has acknowledged.
     fn acks(&self) -> u64 {
         self.acks.load(Ordering::SeqCst)
     }
 
-    /// What its copy must be like.
+    /// The required properties of its copy.
     pub fn wish(&self) -> Wish {
         *self.wish.lock()
     }
@@ -164,7 +165,7 @@ impl Replica {
         *self.wish.lock() = wish;
     }
 
-    /// The offset up to which it has the stream.
+    /// The offset up to which it has executed the stream.
     pub fn acked(&self) -> u64 {
         self.acked.load(Ordering::SeqCst)
     }
@@ -174,7 +175,7 @@ impl Replica {
         self.acked_on_disk.load(Ordering::SeqCst)
     }
 
-    /// When it last said how far it is (Unix ms).
+    /// When it last acknowledged (Unix ms).
     pub fn acked_ms(&self) -> i64 {
         self.acked_ms.load(Ordering::Relaxed)
     }
@@ -183,7 +184,7 @@ impl Replica {
         self.since_ms.load(Ordering::Relaxed)
     }
 
-    /// It says how far it is.
+    /// Handles an acknowledgement.
     pub fn ack(&self, offset: u64, on_disk: Option<u64>, now_ms: i64) {
         self.acked.fetch_max(offset, Ordering::SeqCst);
         if let Some(on_disk) = on_disk {
@@ -197,7 +198,7 @@ impl Replica {
         }
     }
 
-    /// Which of the replica's connections this is, as Valkey names them.
+    /// Which of the replica's connections this is, by Valkey's names.
     pub fn channel_name(&self) -> &'static str {
         if self.is_copy_channel() {
             "rdb-channel"
@@ -208,22 +209,22 @@ impl Replica {
         }
     }
 
-    /// Whether this connection is for the copy alone.
+    /// Whether this connection is only for the copy.
     pub fn is_copy_channel(&self) -> bool {
         self.is_copy_channel.load(Ordering::Relaxed)
     }
 
-    /// The client that this connection's replica has as its main one, if it has named one.
+    /// The main connection that this connection has named, if any.
     pub(super) fn main_client(&self) -> Option<u64> {
         Some(self.main_client.load(Ordering::Relaxed)).filter(|client| *client != 0)
     }
 
-    /// Whether it says that it understands something.
+    /// Whether the replica says that it understands something.
     pub fn has(&self, capability: u32) -> bool {
         self.capabilities.load(Ordering::Relaxed) & capability != 0
     }
 
-    /// It gets no copy, and is told why.
+    /// Refuses the replica a copy, and has it told why.
     pub(super) fn refuse(&self, server: &Server, refusal: Refusal) {
         *self.refusal.lock() = Some(refusal);
         client::feeder::wake(server, &self.client);
@@ -233,13 +234,13 @@ impl Replica {
         self.refusal.lock().is_some()
     }
 
-    /// It gets this copy.
+    /// Assigns this copy to the replica.
     pub(super) fn receive(&self, transfer: &Arc<Transfer>) {
         *self.transfer.lock() = Some(Arc::clone(transfer));
         self.set_state(ReplicaState::Receives);
     }
 
-    /// The address under which its clients reach it.
+    /// The address by which clients reach the replica.
     pub fn host(&self) -> String {
         if let Some(address) = &*self.address.lock() {
             return address.to_string();

@@ -1,5 +1,5 @@
-//! A chunk: some elements of a long list, one after the other as a listpack has them, in one block
-//! with slack at both ends.
+//! A chunk: some elements of a long list in one block, one behind the other in a listpack's
+//! encoding, with slack at both ends.
 
 use crate::value::Defragmenter;
 use crate::value::listpack::Item;
@@ -8,7 +8,7 @@ use crate::value::shared_block::{SharedBlock, Slack};
 
 use super::{End, ListLimits};
 
-/// Some elements of a list, in order. How many elements there are is the tree's to know.
+/// Some elements of a list, in order. The tree knows how many there are.
 #[derive(Clone)]
 pub(super) struct Chunk(SharedBlock);
 
@@ -20,7 +20,7 @@ impl Chunk {
         chunk
     }
 
-    /// A chunk of entries as they lie in a listpack.
+    /// A chunk of entries in a listpack's encoding.
     pub(super) fn from_entries(entries: &[u8]) -> Self {
         Self(SharedBlock::from_bytes(entries))
     }
@@ -38,7 +38,7 @@ impl Chunk {
         self.insert(at, value, end, limits);
     }
 
-    /// Puts an element where another one begins, or at the end.
+    /// Inserts an element where another one begins, or at the end.
     pub(super) fn insert(&mut self, at: usize, value: Item<'_>, end: End, limits: ListLimits) {
         let entry = Encoded::new(value);
         let len = entry.len_with_back();
@@ -50,12 +50,12 @@ impl Chunk {
         entry.write_over(self.0.open(at, len, slack));
     }
 
-    /// Removes the entries between two places.
+    /// Removes the entries between two offsets.
     pub(super) fn remove(&mut self, from: usize, to: usize) {
         self.0.close(from, to - from);
     }
 
-    /// Keeps the entries of which `keep` holds; returns how many went.
+    /// Keeps the entries for which `keep` returns true. Returns how many were removed.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(Item<'_>) -> bool) -> usize {
         let (mut kept, mut removed, mut at) = (Vec::with_capacity(self.0.len()), 0, 0);
         while at < self.0.len() {
@@ -73,7 +73,7 @@ impl Chunk {
         removed
     }
 
-    /// Takes the entries from a place on away.
+    /// Removes the entries from an offset on, and returns them as a chunk.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let right = SharedBlock::from_bytes(&self.0[at..]);
         self.0.truncate(at);
@@ -81,7 +81,7 @@ impl Chunk {
         Self(right)
     }
 
-    /// Puts the entries of another chunk behind its own.
+    /// Appends the entries of another chunk.
     pub(super) fn append(&mut self, other: &Self) {
         self.0.extend(other.0.len()).copy_from_slice(&other.0);
     }
@@ -90,7 +90,7 @@ impl Chunk {
         self.0.shrink();
     }
 
-    /// Whether an element may be pushed without moving all others each time.
+    /// Whether an element can be pushed without moving all others each time.
     #[inline]
     pub(super) fn has_room(
         &self,
@@ -113,13 +113,13 @@ impl Chunk {
         slack >= added || len <= most / 4 * 3
     }
 
-    /// Whether an element may be put between others.
+    /// Whether an element can be inserted between others.
     pub(super) fn fits(&self, value: Item<'_>, count: usize, limits: ListLimits) -> bool {
         let added = Encoded::new(value).len_with_back();
         self.0.len() + added <= limits.chunk_bytes() && count < limits.entries_max
     }
 
-    /// Where the element with this index begins, of `count`; the end, if there are no more.
+    /// The offset of the element with this index, of `count`; or the end.
     pub(super) fn position(&self, index: usize, count: usize) -> usize {
         if index <= count / 2 {
             (0..index).fold(0, |at, _| self.after(at))
@@ -133,13 +133,13 @@ impl Chunk {
         decode(&self.0, at).0
     }
 
-    /// Where the entry that begins here ends.
+    /// The end of the entry that begins at this offset.
     #[inline]
     pub(super) fn after(&self, at: usize) -> usize {
         at + entry_len(&self.0, at)
     }
 
-    /// Where the entry that ends here begins.
+    /// The beginning of the entry that ends at this offset.
     #[inline]
     pub(super) fn before(&self, at: usize) -> usize {
         at - back_entry_len(&self.0, at)
@@ -160,5 +160,5 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
-/// Bytes that a chunk at the end of a list has room for at least: it will grow.
+/// The least room in bytes of a chunk at the end of a list, which will grow.
 const CAPACITY_MIN: usize = 1024 - SharedBlock::HEADER;

@@ -1,4 +1,4 @@
-//! A long list: chunks of elements in a tree that counts them.
+//! A long list: a tree of chunks, which counts the elements.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use crate::value::Defragmenter;
 use crate::value::listpack::Item;
 use crate::value::tree::{Path, Side, Tree};
 
-/// A long list. There is always at least one chunk; only the only one may be empty.
+/// A long list. It always has a chunk. A chunk is empty only if there is no other.
 #[derive(Clone)]
 pub struct Chunked {
     tree: Tree<Chunk, ()>,
 }
 
-/// A place between two elements: in a chunk, before the entry that begins at `at`.
+/// A position between two elements: in a chunk, before the entry at offset `at`.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor {
     path: Path,
@@ -22,12 +22,12 @@ pub(super) struct Cursor {
 }
 
 impl Chunked {
-    /// A list of `count` entries as they lie in a listpack.
+    /// A list of `count` entries in a listpack's encoding.
     pub(super) fn from_entries(entries: &[u8], count: usize) -> Self {
         Self { tree: Tree::new(Chunk::from_entries(entries), count) }
     }
 
-    /// Puts a chunk of entries as they lie in a listpack behind all others.
+    /// Appends a chunk of entries in a listpack's encoding.
     pub(super) fn append_entries(&mut self, entries: &[u8], count: usize) {
         let last = self.tree.last();
         if self.tree.len() == 0 {
@@ -37,7 +37,7 @@ impl Chunked {
         }
     }
 
-    /// As [`super::List::defragment`].
+    /// See [`super::List::defragment`].
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         self.tree.change_unshared(from, |chunk| {
             chunk.defragment(defragmenter);
@@ -60,7 +60,7 @@ impl Chunked {
         }
     }
 
-    /// Takes the element at one end away, and calls `look` with it.
+    /// Removes the element at one end, and calls `look` with it.
     #[inline]
     pub(super) fn pop<R>(&mut self, end: End, look: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let (path, _) = self.end(end);
@@ -82,7 +82,7 @@ impl Chunked {
         Some(result)
     }
 
-    /// Puts an element before the one with this index, which may be the length.
+    /// Inserts an element before the one with this index, which may be the length.
     pub(super) fn insert(&mut self, index: usize, value: Item<'_>, limits: ListLimits) {
         if index == 0 {
             return self.push(value, End::Front, limits);
@@ -103,7 +103,7 @@ impl Chunked {
             let right = self.tree.leaf_mut(&path, -(right_count as isize)).split_off(at);
             self.tree.insert(&path, Side::After, (), right, right_count);
         }
-        // Now it goes between two chunks: to the one before, if there is room.
+        // Now the place is between two chunks: use the first one, if it has room.
         let (path, _) = self.tree.seek_rank(index - 1);
         let count = self.tree.leaf_count(&path);
         if self.tree.leaf(&path).fits(value, count, limits) {
@@ -115,7 +115,7 @@ impl Chunked {
         }
     }
 
-    /// Puts another value in an element's place. The index is below the length.
+    /// Sets the value of an element. The index must be below the length.
     pub(super) fn set(&mut self, index: usize, value: Item<'_>, limits: ListLimits) {
         let (path, offset) = self.tree.seek_rank(index);
         let count = self.tree.leaf_count(&path);
@@ -132,8 +132,8 @@ impl Chunked {
         }
     }
 
-    /// Removes the elements with these indices, which are below the length: at least `most`, if
-    /// there are as many, and then no further chunk's. Returns how many.
+    /// Removes elements with these indices, which must be below the length. Stops after the chunk
+    /// with which it has removed at least `most`. Returns how many it removed.
     pub(super) fn remove_range(
         &mut self,
         range: Range<usize>,
@@ -161,9 +161,9 @@ impl Chunked {
         range.len() - left
     }
 
-    /// Removes up to `most` elements that equal a value, the first ones from an end, but for the
-    /// first `passed`, which were looked at and stay. Looks at about `looks` more, and adds those
-    /// that stay to `passed`.
+    /// Removes up to `most` elements that equal a value, beginning at one end. Skips the first
+    /// `passed` elements, which were looked at before and stay. Looks at about `looks` more, and
+    /// adds those that stay to `passed`.
     pub(super) fn remove_equal(
         &mut self,
         value: Item<'_>,
@@ -181,7 +181,7 @@ impl Chunked {
                 End::Back => self.tree.len() - 1 - passed,
             });
             let count = self.tree.leaf_count(&path);
-            // Chunks that were tidied may hold some that were looked at before.
+            // Merged chunks may contain elements that were looked at before.
             passed -= match end {
                 End::Front => offset,
                 End::Back => count - 1 - offset,
@@ -192,7 +192,7 @@ impl Chunked {
                 passed += count;
                 continue;
             }
-            // From the back, those that stay are the first ones.
+            // From the back, the elements that stay are the first ones of the chunk.
             let removed = matches.min(most - total);
             let mut skip = if end == End::Back { matches - removed } else { 0 };
             let mut take = removed;
@@ -230,11 +230,11 @@ impl Chunked {
         matches
     }
 
-    /// Merges a chunk that has become small with the next, or the one before.
+    /// Merges a chunk that has become small with the next or the previous one.
     fn tidy(&mut self, path: &Path, limits: ListLimits) {
         let half = limits.chunk_bytes() / 2;
         let (len, count) = (self.tree.leaf(path).bytes().len(), self.tree.leaf_count(path));
-        // The last two stay apart: Redis would not pack such a list either.
+        // The last two chunks are not merged: Redis would not pack such a list either.
         if len > half / 2 || count > limits.entries_max / 4 || self.tree.leaves() <= 2 {
             return;
         }
@@ -264,14 +264,14 @@ impl Chunked {
         }
     }
 
-    /// The place before the element with this index, which may be the length.
+    /// The position before the element with this index, which may be the length.
     pub(super) fn cursor(&self, index: usize) -> Cursor {
         let (path, offset) = self.tree.seek_rank(index);
         let at = self.tree.leaf(&path).position(offset, self.tree.leaf_count(&path));
         Cursor { path, at }
     }
 
-    /// The element behind a cursor, which moves over it.
+    /// The element behind a cursor. The cursor moves behind it.
     #[inline]
     pub(super) fn next(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
         let mut chunk = self.tree.leaf(&cursor.path);
@@ -284,7 +284,7 @@ impl Chunked {
         Some(item)
     }
 
-    /// The element before a cursor, which moves over it.
+    /// The element before a cursor. The cursor moves before it.
     #[inline]
     pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
         let mut chunk = self.tree.leaf(&cursor.path);
@@ -297,7 +297,7 @@ impl Chunked {
         Some(chunk.item(cursor.at))
     }
 
-    /// The chunks' entries, as they lie in listpacks, with their numbers.
+    /// The entries of each chunk, in a listpack's encoding, and how many they are.
     pub(super) fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let mut path = Some(self.tree.first());
         std::iter::from_fn(move || {
@@ -316,7 +316,7 @@ impl Chunked {
         self.tree.leaves()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory, approximately.
     pub(super) fn memory(&self) -> usize {
         let (mut count, mut sum) = (0, 0);
         let step = (self.tree.len() / SAMPLE).max(1);
@@ -343,5 +343,5 @@ impl Chunked {
     }
 }
 
-/// Chunks that are looked at to estimate all.
+/// How many chunks are looked at to estimate all of them.
 const SAMPLE: usize = 64;

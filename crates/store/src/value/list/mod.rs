@@ -13,15 +13,15 @@ use super::listpack::{self, Item, Listpack};
 use super::shared_block::SharedBlock;
 use crate::value::{Defragmenter, Encoding};
 
-/// Elements in the order in which they were put there.
+/// Elements in the order in which clients put them.
 #[derive(Clone)]
 pub enum List {
     Packed(Listpack),
     Chunked(Box<Chunked>),
 }
 
-/// What `list-max-listpack-size` says: how large a packed list, or a chunk of a long one, may
-/// become.
+/// The option `list-max-listpack-size`: the largest size of a packed list, or of a chunk of a long
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListLimits {
     bytes_max: usize,
@@ -43,7 +43,7 @@ pub enum End {
     Back,
 }
 
-/// Elements in their order, or backwards by `rev()`.
+/// The elements in order, or in reverse by `rev()`.
 #[derive(Clone)]
 pub struct ListIter<'a>(Elements<'a>);
 
@@ -58,7 +58,7 @@ impl List {
         Self::Packed(Listpack::new())
     }
 
-    /// As [`Collection::defragment`](super::Collection::defragment).
+    /// See [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => {
@@ -69,8 +69,8 @@ impl List {
         }
     }
 
-    /// Must be called before one command pushes its elements, with the bytes and entries of all of
-    /// them. Unpacks a list that would become too large to stay packed.
+    /// Must be called before a command adds elements, with their bytes and entries in total.
+    /// Unpacks a list that would become too large to stay packed.
     #[inline]
     pub fn prepare(&mut self, bytes: usize, entries: usize, limits: ListLimits) {
         if let Self::Packed(pack) = self
@@ -91,7 +91,7 @@ impl List {
         }
     }
 
-    /// Takes the element at one end away, and calls `look` with it.
+    /// Removes the element at one end, and calls `look` with it.
     #[inline]
     pub fn pop<R>(
         &mut self,
@@ -117,7 +117,7 @@ impl List {
         }
     }
 
-    /// Puts an element before the one with this index (or at the end), after [`Self::prepare`].
+    /// Inserts an element before this index, or at the end, after [`Self::prepare`].
     pub fn insert(&mut self, index: usize, value: Item<'_>, limits: ListLimits) {
         match self {
             Self::Packed(pack) => match pack.position(index) {
@@ -130,7 +130,7 @@ impl List {
         }
     }
 
-    /// Puts another value in an element's place, after [`Self::prepare`]; whether there is one.
+    /// Sets the value of an element, after [`Self::prepare`]. Returns whether the element exists.
     pub fn set(&mut self, index: usize, value: Item<'_>, limits: ListLimits) -> bool {
         if index >= self.len() {
             return false;
@@ -148,13 +148,13 @@ impl List {
         true
     }
 
-    /// Removes the elements with these indices; the range may reach past the end.
+    /// Removes the elements with these indices. The range may reach past the end.
     pub fn remove_range(&mut self, range: Range<usize>, limits: ListLimits) {
         self.remove_some(range, usize::MAX, limits);
     }
 
-    /// Removes about `some` of these elements, the first ones; all of them if they are fewer.
-    /// Returns how many.
+    /// Removes about `some` of these elements, the first ones, or all if there are fewer. Returns
+    /// how many.
     pub fn remove_some(&mut self, range: Range<usize>, some: usize, limits: ListLimits) -> usize {
         let range = self.clamp(range);
         match self {
@@ -170,15 +170,14 @@ impl List {
         }
     }
 
-    /// Keeps the elements with these indices only.
+    /// Keeps only the elements with these indices.
     pub fn trim(&mut self, range: Range<usize>, limits: ListLimits) {
         let range = self.clamp(range);
         self.remove_range(range.end..usize::MAX, limits);
         self.remove_range(0..range.start, limits);
     }
 
-    /// Removes up to `most` elements that equal a value, the first ones from an end; returns how
-    /// many.
+    /// Removes up to `most` elements that equal a value, beginning at one end. Returns how many.
     pub fn remove_equal(
         &mut self,
         value: &[u8],
@@ -189,9 +188,9 @@ impl List {
         self.remove_some_equal(value, most, end, limits, &mut 0, usize::MAX).0
     }
 
-    /// Does what `remove_equal` does in several calls. Each call looks at about `looks` elements,
-    /// behind the `passed` ones that were looked at before and stay. Returns how many it removed,
-    /// and whether there is more to look at.
+    /// Does the work of `remove_equal` in several calls. Each call looks at about `looks` elements
+    /// behind the first `passed`, which were looked at before and stay. Returns how many it
+    /// removed, and whether there are more to look at.
     pub fn remove_some_equal(
         &mut self,
         value: &[u8],
@@ -204,7 +203,7 @@ impl List {
         match self {
             Self::Packed(pack) => (remove_equal(pack, value, most, end), false),
             Self::Chunked(chunked) => {
-                // Parsed once, so that comparing need not.
+                // Parsed once, to make the comparisons cheap.
                 let value = Item::Bytes(value);
                 let value = value.as_integer().map_or(value, Item::Integer);
                 let removed = chunked.remove_equal(value, most, end, limits, passed, looks);
@@ -214,7 +213,7 @@ impl List {
         }
     }
 
-    /// A list of listpacks from elsewhere, one after the other; packed where the limits allow it.
+    /// A list of foreign listpacks, in their order. It is packed if the limits allow that.
     pub fn from_listpacks(packs: impl Iterator<Item = Listpack>, limits: ListLimits) -> Self {
         let mut list: Option<Self> = None;
         for pack in packs.filter(|pack| !pack.is_empty()) {
@@ -233,8 +232,8 @@ impl List {
         list
     }
 
-    /// Packs it again if it is one chunk of half the size that is allowed, as Redis does when
-    /// elements go.
+    /// Packs the list if it is one chunk with at most half of the allowed size, as Redis does after
+    /// a removal.
     #[inline]
     fn pack_if_small(&mut self, limits: ListLimits) {
         if let Self::Chunked(chunked) = self
@@ -264,7 +263,7 @@ impl List {
         self.range(0..usize::MAX)
     }
 
-    /// The elements with these indices; the range may reach past the end.
+    /// The elements with these indices. The range may reach past the end.
     pub fn range(&self, range: Range<usize>) -> ListIter<'_> {
         let range = self.clamp(range);
         ListIter(match self {
@@ -278,8 +277,8 @@ impl List {
         })
     }
 
-    /// What it is made of: for each listpack, its entries without header and end, and how many they
-    /// are.
+    /// The listpacks that the list consists of: the entries of each, without header and end, and
+    /// how many they are.
     pub fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let (packed, chunked) = match self {
             Self::Packed(pack) => (Some((pack.entries(), pack.len())), None),
@@ -288,7 +287,7 @@ impl List {
         packed.into_iter().chain(chunked.into_iter().flatten())
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since; small ones are
+    /// Whether one is a clone of the other, and neither has changed since. Small lists are
     /// compared.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -314,7 +313,7 @@ impl List {
         }
     }
 
-    /// Bytes of memory; of a long one an estimate.
+    /// Bytes of memory. For a long list this is an estimate.
     pub fn memory(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.memory(),
@@ -356,7 +355,8 @@ impl std::fmt::Debug for List {
 }
 
 impl ListLimits {
-    /// From the option's value: from zero on a number of entries, below it one of five sizes.
+    /// From the option's value: zero or more is a number of entries, a negative value one of five
+    /// sizes.
     pub fn new(list_max_listpack_size: i64) -> Self {
         match usize::try_from(list_max_listpack_size) {
             Ok(entries) => {
@@ -373,12 +373,12 @@ impl ListLimits {
         bytes > self.bytes_max || entries > self.entries_max
     }
 
-    /// Whether a list that shrinks becomes packed again. Redis looks at one limit only.
+    /// Whether a list that shrinks is packed again. Redis checks only one of the limits.
     const fn packs_again(self, bytes: usize, entries: usize) -> bool {
         if self.by_entries { entries <= self.entries_max / 2 } else { bytes <= self.bytes_max / 2 }
     }
 
-    /// Bytes of entries in a chunk, such that its block has the full size.
+    /// How many bytes of entries a chunk may have so that its block has the full size.
     const fn chunk_bytes(self) -> usize {
         self.bytes_max - SharedBlock::HEADER
     }
@@ -439,5 +439,5 @@ impl DoubleEndedIterator for ListIter<'_> {
     }
 }
 
-/// Bytes at most where the option counts entries.
+/// The limit in bytes if the option counts entries.
 const BYTES_MAX: usize = 8192;

@@ -1,11 +1,11 @@
-//! The bytes of a listpack's entries: writing, reading, measuring and checking them.
+//! The bytes of a listpack's entries: writes, reads, measures and checks them.
 
 use std::mem::MaybeUninit;
 
 use super::super::integer;
 use super::Item;
 
-/// An entry's bytes before its back length: a head, and a string that follows it.
+/// An entry's bytes without its back length: a head, and the string behind it.
 pub(in crate::value) struct Encoded<'a> {
     pub(in crate::value) head: [u8; 9],
     pub(in crate::value) head_len: usize,
@@ -69,7 +69,7 @@ impl<'a> Encoded<'a> {
                 2
             }
             len => {
-                // Longer ones would not fit anyway: `splice` refuses them.
+                // Longer strings never fit: `splice` refuses them.
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
                 head[0] = STRING_32;
                 head[1..5].copy_from_slice(&len.to_le_bytes());
@@ -99,7 +99,7 @@ impl<'a> Encoded<'a> {
         room[len..].copy_from_slice(&bytes[..count]);
     }
 
-    /// Writes the entry to the front of `room`; returns its length.
+    /// Writes the entry to the front of `room`. Returns its length.
     #[inline]
     pub(super) fn write(&self, room: &mut [MaybeUninit<u8>]) -> usize {
         let len = self.len();
@@ -111,12 +111,12 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// The bytes that tell a length backwards, and how many they are.
+/// The bytes of a length that is read backwards, and how many they are.
 #[inline]
 fn back_bytes(len: usize) -> ([u8; 5], usize) {
     let mut bytes = [0; 5];
     let count = back_len(len);
-    // Seven bits a byte, the highest first; all but the first are marked.
+    // Each byte has seven bits, the highest ones first. All bytes but the first are marked.
     for (index, byte) in bytes[..count].iter_mut().enumerate() {
         let group = (len >> (7 * (count - 1 - index))) as u8 & 0x7f;
         *byte = if index == 0 { group } else { group | 0x80 };
@@ -124,12 +124,12 @@ fn back_bytes(len: usize) -> ([u8; 5], usize) {
     (bytes, count)
 }
 
-/// Whether a listpack from elsewhere can be taken as it is.
+/// Whether a foreign listpack can be used as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form<'a> {
     /// All entries are in their shortest form.
     Shortest,
-    /// The entries, of which some are not.
+    /// These are the entries. Some are not in their shortest form.
     Longer(&'a [u8]),
 }
 
@@ -142,10 +142,10 @@ pub fn write(entries: &[u8], count: usize, output: &mut Vec<u8>) {
     writer.end();
 }
 
-/// A listpack on its way into a buffer, whose entries are counted as they come.
+/// Writes a listpack into a buffer, and counts its entries.
 pub(in crate::value) struct Writer<'a> {
     output: &'a mut Vec<u8>,
-    /// Where it begins.
+    /// Where the listpack begins.
     start: usize,
     count: usize,
 }
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
         Self { output, start, count: 0 }
     }
 
-    /// Appends an entry whose head and payload these are.
+    /// Appends an entry with this head and payload.
     #[inline]
     pub(in crate::value) fn push_encoded(&mut self, entry: &[u8]) {
         self.output.extend_from_slice(entry);
@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Checks a listpack thoroughly; `None` when it is none.
+/// Checks a listpack thoroughly. `None`: the bytes are not a listpack.
 pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     let header = bytes.first_chunk::<HEADER>()?;
     let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
@@ -201,8 +201,8 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
         let len = head_len.checked_add(payload_len)?;
         let whole = rest.get(..len.checked_add(back_len(len))?)?;
         let encoded = Encoded::new(decode(whole, 0).0);
-        // Only the canonical back length can be walked backwards: a mark too many in its first byte
-        // would lead on into the entry before.
+        // Only the canonical back length can be walked backwards: with a mark in its first byte,
+        // reading would continue in the previous entry.
         let (back, back_count) = back_bytes(len);
         if whole[len..] != back[..back_count] {
             return None;
@@ -221,8 +221,8 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     (usize::from(count) == found).then_some(form)
 }
 
-/// Length of the head and of the string or integer behind it; `None` when the head is cut off or is
-/// none. The payload may still be cut off.
+/// The lengths of the head and of the payload. `None`: the head is incomplete or invalid. The
+/// payload may still be incomplete.
 pub(super) fn checked_shape(bytes: &[u8]) -> Option<(usize, usize)> {
     Some(match *bytes.first()? {
         0x00..=0x7f => (1, 0),
@@ -241,7 +241,7 @@ pub(super) fn checked_shape(bytes: &[u8]) -> Option<(usize, usize)> {
     })
 }
 
-/// The entry that begins at `at`, and its length without the back length.
+/// The entry at `at`, and its length without the back length.
 #[inline(always)]
 pub(in crate::value) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
     let head = bytes[at];
@@ -263,11 +263,11 @@ pub(in crate::value) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
     }
 }
 
-/// Length of the entry that begins at `at`, the back length included.
+/// The length of the entry at `at`, with the back length.
 #[inline(always)]
 pub(in crate::value) fn entry_len(bytes: &[u8], at: usize) -> usize {
     let head = bytes[at];
-    // The two that nearly all entries are.
+    // Nearly all entries are one of these two.
     if head < 0x80 {
         return 2;
     }
@@ -286,11 +286,11 @@ pub(in crate::value) fn entry_len(bytes: &[u8], at: usize) -> usize {
     len + back_len(len)
 }
 
-/// Length of the entry that ends before `end`, the back length included.
+/// The length of the entry that ends before `end`, with the back length.
 #[inline(always)]
 pub(in crate::value) fn back_entry_len(bytes: &[u8], end: usize) -> usize {
     let (mut len, mut shift, mut at) = (0, 0, end);
-    // At most five bytes have been written.
+    // A back length has at most five bytes.
     while shift < 35 && at > 0 {
         at -= 1;
         len |= usize::from(bytes[at] & 0x7f) << shift;
@@ -302,7 +302,7 @@ pub(in crate::value) fn back_entry_len(bytes: &[u8], end: usize) -> usize {
     len + back_len(len)
 }
 
-/// How many bytes tell a length backwards. The limits are Redis's, one less than they might be.
+/// How many bytes a back length has. The limits are Redis's, one less than possible.
 #[inline(always)]
 pub(super) const fn back_len(len: usize) -> usize {
     match len {
@@ -332,11 +332,11 @@ pub(super) const HEADER: usize = 6;
 pub(super) const END: u8 = 0xff;
 /// Bytes beside the entries.
 pub const OVERHEAD: usize = HEADER + 1;
-/// The entry count that says nothing.
+/// The entry count that means "unknown".
 pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
-/// No listpack becomes longer; the limit is Redis's.
+/// The longest listpack, as in Redis.
 pub(super) const LEN_MAX: usize = 1 << 30;
-/// What an entry takes at most beside its string.
+/// The most bytes that an entry takes beside its string.
 pub(in crate::value) const OVERHEAD_MAX: usize = 10;
 
 pub(super) const STRING_6: u8 = 0x80;

@@ -1,9 +1,9 @@
-//! An entry of a listpack, as it is read and as it is given to be written.
+//! An entry of a listpack, as it is read or written.
 
 use super::super::integer;
 
-/// One entry. `Item::from` makes one of a string; whether a string is kept as an integer is the
-/// listpack's business, so `Bytes(b"1")` may be pushed and comes back as `Integer(1)`.
+/// One entry. `Item::from` makes one of a string. The listpack decides whether a string is kept as
+/// an integer, so `Bytes(b"1")` may be pushed and comes back as `Integer(1)`.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     Integer(i64),
@@ -11,7 +11,7 @@ pub enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Bytes of its text.
+    /// The length of its text in bytes.
     pub fn len(self) -> usize {
         match self {
             Item::Integer(value) => integer::text_len(value),
@@ -23,7 +23,7 @@ impl<'a> Item<'a> {
         self.len() == 0
     }
 
-    /// The integer, if it is one.
+    /// The integer, if the entry is one.
     pub fn as_integer(self) -> Option<i64> {
         match self {
             Item::Integer(value) => Some(value),
@@ -31,7 +31,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Its text, formatted into `room` if need be.
+    /// Its text, formatted into `room` if necessary.
     pub fn text<'b>(self, room: &'b mut integer::Text) -> &'b [u8]
     where
         'a: 'b,

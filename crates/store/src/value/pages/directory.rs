@@ -1,7 +1,7 @@
-//! Which page has which hashes: nodes of up to 256 pages, in the order of hashes.
+//! Maps hashes to pages: nodes of up to 256 pages, in the order of hashes.
 //!
-//! A node has a range of hashes, cut into 256 slots; a page has a power of two of them. The pages
-//! of a node are kept once each, and `index` says for each slot which page has it.
+//! A node covers a range of hashes, divided into 256 slots. Each page covers a power of two of
+//! them. A node has each of its pages once, and `index` gives the page of each slot.
 
 use super::super::cow::Cow;
 use super::page::{NEVER, Page};
@@ -11,7 +11,7 @@ use super::page::{NEVER, Page};
 pub(super) struct Node {
     index: [u8; SLOTS],
     pub(super) pages: Vec<PageSlot>,
-    /// No record expires earlier; a hint.
+    /// A hint: no record expires earlier.
     pub(super) earliest_ms: i64,
 }
 
@@ -19,16 +19,16 @@ pub(super) struct Node {
 pub(super) struct PageSlot {
     pub(super) page: Page,
     pub(super) count: u32,
-    /// The page has 1 / 2^depth of its node's range.
+    /// The page covers 1 / 2^depth of its node's range.
     pub(super) depth: u8,
 }
 
 #[derive(Clone)]
 pub(super) struct NodeSlot {
     pub(super) node: Cow<Node>,
-    /// Records of its pages.
+    /// How many records its pages have.
     pub(super) count: u32,
-    /// The node has 1 / 2^depth of all hashes.
+    /// The node covers 1 / 2^depth of all hashes.
     pub(super) depth: u8,
 }
 
@@ -38,13 +38,13 @@ impl Node {
         Self { index: [0; SLOTS], pages, earliest_ms: NEVER }
     }
 
-    /// Which page has a hash; the node's depth in the directory says which bits count.
+    /// The page of a hash. The node's depth in the directory says which bits to use.
     #[inline(always)]
     pub(super) fn page_of(&self, hash: u64, node_depth: u8) -> usize {
         usize::from(self.index[slot(hash, node_depth)])
     }
 
-    /// Cuts a page in two halves by the hashes of its keys. Its depth must be less than
+    /// Splits a page into two halves by the hashes of its keys. Its depth must be less than
     /// `SLOT_BITS`.
     pub(super) fn split_page(&mut self, hash: u64, node_depth: u8, hash_of: impl Fn(&[u8]) -> u64) {
         let slot = slot(hash, node_depth);
@@ -61,8 +61,8 @@ impl Node {
         }
     }
 
-    /// Puts a page that has become sparse together with its other half, if that is possible.
-    /// Returns whether it was, and by how many bytes the pages' memory changed.
+    /// Merges a page that has become sparse with its other half, if possible. Returns by how many
+    /// bytes the pages' memory changed; `None`: it was not possible.
     pub(super) fn merge_page(&mut self, hash: u64, node_depth: u8) -> Option<isize> {
         let slot = slot(hash, node_depth);
         let depth = self.pages[usize::from(self.index[slot])].depth;
@@ -90,7 +90,7 @@ impl Node {
         Some(change)
     }
 
-    /// Cuts the node in two. It must have two pages or more.
+    /// Splits the node. It must have at least two pages.
     pub(super) fn split(mut self) -> (Self, Self) {
         let middle = usize::from(self.index[SLOTS / 2]);
         assert!(middle > 0, "a node of one page is not split");
@@ -111,7 +111,7 @@ impl Node {
         halves.into()
     }
 
-    /// Puts two nodes together; `None` when they have too many pages or too small ones.
+    /// Merges two nodes. `None`: they have too many pages, or too small ones.
     pub(super) fn merged(&self, right: &Self) -> Option<Self> {
         let all = || self.pages.iter().chain(&right.pages);
         if all().count() > SLOTS / 2 || all().any(|slot| slot.depth >= SLOT_BITS) {
@@ -131,13 +131,13 @@ impl Node {
     }
 }
 
-/// Which of its node's slots a hash falls into.
+/// The slot of a hash in its node.
 #[inline(always)]
 fn slot(hash: u64, node_depth: u8) -> usize {
     (hash << node_depth >> (64 - SLOT_BITS)) as usize
 }
 
-/// First slot and number of slots of the page of this depth that has a slot.
+/// The first slot and the number of slots of the page with this depth and slot.
 fn range(slot: usize, depth: u8) -> (usize, usize) {
     let span = SLOTS >> depth;
     (slot & !(span - 1), span)

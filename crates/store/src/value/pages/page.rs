@@ -3,28 +3,28 @@
 //! ```text
 //! header | tag, u8 each | offset, u16 or u32 each | records, in no order, with gaps
 //! ```
-//! A tag is eight bits of the key's hash: sixteen are compared at a time, and nearly always only
-//! the right record is looked at. The block is as large as it need be (to an eighth or so) and is
-//! made anew when it is not, which also closes the gaps.
+//! A tag is eight bits of the key's hash. Sixteen tags are compared at a time, so nearly always
+//! only the right record is read. The block is as large as necessary, within about an eighth. A
+//! block of the wrong size is replaced, which also closes the gaps.
 //!
-//! A page is as long as its records need: those whose hashes begin alike cannot be split, and a
-//! client may search for such. What offsets of 16 bits do not reach has offsets of 32.
+//! A page is as long as its records need: records whose hashes begin alike cannot be split, and a
+//! client may search for such keys. A block that is too long for offsets of 16 bits has offsets of
+//! 32.
 //!
-//! Clones share the block until one changes (see `Cow`; this is the same for a block without a
-//! type).
+//! Clones share the block until one changes, like `Cow`, but for a block without a type.
 //!
-//! What the unsafe code here rests on, by name:
-//! - *Whole*: the block is `size` bytes long, has the layout that goes with that, and lies as the
-//!   picture says. All tags are initialised.
-//! - *Recorded*: each slot below `count` has the offset of a record, which `record` wrote or which
-//!   was copied from another page as it was. It lies within the `used` bytes of the heap, and has a
-//!   value if `values` says so.
-//! - *Owning*: of each string that one of the records keeps outside the page owns one reference,
-//!   however many clones of the page there are.
-//! - *Counted*: `owners` is the number of [`Page`]s with this pointer; the last of them frees the
+//! The unsafe code here relies on these rules:
+//! - *Whole*: the block is `size` bytes long, has the layout for that size, and lies as shown
+//!   above. All tags are initialised.
+//! - *Recorded*: each slot below `count` has the offset of a record that `record` wrote, or that
+//!   was copied unchanged from another page. The record lies within the `used` bytes of the heap,
+//!   and has a value if `values` is set.
+//! - *Owning*: the page owns one reference to each string that one of its records keeps outside,
+//!   for any number of clones of the page.
+//! - *Counted*: `owners` is the number of [`Page`]s with this pointer. The last of them frees the
 //!   block.
-//! - *Sole*: but for the count, the block is changed only by the one owner, borrowed exclusively.
-//!   No new owner can appear meanwhile: that takes a borrow of this one.
+//! - *Sole*: only a single owner, borrowed exclusively, changes the block, except for the count. No
+//!   new owner can appear meanwhile, because that takes a borrow of this one.
 
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -44,29 +44,27 @@ pub(super) struct Page {
 #[repr(C)]
 struct Header {
     owners: AtomicU32,
-    /// Bytes of the block.
+    /// The length of the block in bytes.
     size: u32,
-    /// No record expires earlier; a hint, `NEVER` when none does.
+    /// A hint: no record expires earlier. `NEVER` if none does.
     earliest_ms: i64,
     count: u32,
-    /// Groups of records that tags and offsets have room for.
+    /// How many groups of records have room for their tags and offsets.
     groups: u16,
-    /// Whether a record may keep a string outside; a hint.
+    /// A hint: whether a record may keep a string outside.
     outside: bool,
     /// Whether records have values.
     values: bool,
-    /// Bytes of the heap that were given to records.
+    /// How many bytes of the heap were given to records.
     used: u32,
-    /// How many of them are gaps by now.
+    /// How many of those bytes are gaps now.
     gaps: u32,
 }
 
-// SAFETY: owners on several threads read the records at a time, and the last one, on whichever
-// thread, lets go of the strings outside. Bytes and `Shared` strings allow both. The count is
-// atomic.
+// SAFETY: owners on several threads read the records at the same time, and the last owner, on any
+// thread, releases the strings outside. Bytes and `Shared` strings allow both. The count is atomic.
 unsafe impl Send for Page {}
-// SAFETY: a shared reference reads the records or makes another owner, so it allows what sending
-// one does.
+// SAFETY: a shared reference reads the records or makes another owner, so the same applies.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -82,19 +80,19 @@ impl Page {
         if is_wide(layout.size()) {
             layout = block::layout(HEADER + slot_size(true) * slots + heap);
         }
-        // Too large for these would be a page of a million records. From half of that on a page is
-        // split whatever it costs (`must_split`), so all its hashes would begin with the same 36
-        // bits. To find the keys would take 2^56 trials.
+        // A page that is too large for these types would have a million records. From half of that
+        // on a page is split at any cost (`must_split`), so all its hashes would begin with the
+        // same 36 bits. Finding such keys would take 2^56 trials.
         let size = u32::try_from(layout.size()).expect("a page has a size of 32 bits");
         let groups = u16::try_from(groups).expect("a page has a million records at most");
-        // SAFETY: there is room for a header at least, so the size is not zero.
+        // SAFETY: there is room for at least a header, so the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
         let block = start.cast::<Header>();
-        // Tags are compared by groups, and those of a group that are not used are compared too.
-        // SAFETY: the new block is ours alone. It is aligned to 8 and has room for the header and,
-        // behind it, the tags. That makes it *whole*, without records.
+        // Tags are compared in groups, including the unused tags of a group.
+        // SAFETY: only this function uses the new block. It is aligned to 8 and has room for the
+        // header and the tags behind it. That makes it *whole*, without records.
         unsafe {
             start.add(HEADER).write_bytes(0, slots);
             block.write(Header {
@@ -114,11 +112,11 @@ impl Page {
 
     #[inline(always)]
     fn is_unique(&self) -> bool {
-        // Acquire: what former owners read happened before they let go.
+        // Acquire: the reads of former owners happened before.
         self.header().owners.load(Ordering::Acquire) == 1
     }
 
-    /// Makes this the block's only owner. Whatever changes a page begins with this.
+    /// Makes this the block's only owner. Every change of a page begins with this.
     #[inline(always)]
     pub(super) fn make_unique(&mut self) {
         if !self.is_unique() {
@@ -126,14 +124,14 @@ impl Page {
         }
     }
 
-    /// Moves it, if it lies where much is free and has no other owner.
+    /// Moves the page if it lies in sparsely used memory and has no other owner.
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         if self.is_unique() && defragmenter.wants(self.block.cast()) {
             *self = self.copy(self.len(), self.live());
         }
     }
 
-    /// Adds a record, whose key it must not have.
+    /// Adds a record. The page must not have its key.
     #[inline]
     pub(super) fn insert(&mut self, tag: u8, new: &NewRecord<'_>) {
         self.make_unique();
@@ -143,9 +141,10 @@ impl Page {
             self.grow(count + 1, len);
         }
         let offset = self.header().used;
-        // SAFETY: *sole* since `make_unique`. There is a free slot, and room for the record's bytes
-        // behind the used ones, which are not among its strings: those are borrowed, and we are
-        // borrowed exclusively. Slot and record are *recorded* once `count` and `used` say so.
+        // SAFETY: *sole* since `make_unique`. There is a free slot, and room for the record behind
+        // the used bytes. That room is not among the record's strings: those are borrowed, and we
+        // are borrowed exclusively. Slot and record are *recorded* once `count` and `used` include
+        // them.
         unsafe {
             let at = self.heap().add(offset as usize);
             let end = new.write(at);
@@ -161,7 +160,7 @@ impl Page {
         }
     }
 
-    /// Gives a record another value and expiry.
+    /// Sets a record's value and expiry.
     pub(super) fn replace(&mut self, index: usize, new: &NewRecord<'_>) {
         self.make_unique();
         let old = self.record(index);
@@ -172,17 +171,17 @@ impl Page {
             && len <= old_len
             && old_expires == new.expire_ms.is_some()
         {
-            // The key's bytes are the same, and stay where they are: only what follows is written.
-            // SAFETY: *sole* since `make_unique`. A record with the same key lies there, as callers
-            // say; it expires if the new one does, is not shorter, and neither keeps anything
-            // outside.
+            // The key's bytes are the same and stay in place. Only what follows them is written.
+            // SAFETY: *sole* since `make_unique`. The caller says that a record with the same key
+            // lies there. It has an expiry if the new one has, is not shorter, and neither keeps
+            // anything outside.
             unsafe { new.write_tail(self.at(index)) };
             self.header_mut().gaps += (old_len - len) as u32;
         } else {
             let mut room = [0u8; record::INLINE_MAX];
             let key = old.key;
             let tag = self.tag(index);
-            // The old record goes first, and its key with it.
+            // The old record is removed first, and its key with it.
             if !old_outside && let record::Text::Inline(bytes) = key {
                 room[..bytes.len()].copy_from_slice(bytes);
                 let key = record::Given::Bytes(&room[..bytes.len()]);
@@ -203,7 +202,7 @@ impl Page {
         }
     }
 
-    /// Removes a record; another may get its index.
+    /// Removes a record. Another one may get its index.
     pub(super) fn remove(&mut self, index: usize) {
         self.make_unique();
         let last = self.len() - 1;
@@ -211,12 +210,12 @@ impl Page {
         let old = self.record(index);
         let (len, outside) = (old.len, old.outside());
         if outside {
-            // SAFETY: *owning*: the page has a reference to each. *Sole*: it is the only owner of
-            // the page, and forgets the record here.
+            // SAFETY: *owning*: the page has a reference to each string. *Sole*: it is the only
+            // owner of the page, and forgets the record here.
             unsafe { record::count_outside(old, false) };
         }
-        // SAFETY: *sole* since `make_unique`, and both are slots of records. The last record has
-        // two slots then, until `count` no longer has the last one.
+        // SAFETY: *sole* since `make_unique`, and both are slots of records. The last record then
+        // has two slots, until `count` excludes the last one.
         unsafe { self.write_slot(index, self.tag(last), self.offset(last)) };
         let header = self.header_mut();
         header.count -= 1;
@@ -228,7 +227,7 @@ impl Page {
         self.shrink();
     }
 
-    /// Moves its records into two pages.
+    /// Moves the records into two pages.
     pub(super) fn split(&mut self, is_right: impl Fn(&[u8]) -> bool) -> (Self, Self) {
         self.make_unique();
         let mut right = [false; COUNT_MAX];
@@ -274,7 +273,7 @@ impl Page {
         merged
     }
 
-    /// Prefetches what a search looks at first.
+    /// Prefetches what a search reads first.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         let start = self.block.as_ptr().cast::<u8>();
@@ -297,7 +296,7 @@ impl Page {
             }
             while matches != 0 {
                 let index = group + matches.trailing_zeros() as usize;
-                // SAFETY: bits from `count` on were cleared, so a record lies there.
+                // SAFETY: the bits from `count` on were cleared, so a record lies there.
                 if unsafe { record::has_key(self.at(index), key) } {
                     return Some(index);
                 }
@@ -311,8 +310,8 @@ impl Page {
     #[inline]
     pub(super) fn record(&self, index: usize) -> Record<'_> {
         assert!(index < self.len(), "record {index} of {}", self.len());
-        // SAFETY: *recorded*: a record lies there, with a value if the page has such. It lives and
-        // does not change while we are borrowed.
+        // SAFETY: *recorded*: a record lies there, with a value if the page has values. It lives
+        // and does not change while we are borrowed.
         unsafe { record::read(self.at(index), self.header().values) }
     }
 
@@ -329,13 +328,13 @@ impl Page {
         self.header().count as usize
     }
 
-    /// Bytes of its records.
+    /// The bytes of its records.
     #[inline(always)]
     pub(super) fn live(&self) -> usize {
         (self.header().used - self.header().gaps) as usize
     }
 
-    /// Bytes of memory that it takes, without what its records keep outside.
+    /// Bytes of memory, without the strings that records keep outside.
     #[inline(always)]
     pub(super) fn memory(&self) -> usize {
         self.header().size as usize
@@ -354,24 +353,24 @@ impl Page {
         self.header_mut().earliest_ms = expiries.min().unwrap_or(NEVER);
     }
 
-    /// Whether one more record of this length should rather go to a page that is split off.
+    /// Whether a record of this length should go to a new page, split off from this one.
     #[inline(always)]
     pub(super) fn is_full(&self, len: usize) -> bool {
         let count = self.len();
         count >= COUNT_MAX || count >= COUNT_MIN && self.live() + len > LIVE_MAX
     }
 
-    /// Whether it cannot grow much longer.
+    /// Whether the page is near its largest size.
     pub(super) fn must_split(&self) -> bool {
         self.len() >= usize::from(u16::MAX) * GROUP / 2
     }
 
-    /// Whether it is so empty that it might be merged.
+    /// Whether the page is so empty that it might be merged.
     pub(super) fn is_sparse(&self) -> bool {
         self.len() <= COUNT_MAX / 4
     }
 
-    /// Whether both would be half full at most.
+    /// Whether both pages together would be at most half full.
     pub(super) fn fits_with(&self, other: &Self) -> bool {
         self.len() + other.len() <= COUNT_MAX / 2 && self.live() + other.live() <= LIVE_MAX / 2
     }
@@ -379,13 +378,13 @@ impl Page {
     #[cold]
     fn grow(&mut self, count: usize, len: usize) {
         let live = self.live();
-        // What is wanted, and by the rounding of blocks some room more. Pages that cannot be split
-        // have slots to spare as well, so that they are not made anew every sixteen records.
+        // The rounding of blocks gives some additional room. A page that cannot be split also gets
+        // spare slots, so that it is not replaced for every sixteen records.
         let slots = self.slots().max(count + count / (2 * COUNT_MAX));
         *self = self.take_all(slots, live + len + live / 16);
     }
 
-    /// Gives memory back when more than half of it is gaps.
+    /// Frees memory if more than half of it is gaps.
     fn shrink(&mut self) {
         let (live, gaps) = (self.live(), self.header().gaps as usize);
         if gaps > live + 128 {
@@ -406,16 +405,16 @@ impl Page {
         page
     }
 
-    /// Copies all records of another page to the same places in its own heap. As for `take_record`,
-    /// what they keep outside then has one owner too few.
+    /// Copies all records of another page to the same places in this one's heap. As with
+    /// `take_record`, the strings outside then have one owner too few.
     fn take_as_they_lie(&mut self, from: &Self) {
         let (count, used, wide) = (from.len(), from.header().used, self.is_wide());
         assert!(from.is_wide() == wide && self.len() == 0, "slots of another width, or in use");
         assert!(count <= self.slots() && used as usize <= self.room(), "no room");
-        // SAFETY: we are a new page, so we are *sole*. As was asserted we have slots and room for
-        // what `from` has, in another block, and our offsets are as wide. Bytes are copied as such,
-        // so pointers among them stay pointers. Each record is at the same place in the heap, so it
-        // is *recorded* once `count` and `used` say so.
+        // SAFETY: this is a new page, so it is *sole*. It was asserted that it has slots and room
+        // for the records of `from`, in another block, and offsets of the same width. Copied bytes
+        // keep pointers valid. Each record is at the same place in the heap, so it is *recorded*
+        // once `count` and `used` include it.
         unsafe {
             self.part(HEADER).copy_from_nonoverlapping(from.part(HEADER), count);
             let offsets = (slot_size(wide) - 1) * count;
@@ -427,15 +426,15 @@ impl Page {
         (header.count, header.used, header.outside) = (count as u32, used, outside);
     }
 
-    /// The same records once more.
+    /// A copy with the same records.
     #[cold]
     fn copy(&self, slots: usize, heap: usize) -> Self {
         let mut page = Self::allocate(self.header().values, slots, heap);
         for index in 0..self.len() {
             page.take_record(self, index);
             if self.header().outside {
-                // SAFETY: our page is borrowed, and it is *owning*, so the strings live. The copy
-                // owns a reference of its own with this.
+                // SAFETY: our page is borrowed, and it is *owning*, so the strings live. With this
+                // the copy owns its own reference.
                 unsafe { record::count_outside(self.record(index), true) };
             }
         }
@@ -443,17 +442,16 @@ impl Page {
         page
     }
 
-    /// Copies a record's bytes behind its own. What the record keeps outside then has one owner too
-    /// few, until the caller forgets the other page's records or counts.
+    /// Appends a copy of a record's bytes. The record's strings outside then have one owner too
+    /// few, until the caller forgets the other page's records or counts the owners.
     fn take_record(&mut self, from: &Self, index: usize) {
         let record = from.record(index);
         let (len, outside, expire_ms) = (record.len, record.outside(), record.expire_ms);
         let (count, used) = (self.len(), self.header().used);
         assert!(count < self.slots() && len <= self.room(), "no room");
-        // SAFETY: a record of `from` lies there, of `len` bytes. We are a new page, so we are
-        // *sole*; a slot is free and there is room behind the used bytes, as was asserted, in a
-        // block other than that of `from`. Bytes are copied as such, so pointers among them stay
-        // pointers.
+        // SAFETY: a record of `from`, of `len` bytes, lies there. This is a new page, so it is
+        // *sole*. It was asserted that a slot is free and that there is room behind the used bytes,
+        // in a block other than that of `from`. Copied bytes keep pointers valid.
         unsafe {
             self.heap().add(used as usize).copy_from_nonoverlapping(from.at(index), len);
             self.write_slot(count, from.tag(index), used);
@@ -467,21 +465,21 @@ impl Page {
         }
     }
 
-    /// After all records were moved elsewhere.
+    /// Forgets all records, which were moved elsewhere.
     fn forget_records(&mut self) {
         let header = self.header_mut();
         header.count = 0;
         header.outside = false;
     }
 
-    /// Bytes free behind the used ones.
+    /// How many bytes behind the used ones are free.
     #[inline(always)]
     fn room(&self) -> usize {
         let header = self.header();
         header.size as usize - self.heap_start() - header.used as usize
     }
 
-    /// Records that tags and offsets have room for.
+    /// How many records have room for their tags and offsets.
     #[inline(always)]
     fn slots(&self) -> usize {
         usize::from(self.header().groups) * GROUP
@@ -493,13 +491,12 @@ impl Page {
         is_wide(self.header().size as usize)
     }
 
-    /// Where a record begins.
+    /// The beginning of a record.
     ///
-    /// # Safety
-    /// The index is below the number of records.
+    /// # Safety The index is below the number of records.
     #[inline(always)]
     unsafe fn at(&self, index: usize) -> *mut u8 {
-        // SAFETY: the index is the caller's; *recorded*: the offset lies within the heap.
+        // SAFETY: the caller gives a valid index. *Recorded*: the offset lies within the heap.
         unsafe { self.heap().add(self.offset(index) as usize) }
     }
 
@@ -508,14 +505,13 @@ impl Page {
         self.tags()[index]
     }
 
-    /// Where in the heap a record begins.
+    /// The offset of a record in the heap.
     ///
-    /// # Safety
-    /// The index is below the number of records.
+    /// # Safety The index is below the number of records.
     #[inline(always)]
     unsafe fn offset(&self, index: usize) -> u32 {
-        // SAFETY: *whole*: there are more offsets than records, aligned and of this width.
-        // *Recorded*: those of records are initialised.
+        // SAFETY: *whole*: there are at least as many offsets as records, aligned and of this
+        // width. *Recorded*: those of records are initialised.
         unsafe {
             if self.is_wide() {
                 self.offsets().cast::<u32>().add(index).read()
@@ -525,15 +521,14 @@ impl Page {
         }
     }
 
-    /// Says which record a slot has.
+    /// Sets the record of a slot.
     ///
-    /// # Safety
-    /// The page is *sole*, the index is below `slots()`, and a record begins at the offset when the
-    /// slot is counted among those of records.
+    /// # Safety The page is *sole*, the index is below `slots()`, and a record begins at the offset
+    /// by the time that `count` includes the slot.
     #[inline(always)]
     unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
-        // SAFETY: *whole*: there is a tag and an offset of this width for each slot. Where offsets
-        // have 16 bits the whole block is not longer than those reach.
+        // SAFETY: *whole*: there is a tag and an offset of this width for each slot. A block with
+        // offsets of 16 bits is not longer than those reach.
         unsafe {
             self.part(HEADER).add(index).write(tag);
             if self.is_wide() {
@@ -546,12 +541,13 @@ impl Page {
 
     #[inline(always)]
     fn tags(&self) -> &[u8] {
-        // SAFETY: *whole*: that number of initialised tags lies behind the header. They do not
-        // change while we are borrowed.
+        // SAFETY: *whole*: that many initialised tags lie behind the header. They do not change
+        // while we are borrowed.
         unsafe { std::slice::from_raw_parts(self.part(HEADER), self.slots()) }
     }
 
-    /// Of `u16` or `u32`; aligned, as the tags before them are a multiple of 16 bytes.
+    /// The offsets, as `u16` or `u32`. They are aligned because the tags before them take a
+    /// multiple of 16 bytes.
     #[inline(always)]
     fn offsets(&self) -> *mut u8 {
         // SAFETY: *whole*: they lie behind the tags.
@@ -564,13 +560,12 @@ impl Page {
         unsafe { self.part(self.heap_start()) }
     }
 
-    /// A place in the block.
+    /// An offset in the block.
     ///
-    /// # Safety
-    /// The block is at least as long.
+    /// # Safety The block is at least as long.
     #[inline(always)]
     const unsafe fn part(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the place is within the block, by the caller.
+        // SAFETY: the caller says that the offset is within the block.
         unsafe { self.block.as_ptr().cast::<u8>().add(offset) }
     }
 
@@ -581,17 +576,17 @@ impl Page {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: *counted*: the block lives as long as we are an owner. *Sole*: but for the count,
+        // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, the header does not change while we are borrowed.
         unsafe { self.block.as_ref() }
     }
 
-    /// Only after `make_unique`, or on a new page.
+    /// Must be called only after `make_unique`, or on a new page.
     #[inline(always)]
     fn header_mut(&mut self) -> &mut Header {
         debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
-        // SAFETY: *sole*: callers have made us the one owner, and we are borrowed exclusively for
-        // as long as the result is used.
+        // SAFETY: *sole*: callers have made us the only owner, and we are borrowed exclusively
+        // while the result is used.
         unsafe { self.block.as_mut() }
     }
 }
@@ -606,36 +601,37 @@ impl Clone for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // Release: what this owner read happened before another one changes or frees it.
+        // Release: this owner's reads happen before another owner changes or frees the block.
         if self.header().owners.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
         fence(Ordering::Acquire);
         if self.header().outside {
             for index in 0..self.len() {
-                // SAFETY: *owning*: the page has a reference to each, and the record ends with it.
+                // SAFETY: *owning*: the page has a reference to each string, and the record ends
+                // with it.
                 unsafe { record::count_outside(self.record(index), false) };
             }
         }
-        // SAFETY: *counted*: we were the last owner. *Whole*: the size is that of the layout that
-        // the block was made with.
+        // SAFETY: *counted*: we were the last owner. *Whole*: the size is that of the block's
+        // layout.
         unsafe { dealloc(self.block.as_ptr().cast(), block::layout(self.memory())) };
     }
 }
 
-/// That no record expires.
+/// The expiry of a page without records that expire.
 pub const NEVER: i64 = i64::MAX;
-/// Records of a page at most, unless it cannot be split because their hashes begin with the same
+/// The most records of a page, unless it cannot be split because all hashes begin with the same
 /// bits.
 const COUNT_MAX: usize = 64;
-/// A page is not split for its length alone while it has fewer records: long ones might all have
-/// the same bits, and the directory double for a few of them.
+/// A page with fewer records is not split for its length alone: long records might all have the
+/// same bits, and the directory would double for only a few of them.
 const COUNT_MIN: usize = 8;
 /// A page of this many bytes is split.
 const LIVE_MAX: usize = 4096;
-/// A longer block has wide offsets.
+/// A longer block has offsets of 32 bits.
 const NARROW_MAX: usize = 1 << 16;
-/// Bytes of a cache line: header and tags reach into two.
+/// The length of a cache line. Header and tags lie on two.
 const LINE: usize = 64;
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == 32);
@@ -646,7 +642,7 @@ const fn is_wide(size: usize) -> bool {
     size > NARROW_MAX
 }
 
-/// Bytes of a tag and an offset.
+/// The bytes of a tag and an offset.
 #[inline(always)]
 const fn slot_size(wide: bool) -> usize {
     if wide { 5 } else { 3 }

@@ -1,4 +1,4 @@
-//! How a member of a set or a field of a hash lies in its page.
+//! The layout of a set's member or a hash's field in its page.
 //!
 //! ```text
 //! key head   u8      low 7 bits: the key's length up to 125; 126: u16 length follows; 127: outside
@@ -8,22 +8,22 @@
 //! expiry     i64     (if marked; Unix milliseconds)
 //! value              (hashes) the bytes, or a pointer to them
 //! ```
-//! What is longer than [`INLINE_MAX`] lies outside, behind a shared pointer, so that pages stay
-//! small and a reply can refer to it.
+//! A string longer than [`INLINE_MAX`] lies outside, behind a shared pointer, so that pages stay
+//! small and replies can refer to it.
 //!
-//! What the unsafe code here rests on, by name:
-//! - *Written*: where a record is read, `NewRecord::write` has written one, or one was copied
-//!   whole. So its heads say how its bytes go on, and all of them are initialised. Nothing in it is
-//!   aligned.
-//! - *Owned*: a pointer in a record came from `Arc::into_raw`, and its page owns a reference with
-//!   it for as long as it has the record.
+//! The unsafe code here relies on these rules:
+//! - *Written*: wherever a record is read, `NewRecord::write` has written one, or one was copied as
+//!   a whole. So its heads describe the bytes that follow, and all of them are initialised. Nothing
+//!   in it is aligned.
+//! - *Owned*: a pointer in a record came from `Arc::into_raw`, and its page owns a reference
+//!   through it as long as the page has the record.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::value::Shared;
 
-/// Longest string that lies inside its page.
+/// The longest string that lies inside its page.
 pub const INLINE_MAX: usize = 512;
 
 /// A string in a record.
@@ -40,15 +40,15 @@ pub struct Outside<'a> {
     page: PhantomData<&'a Shared>,
 }
 
-/// A string on its way into a record.
+/// A string that will be put into a record.
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
     Bytes(&'a [u8]),
-    /// One that is shared already: when it is long it is kept as it is.
+    /// A string that is shared already. If it is long, it is kept as it is.
     Shared(&'a Shared),
 }
 
-/// A record, taken apart.
+/// The parts of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub key: Text<'a>,
@@ -56,11 +56,11 @@ pub struct Record<'a> {
     pub value: Option<Text<'a>>,
     /// When it expires, in Unix milliseconds.
     pub expire_ms: Option<i64>,
-    /// Bytes that it takes in its page.
+    /// How many bytes the record takes in its page.
     pub(super) len: usize,
 }
 
-/// A record about to be written.
+/// A record that will be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewRecord<'a> {
     pub(super) key: Given<'a>,
@@ -77,7 +77,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Itself, to be put into another record.
+    /// The same string, to be put into another record.
     pub fn to_given(self) -> Given<'a> {
         Given::Bytes(self.bytes())
     }
@@ -85,15 +85,15 @@ impl<'a> Text<'a> {
 
 impl<'a> Outside<'a> {
     pub fn bytes(self) -> &'a [u8] {
-        // SAFETY: *owned*: the string lives as long as the page has the record, which is borrowed
-        // for 'a. No owner changes a string that is shared.
+        // SAFETY: *owned*: the string lives while the page has the record, which is borrowed for
+        // 'a. No owner changes a string that is shared.
         unsafe { &*self.pointer }
     }
 
-    /// An owner of its own for a caller that needs the string longer than the page.
+    /// Another owner, for a caller that needs the string longer than the page.
     pub fn to_shared(self) -> Shared {
-        // SAFETY: *owned*: the pointer is that of an `Arc`, whose count is at least the page's one.
-        // It is one more now, which the result owns.
+        // SAFETY: *owned*: the pointer is an `Arc`'s, whose count includes the page's reference. It
+        // is raised by one, and the result owns that reference.
         unsafe {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
@@ -122,7 +122,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Bytes that it takes behind its head's first byte.
+    /// How many bytes it takes behind the first byte of its head.
     #[inline(always)]
     fn room(self, short_max: usize) -> usize {
         let len = self.bytes().len();
@@ -155,7 +155,7 @@ impl<'a> From<&'a Vec<u8>> for Given<'a> {
 }
 
 impl NewRecord<'_> {
-    /// Bytes that it will take.
+    /// How many bytes it will take.
     #[inline]
     pub(super) fn len(&self) -> usize {
         let value = self.value.map_or(0, |value| 1 + value.room(VALUE_SHORT_MAX));
@@ -168,22 +168,21 @@ impl NewRecord<'_> {
         self.key.is_outside() || self.value.is_some_and(Given::is_outside)
     }
 
-    /// Bytes of memory that it will take outside its page.
+    /// How many bytes of memory it will take outside its page.
     #[inline]
     pub(super) fn outside_memory(&self) -> usize {
         let value = self.value.map_or(0, |value| outside_memory(value.bytes().len()));
         outside_memory(self.key.bytes().len()) + value
     }
 
-    /// Writes it; returns where it ends.
+    /// Writes the record. Returns where it ends.
     ///
-    /// # Safety
-    /// At `at` there is room for `len()` bytes, which overlap none of the strings.
+    /// # Safety `at` has room for `len()` bytes, which overlap none of the strings.
     #[inline]
     pub(super) unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         let mark = if self.expire_ms.is_some() { EXPIRES } else { 0 };
-        // SAFETY: the caller has room for `len()` bytes, which has counted all that is written
-        // here, and they overlap none of the strings.
+        // SAFETY: the caller has room for `len()` bytes, which include everything written here, and
+        // which overlap none of the strings.
         unsafe {
             let mut at = write_text(at, self.key, KEY_SHORT_MAX, mark, |at| at);
             if let Some(value) = self.value {
@@ -199,15 +198,15 @@ impl NewRecord<'_> {
 }
 
 impl NewRecord<'_> {
-    /// Writes what follows the key of a record that is there already.
+    /// Writes what follows the key of an existing record.
     ///
-    /// # Safety
-    /// At `at` is a record that the caller may write, of `len()` bytes or more. It has the same
-    /// key, and an expiry if this one has. The strings but the key lie elsewhere.
+    /// # Safety A record of at least `len()` bytes, which the caller may write, lies at `at`. It
+    /// has the same key, and an expiry if this one has. The strings other than the key lie
+    /// elsewhere.
     pub(super) unsafe fn write_tail(&self, at: *mut u8) {
-        // SAFETY: *written*: a record lies there, so the tail is where its key ends. What is
-        // written there ends within the record: it takes `len()` bytes with the key, which is as
-        // long as ours.
+        // SAFETY: *written*: a record lies there, so the tail begins where its key ends. The new
+        // tail ends within the record: with the key, which is as long as ours, it takes `len()`
+        // bytes.
         unsafe {
             let (_, tail) = key(at);
             let tail = tail.cast_mut();
@@ -225,14 +224,13 @@ impl NewRecord<'_> {
     }
 }
 
-/// The key of the record at `at`.
+/// The key of the record at `at`, and where the key ends.
 ///
-/// # Safety
-/// A record begins there, which lives and does not change for 'a.
+/// # Safety A record begins there, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
-    // SAFETY: *written*: a record begins with the head of its key, behind which `read_text` goes
-    // on.
+    // SAFETY: *written*: a record begins with the head of its key, and `read_text` reads on behind
+    // that.
     unsafe {
         let len = at.read() & !EXPIRES;
         read_text(at.add(1), usize::from(len), KEY_SHORT_MAX)
@@ -259,12 +257,11 @@ pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
 
 /// The record at `at`.
 ///
-/// # Safety
-/// A record begins there, with a value if `values`, which lives and does not change for 'a.
+/// # Safety A record begins there, with a value if `values`. It lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
-    // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so what is
-    // read here is what was written there.
+    // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so each is
+    // read where it was written.
     unsafe {
         let expires = at.read() & EXPIRES != 0;
         let (key, mut end) = key(at);
@@ -302,16 +299,15 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
     }
 }
 
-/// Lets go of what a record keeps outside, or takes another hold of it.
+/// Releases the strings that a record keeps outside, or takes another reference to each (`taken`).
 ///
-/// # Safety
-/// The record is one of a page, which owns the references that are counted down and forgets it; or
-/// which is copied, so that the copy owns the references that are counted up.
+/// # Safety Released references must belong to a page that forgets the record. Taken ones must be
+/// for a copy of the record, which owns them from then on.
 pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
     for text in [Some(record.key), record.value].into_iter().flatten() {
         if let Text::Outside(outside) = text {
-            // SAFETY: *owned*: the pointer is that of an `Arc` with a reference of the page's,
-            // which is the one that is counted down. The caller says that it is not used
+            // SAFETY: *owned*: the pointer is an `Arc`'s, to which the page has a reference. That
+            // reference is the one that is released, and the caller says that it is not used
             // afterwards.
             unsafe {
                 if taken {
@@ -330,7 +326,7 @@ impl Record<'_> {
         is_outside(self.key) || self.value.is_some_and(is_outside)
     }
 
-    /// Bytes of memory that it takes outside its page.
+    /// How many bytes of memory it takes outside its page.
     pub(super) fn outside_memory(&self) -> usize {
         let memory = |text: Text<'_>| match text {
             Text::Inline(_) => 0,
@@ -340,16 +336,15 @@ impl Record<'_> {
     }
 }
 
-/// What a string of this length takes outside: a vector's header, two counters, the bytes.
+/// The memory of a string of this length outside: a vector's header, two counters, and the bytes.
 pub(super) const fn outside_memory(len: usize) -> usize {
     if len > INLINE_MAX { 40 + len } else { 0 }
 }
 
-/// Writes a head, what comes between (`between`), and the string.
+/// Writes a head, then calls `between`, and then writes the string.
 ///
-/// # Safety
-/// At `at` is room that the caller may write: for the head, for what `between` writes, and for the
-/// string or a pointer to it. It overlaps the string nowhere.
+/// # Safety `at` has room that the caller may write: for the head, for the bytes that `between`
+/// writes, and for the string or a pointer to it. The room does not overlap the string.
 #[inline(always)]
 unsafe fn write_text(
     at: *mut u8,
@@ -359,8 +354,8 @@ unsafe fn write_text(
     between: impl FnOnce(*mut u8) -> *mut u8,
 ) -> *mut u8 {
     let bytes = text.bytes();
-    // SAFETY: the caller has room for each of these, one behind the other. A string that goes
-    // outside leaves its reference with the pointer (*owned*).
+    // SAFETY: the caller has room for each of these. A string outside leaves its reference with the
+    // pointer (*owned*).
     unsafe {
         if text.is_outside() {
             at.write((short_max + 2) as u8 | mark);
@@ -382,10 +377,9 @@ unsafe fn write_text(
     }
 }
 
-/// Writes a time, if there is one; returns where it ends.
+/// Writes a time, if there is one. Returns where it ends.
 ///
-/// # Safety
-/// At `at` is room for it that the caller may write.
+/// # Safety `at` has room for it, which the caller may write.
 #[inline(always)]
 unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
     match expire_ms {
@@ -400,13 +394,12 @@ unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
 
 /// The string behind a head, and where it ends.
 ///
-/// # Safety
-/// `at` is behind the head of a string, which said `len`. The record lives and does not change for
-/// 'a.
+/// # Safety `at` is behind the head of a string, and `len` is the head's value. The record lives
+/// and does not change for 'a.
 #[inline(always)]
 unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a>, *const u8) {
-    // SAFETY: *written*: by what the head says there follow the bytes, or two with their number and
-    // then these, or a pointer.
+    // SAFETY: *written*: as the head says, the bytes follow, or two bytes with their number and
+    // then the bytes, or a pointer.
     unsafe {
         if len <= short_max {
             (Text::Inline(std::slice::from_raw_parts(at, len)), at.add(len))
@@ -421,8 +414,7 @@ unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a
 
 /// A string that lies outside.
 ///
-/// # Safety
-/// At `at` is a pointer that `write_text` wrote, of a record that its page has for 'a.
+/// # Safety At `at` lies a pointer that `write_text` wrote, in a record that its page keeps for 'a.
 unsafe fn outside<'a>(at: *const u8) -> Text<'a> {
     // SAFETY: *written*: a pointer lies there, at any alignment.
     let pointer = unsafe { at.cast::<*const Vec<u8>>().read_unaligned() };

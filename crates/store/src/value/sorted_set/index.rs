@@ -1,11 +1,11 @@
-//! The index of a sorted set by member: which leaf a member is in.
+//! The index of a sorted set by member: the leaf of each member.
 //!
-//! A slot is 8 bytes: 32 bits of the member's hash, its *position*, and the number of the leaf. The
-//! member itself is looked for in the leaf. Slots lie in pages, in order of positions; there are as
-//! many pages as needed, and the table grows and shrinks one page at a time (linear hashing: with
-//! `n` pages, those that are split use one more of the position's highest bits than the others). So
-//! positions, from 0 up, are an order in which one can walk over all members while the table grows
-//! and shrinks.
+//! A slot has 8 bytes: 32 bits of the member's hash, its *position*, and the number of the leaf.
+//! The member itself is found in the leaf. Slots lie in pages, in the order of positions. There are
+//! as many pages as necessary, and the table grows and shrinks by one page at a time (linear
+//! hashing: with `n` pages, those that are split use one more of the position's highest bits than
+//! the others). So a walk in ascending order of positions visits all members, even if the table
+//! grows and shrinks meanwhile.
 
 use crate::value::Defragmenter;
 use crate::value::directory::Directory;
@@ -19,7 +19,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An empty one that is about to get `len` pairs: it has the pages for them, so that few are
+    /// An empty index that will get `len` pairs. It has pages for them, so that few have to be
     /// split.
     pub(super) fn with_room(len: usize) -> Self {
         let mut pages = Directory::new();
@@ -29,7 +29,7 @@ impl Index {
         Self { pages, len: 0 }
     }
 
-    /// Moves pages from a number on, as `Directory::change_unshared` returns it.
+    /// Moves pages from a number on. Returns what `Directory::change_unshared` does.
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         self.pages.change_unshared(from, |page| {
             page.defragment(defragmenter);
@@ -62,7 +62,7 @@ impl Index {
         }
     }
 
-    /// The member has moved to another leaf.
+    /// Notes that a member has moved to another leaf.
     pub(super) fn replace(&mut self, position: u32, old: u32, new: u32) {
         if old != new {
             let (page, at) = self.find(position, old);
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// The leaves in which members of this position are.
+    /// The leaves that have members with this position.
     #[inline]
     pub(super) fn leaves(&self, position: u32) -> Leaves<'_> {
         let page_index = self.page_index(position);
@@ -80,8 +80,8 @@ impl Index {
         Leaves { slots: slots(page)[at..].iter(), position }
     }
 
-    /// Calls `visit` with the pairs from a position on, all of one position in one call, until it
-    /// has had `count` pairs. Returns the position to go on from; `None` at the end.
+    /// Calls `visit` with the pairs from a position on, with all pairs of one position in one call,
+    /// until there were `count` pairs. Returns the next position; `None` at the end.
     pub(super) fn walk(
         &self,
         from: u32,
@@ -114,8 +114,8 @@ impl Index {
         }
     }
 
-    /// Calls `visit` with what both indexes have, each position once, from a position on, up to
-    /// `count` times. Returns the position to go on from; `None` at the end.
+    /// Calls `visit` for each position that both indexes have, from a position on, up to `count`
+    /// times. Returns the next position; `None` at the end.
     pub(super) fn walk_common(
         &self,
         other: &Self,
@@ -142,7 +142,7 @@ impl Index {
             });
         let mut pairs = [(0, 0); PAIRS];
         let pairs = &mut pairs[..count.clamp(1, PAIRS)];
-        // The end of the page that is the shorter piece of all positions.
+        // The end of the page that covers fewer positions.
         let last = from | u32::MAX.unbounded_shr(prefix.max(other_prefix));
         let found = pair(&page[start..], &other_page[other_start..], last, pairs);
         let mut end = None;
@@ -150,7 +150,7 @@ impl Index {
             let (at, other_at) = (start + at, other_start + other_at);
             let [slot, other_slot] = [page[at], other_page[other_at]].map(u64::from_le_bytes);
             let position = (slot >> 32) as u32;
-            // Several of a position are told of together.
+            // Several pairs with the same position are visited once.
             if end == Some(position) {
                 continue;
             }
@@ -172,7 +172,7 @@ impl Index {
         self.pages.len()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory, approximately.
     pub(super) fn memory(&self) -> usize {
         let (mut count, mut sum) = (0, 0);
         for page in self.pages.sample(SAMPLE) {
@@ -187,7 +187,7 @@ impl Index {
         page_index(position, self.pages.len())
     }
 
-    /// How many of the highest bits the positions in a page have in common.
+    /// How many of the highest bits all positions in a page have in common.
     #[inline(always)]
     fn prefix(&self, page_index: usize) -> u32 {
         let bits = bits(self.pages.len());
@@ -206,7 +206,7 @@ impl Index {
         (page_index, at + found.expect("every member is in the index"))
     }
 
-    /// Adds a page: it takes one half of the positions of the page whose turn it is.
+    /// Adds a page, which takes half of the positions of the page whose turn it is.
     fn split_one(&mut self) {
         let new = self.pages.len();
         if new >= PAGES_MAX {
@@ -214,7 +214,7 @@ impl Index {
         }
         let bits = bits(new + 1);
         let sibling = self.pages.get_mut(new - (1 << (bits - 1)));
-        // Those of the upper half have the bit, so they come last.
+        // The slots of the upper half have the bit set, so they come last.
         let half = slots(sibling)
             .partition_point(|slot| (u64::from_le_bytes(*slot) >> (64 - bits)) & 1 == 0);
         let upper = SharedBlock::from_bytes(&sibling[half * SLOT..]);
@@ -223,7 +223,7 @@ impl Index {
         self.pages.push(upper);
     }
 
-    /// The opposite.
+    /// Removes the last page, and appends its slots to its sibling.
     fn merge_one(&mut self) {
         let bits = bits(self.pages.len());
         let last = self.pages.len() - 1;
@@ -233,18 +233,18 @@ impl Index {
     }
 }
 
-/// A position that two indexes have.
+/// A position that two indexes share.
 pub(super) struct Shared {
     pub(super) position: u32,
-    /// A leaf of each.
+    /// A leaf in each.
     pub(super) leaf: u32,
     pub(super) other_leaf: u32,
-    /// Each has the position once.
+    /// Both indexes have the position only once.
     pub(super) is_single: bool,
 }
 
-/// Writes down where slots of two pages have the same position, up to a last one; returns how often
-/// that was. What comes next depends on no branch, as none could be foreseen.
+/// Notes the places where slots of two pages have the same position, up to the position `last`.
+/// Returns how many there are. It has no branches on the data, because none could be predicted.
 fn pair(
     one: &[[u8; SLOT]],
     other: &[[u8; SLOT]],
@@ -268,7 +268,7 @@ fn pair(
     found
 }
 
-/// The leaves of slots, as long as these have a position.
+/// The leaves of consecutive slots with one position.
 #[derive(Clone)]
 pub(super) struct Leaves<'a> {
     slots: std::slice::Iter<'a, [u8; SLOT]>,
@@ -285,14 +285,14 @@ impl Iterator for Leaves<'_> {
     }
 }
 
-/// How many bits it takes to tell `pages` pages apart.
+/// How many bits are needed to distinguish `pages` pages.
 #[inline(always)]
 const fn bits(pages: usize) -> u32 {
     usize::BITS - (pages - 1).leading_zeros()
 }
 
-/// Pages are numbered by the bits of positions from the highest down, the highest first in weight
-/// one.
+/// The page of a position. Its number consists of the position's highest bits in reverse: the
+/// highest bit counts one.
 #[inline(always)]
 const fn page_index(position: u32, pages: usize) -> usize {
     let bits = bits(pages);
@@ -309,7 +309,7 @@ fn slots(page: &SharedBlock) -> &[[u8; SLOT]] {
     page.as_chunks().0
 }
 
-/// How many slots of a page have lower positions. Positions are evenly spread, so the place can be
+/// How many slots of a page have lower positions. Positions are evenly spread, so the result can be
 /// guessed.
 #[inline]
 fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
@@ -328,19 +328,20 @@ fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
 }
 
 const SLOT: usize = size_of::<u64>();
-/// Where the other index is longer by more than this factor, each position is looked up in it.
+/// If one index is longer than the other by more than this factor, each position of the shorter one
+/// is looked up in it.
 const RATIO_MAX: usize = 8;
-/// Shared positions that are noted at once.
+/// How many shared positions are noted at once.
 const PAIRS: usize = 64;
-/// Slots of a page on average, at most: then there is one page more.
+/// The highest average of slots per page. Beyond it a page is added.
 const SLOTS_MEAN_MAX: usize = 96;
-/// And at least: then there is one page less.
+/// The lowest average. Below it a page is removed.
 const SLOTS_MEAN_MIN: usize = 32;
-/// Pages that are made at once: they take some ten microseconds.
+/// How many pages are made at once, which takes some ten microseconds.
 const PAGES_AT_FIRST_MAX: usize = 512;
-/// More would need more bits than positions have.
+/// More pages would need more bits than positions have.
 const PAGES_MAX: usize = 1 << 30;
-/// Pages that are looked at to estimate all.
+/// How many pages are looked at to estimate all of them.
 const SAMPLE: usize = 64;
 
 #[cfg(test)]
@@ -409,7 +410,7 @@ mod tests {
     #[test]
     fn what_two_indexes_share_is_met_once() {
         let many = if cfg!(miri) { 300 } else { 5000u32 };
-        // With few positions most come several times.
+        // With few position bits most positions come several times.
         for (bits, other_len) in [(8, many), (32, many), (32, many / 3), (32, many / 50), (13, 10)]
         {
             let position = |number: u32| number.wrapping_mul(0x9e37_79b9) >> (32 - bits);

@@ -1,5 +1,5 @@
-//! A large sorted set: leaves of packed members in a tree by score and member, and an index that
-//! knows the leaf of each member.
+//! A large sorted set: leaves of packed members in a tree by score and member, and an index from
+//! members to leaves.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use crate::value::directory::Directory;
 use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
 
-/// A large sorted set. The tree holds the leaves' numbers; a number is good for as long as its leaf
-/// lives.
+/// A large sorted set. The tree holds the leaves' numbers. A number is valid as long as its leaf
+/// exists.
 #[derive(Clone)]
 pub struct Large {
     tree: Tree<u32, Separator>,
@@ -22,15 +22,15 @@ pub struct Large {
     index: Index,
 }
 
-/// The least (score, member) that may be in the leaf behind it, with the member cut off where that
-/// leaves it greater than all in the leaf before.
+/// The least (score, member) that the leaf behind it may hold. The member is cut off after the
+/// bytes that make it greater than all members of the leaf before it.
 #[derive(Clone, Default, Debug)]
 struct Separator {
     score: f64,
     member: Box<[u8]>,
 }
 
-/// A place in the order: a leaf and which of its elements.
+/// A position in the order: a leaf, and the index of one of its elements.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor {
     path: Path,
@@ -38,7 +38,7 @@ pub(super) struct Cursor {
 }
 
 impl Large {
-    /// An empty one that is about to get `count` elements.
+    /// An empty set that will get `count` elements.
     pub(super) fn with_room(count: usize) -> Self {
         let mut leaves = Directory::new();
         leaves.push(Leaf::new());
@@ -46,7 +46,7 @@ impl Large {
         Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index }
     }
 
-    /// As [`super::SortedSet::defragment`]; the parts are the leaves and then the index's pages.
+    /// See [`super::SortedSet::defragment`]. The parts are the leaves, and then the index's pages.
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         let leaves = self.leaves.len();
         let mut part = from;
@@ -62,8 +62,8 @@ impl Large {
         if part < leaves + self.index.pages() { part } else { 0 }
     }
 
-    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the
-    /// old score.
+    /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns
+    /// the old score.
     pub(super) fn update(
         &mut self,
         member: &[u8],
@@ -94,7 +94,7 @@ impl Large {
         Some(old_score)
     }
 
-    /// Returns the member's score, if it was there.
+    /// Removes a member. Returns its score, if it existed.
     pub(super) fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         let hash = hasher.hash(member);
         let (number, index) = self.find(member, hash)?;
@@ -105,7 +105,7 @@ impl Large {
         Some(score)
     }
 
-    /// Removes the elements of these ranks.
+    /// Removes the elements with these ranks.
     pub(super) fn remove_range(&mut self, ranks: Range<usize>, hasher: &Hasher) {
         let mut left = ranks.len();
         while left > 0 {
@@ -134,14 +134,15 @@ impl Large {
         Some((self.tree.rank(&self.path_of(score, member)) + index, score))
     }
 
-    /// How many elements have a score below this one, or not above it.
+    /// How many elements have a score below this one, or not above it (`inclusive`).
     pub(super) fn rank_below_score(&self, score: f64, inclusive: bool) -> usize {
         let below = |other: f64| if inclusive { other <= score } else { other < score };
         let (path, rank) = self.tree.seek_counting(|separator| below(separator.score));
         rank + self.leaf(&path).partition(|index, leaf| below(leaf.score(index)))
     }
 
-    /// How many members come before this one, or not after it, where all have the same score.
+    /// How many members come before this one, or not behind it (`inclusive`), if all have the same
+    /// score.
     pub(super) fn rank_below_member(&self, member: &[u8], inclusive: bool) -> usize {
         let first = self.leaf(&self.tree.first());
         if first.count() == 0 {
@@ -155,13 +156,13 @@ impl Large {
         rank + self.leaf(&path).partition(|index, leaf| below(leaf.member(index)))
     }
 
-    /// The place of the element with this rank.
+    /// The position of the element with this rank.
     pub(super) fn cursor(&self, rank: usize) -> Cursor {
         let (path, index) = self.tree.seek_rank(rank);
         Cursor { path, index }
     }
 
-    /// The element at a cursor, which moves to the next one.
+    /// The element at a cursor. The cursor moves to the next one.
     #[inline]
     pub(super) fn next(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
         let mut leaf = self.leaf(&cursor.path);
@@ -174,7 +175,7 @@ impl Large {
         Some((leaf.member(index), leaf.score(index)))
     }
 
-    /// The element before a cursor, which moves to it.
+    /// The element before a cursor. The cursor moves to it.
     #[inline]
     pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
         let mut leaf = self.leaf(&cursor.path);
@@ -188,7 +189,7 @@ impl Large {
     }
 
     /// Calls `visit` with `count` elements or a few more, from a position of their hashes on.
-    /// Returns the position to go on from; `None` at the end.
+    /// Returns the next position; `None` at the end.
     pub(super) fn scan(
         &self,
         from: u32,
@@ -227,10 +228,10 @@ impl Large {
     }
 
     /// Calls `visit` with up to `count` members that another set has too, from a position of their
-    /// hashes on. Returns the position to go on from; `None` at the end.
+    /// hashes on. Returns the next position; `None` at the end.
     ///
-    /// The indexes of both are in one order. So most of what they do not share takes a look at the
-    /// indexes alone, and no member is hashed.
+    /// The indexes of both sets have the same order. So most members that the sets do not share are
+    /// excluded by the indexes alone, and no member is hashed.
     pub(super) fn walk_common(
         &self,
         other: &Self,
@@ -257,7 +258,7 @@ impl Large {
             let leaf = self.leaves.get(leaf as usize);
             let found = leaf.tagged(tag);
             for member in found.map(|index| leaf.member(index)) {
-                // One alone is what the index means.
+                // If only one member has the tag, it is the one from the index.
                 let is_meant = || found.is_one() || hasher.hash(member).position() == position;
                 if has(other_leaf, member) && is_meant() {
                     visit(member);
@@ -272,7 +273,7 @@ impl Large {
         self.tree.len()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory, approximately.
     pub(super) fn memory(&self) -> usize {
         let (mut count, mut sum) = (0, 0);
         for leaf in self.leaves.sample(SAMPLE) {
@@ -285,12 +286,12 @@ impl Large {
             + sum * self.leaves.len() / count.max(1)
     }
 
-    /// Number of blocks.
+    /// The number of blocks.
     pub(super) const fn blocks(&self) -> usize {
         self.tree.leaves() + self.index.pages() + 4
     }
 
-    /// The leaf that a member is in, and where.
+    /// The leaf of a member, and its index there.
     #[inline]
     fn find(&self, member: &[u8], hash: Hash) -> Option<(u32, usize)> {
         self.index.leaves(hash.position()).find_map(|number| {
@@ -304,7 +305,7 @@ impl Large {
         self.leaves.get(*self.tree.leaf(path) as usize)
     }
 
-    /// The way to the leaf where an element is, or would be.
+    /// The path to the leaf where an element is or would be.
     #[inline]
     fn path_of(&self, score: f64, member: &[u8]) -> Path {
         self.tree.seek(|separator| {
@@ -312,7 +313,7 @@ impl Large {
         })
     }
 
-    /// Puts an element into the tree; returns the number of its leaf.
+    /// Adds an element to the tree. Returns the number of its leaf.
     fn attach(&mut self, element: Element<'_>, hasher: &Hasher) -> u32 {
         let path = self.path_of(element.score, element.member);
         let number = *self.tree.leaf(&path);
@@ -324,7 +325,7 @@ impl Large {
             self.tree.add(&path, 1);
             return number;
         }
-        // Elements that come in order, from either end, leave full leaves behind.
+        // Elements that are added in order, at either end, leave full leaves behind.
         if index == 0 && self.tree.previous(&path).is_none() {
             let separator = Separator::between(element, leaf.element(0));
             let first = self.next_number();
@@ -351,7 +352,7 @@ impl Large {
         let (left_count, right_count) = (leaf.count(), right.count());
         let separator = Separator::between(leaf.element(left_count - 1), right.element(0));
         let right_number = self.next_number();
-        // The new element is not in the index yet.
+        // The index does not have the new element yet.
         let in_right = !separator.above(&element);
         for moved in right.elements(0..right_count) {
             let is_new = in_right && moved.score == element.score && moved.member == element.member;
@@ -365,8 +366,7 @@ impl Large {
         if in_right { right_number } else { number }
     }
 
-    /// Puts elements behind all others. They come in their order, and none of the members is there
-    /// yet.
+    /// Appends elements behind all others. They come in order, and no member exists yet.
     pub(super) fn append<'a>(
         &mut self,
         elements: impl Iterator<Item = (&'a [u8], f64)>,
@@ -402,12 +402,12 @@ impl Large {
         }
     }
 
-    /// The number that the next leaf gets.
+    /// The number of the next new leaf.
     fn next_number(&mut self) -> u32 {
         self.free.pop().unwrap_or(self.leaves.len() as u32)
     }
 
-    /// Puts a leaf at such a number.
+    /// Stores a leaf under such a number.
     fn put_leaf(&mut self, number: u32, leaf: Leaf) {
         if (number as usize) < self.leaves.len() {
             *self.leaves.get_mut(number as usize) = leaf;
@@ -416,14 +416,14 @@ impl Large {
         }
     }
 
-    /// Takes an element out of the tree.
+    /// Removes an element from the tree.
     fn detach(&mut self, path: &Path, index: usize, hasher: &Hasher) {
         let number = *self.tree.leaf_mut(path, -1);
         self.leaves.get_mut(number as usize).remove(index);
         self.tidy(path, hasher);
     }
 
-    /// Takes a leaf out that has become empty, and merges one that has become small.
+    /// Removes a leaf that has become empty, and merges one that has become small.
     fn tidy(&mut self, path: &Path, hasher: &Hasher) {
         let number = *self.tree.leaf(path);
         let leaf = self.leaves.get(number as usize);
@@ -482,7 +482,7 @@ impl Large {
 }
 
 impl Separator {
-    /// What separates two neighbours.
+    /// The separator between two neighbouring elements.
     fn between(left: Element<'_>, right: Element<'_>) -> Self {
         let member = if left.score == right.score {
             let same = left.member.iter().zip(right.member).take_while(|(a, b)| a == b).count();
@@ -493,19 +493,18 @@ impl Separator {
         Self { score: right.score, member: member.into() }
     }
 
-    /// Whether the element belongs to the left of it.
+    /// Whether the element belongs to the left of the separator.
     fn above(&self, element: &Element<'_>) -> bool {
         element.score < self.score || element.score == self.score && element.member < &*self.member
     }
 }
 
-/// What tells most members of a leaf apart: bits of their positions.
+/// Bits of a position that distinguish most members of a leaf.
 const fn tag(position: u32) -> u8 {
     position as u8
 }
 
-/// Whether an element of a leaf, with another score, would still be between the same two in this
-/// leaf.
+/// Whether an element with another score would still be between the same two elements of its leaf.
 fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
     let before = |one: Element<'_>, other: Element<'_>| {
         one.score < other.score || one.score == other.score && one.member < other.member
@@ -516,14 +515,13 @@ fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
         && before(element, leaf.element(index + 1))
 }
 
-/// As many tags as can be looked through at once: a set has few members of less than a byte.
+/// All tags of a leaf must fit one search.
 const _: () = assert!(LEAF_LEN_MAX / Leaf::size_of(&[0]) < FOUND_MAX);
-/// Bytes of a leaf at most, unless a single member is longer: such that its block fills a size
-/// class.
+/// The most bytes of a leaf, unless a single member is longer. Its block then fills a size class.
 const LEAF_LEN_MAX: usize = 1536 - 16;
-/// A leaf of so few bytes looks for another one to merge with.
+/// A leaf with fewer bytes is merged with another one.
 const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;
-/// Bytes of a merged leaf at most, so that it is not soon split again.
+/// The most bytes of a merged leaf, so that it is not split again soon.
 const LEAF_LEN_MERGED: usize = LEAF_LEN_MAX * 3 / 4;
-/// Leaves that are looked at to estimate all.
+/// How many leaves are looked at to estimate all of them.
 const SAMPLE: usize = 64;

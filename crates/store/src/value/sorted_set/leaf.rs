@@ -4,7 +4,7 @@
 //! u32 count, highest bit: wide | count x f64 score
 //! | count x (u16, wide: u32) where the member ends | count x u8 tag | members
 //! ```
-//! The tag is a byte of the member's hash, which finds a member whose score is not known.
+//! The tag is a byte of the member's hash, by which a member with unknown score is found.
 
 use std::cmp::Ordering;
 
@@ -33,12 +33,12 @@ impl Leaf {
         self.0.defragment(defragmenter);
     }
 
-    /// A leaf of one element.
+    /// A leaf with one element.
     pub(super) fn of(element: Element<'_>) -> Self {
         Self::from_elements(std::iter::once(element))
     }
 
-    /// A leaf of elements in their order.
+    /// A leaf with elements, which come in order.
     pub(super) fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
         let (mut count, mut members_len) = (0, 0);
         for element in elements.clone() {
@@ -62,13 +62,13 @@ impl Leaf {
         Self(block)
     }
 
-    /// Puts an element in at its place, which [`Self::lower_bound`] found.
+    /// Inserts an element at its place, which [`Self::lower_bound`] found.
     pub(super) fn insert(&mut self, index: usize, element: Element<'_>) {
         let old = self.shape();
         let added = element.member.len();
         let members_len = self.0.len() - old.members();
         if old.wide || members_len + added > usize::from(u16::MAX) {
-            // Rare, and large copies anyway.
+            // This is rare, and a large leaf copies much in any case.
             let new = Self::from_elements(
                 self.elements(0..index)
                     .chain(std::iter::once(element))
@@ -82,7 +82,7 @@ impl Leaf {
         let len = self.0.len();
         self.0.extend(SCORE + END + TAG + added);
         let bytes = self.0.bytes_mut();
-        // From the back, each part moves by what is put in before it.
+        // From the back: each part moves by what is inserted before it.
         let member_at = new.members() + start;
         bytes.copy_within(old.members() + start..len, member_at + added);
         bytes.copy_within(old.members()..old.members() + start, new.members());
@@ -104,7 +104,7 @@ impl Leaf {
         self.remove_range(index, index + 1);
     }
 
-    /// Removes the elements from `first` up to before `last`.
+    /// Removes the elements from `first` to before `last`.
     pub(super) fn remove_range(&mut self, first: usize, last: usize) {
         let old = self.shape();
         let removed = last - first;
@@ -121,7 +121,7 @@ impl Leaf {
         let (start, end) = (self.end_before(first), self.end_before(last));
         let len = self.0.len();
         let bytes = self.0.bytes_mut();
-        // From the front, each part moves by what is taken out before it.
+        // From the front: each part moves by what is removed before it.
         let scores = HEADER + first * SCORE;
         bytes.copy_within(scores + SCORE..old.ends(), scores);
         shift_ends(
@@ -139,13 +139,13 @@ impl Leaf {
         self.0.shrink();
     }
 
-    /// Moves an element to another place among the same elements, with another score.
+    /// Sets an element's score. Its place among the elements must stay the same.
     pub(super) fn set_score(&mut self, index: usize, score: f64) {
         let shape = self.shape();
         shape.set_score(self.0.bytes_mut(), index, score);
     }
 
-    /// Takes the elements from `index` on away.
+    /// Removes the elements from `index` on, and returns them as a leaf.
     pub(super) fn split_off(&mut self, index: usize) -> Self {
         if index == 0 {
             return std::mem::replace(self, Self::new());
@@ -156,7 +156,7 @@ impl Leaf {
         right
     }
 
-    /// Puts the elements of another leaf, all greater, behind its own.
+    /// Appends the elements of another leaf, which are all greater.
     pub(super) fn append(&mut self, other: &Self) {
         let new = Self::from_elements(
             self.elements(0..self.count()).chain(other.elements(0..other.count())),
@@ -169,7 +169,7 @@ impl Leaf {
         self.shape().count
     }
 
-    /// Bytes that it takes without slack.
+    /// Its length in bytes, without slack.
     pub(super) fn byte_len(&self) -> usize {
         self.0.len()
     }
@@ -211,7 +211,7 @@ impl Leaf {
         })
     }
 
-    /// How many elements, from the first on, the predicate holds of.
+    /// How many elements, from the first on, satisfy the predicate.
     #[inline(always)]
     pub(super) fn partition(&self, holds: impl Fn(usize, &Self) -> bool) -> usize {
         let (mut low, mut high) = (0, self.count());
@@ -226,20 +226,20 @@ impl Leaf {
         low
     }
 
-    /// Where a member of unknown score is.
+    /// The index of a member with unknown score.
     #[inline]
     pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
         self.tagged(tag).find(|&index| self.member(index) == member)
     }
 
-    /// Which elements have this tag.
+    /// The elements with this tag.
     #[inline]
     pub(super) fn tagged(&self, tag: u8) -> Found {
         let shape = self.shape();
         tags::find_all(&self.0[shape.tags()..], shape.count, tag)
     }
 
-    /// Where to cut it in halves of about as many bytes, neither of them empty.
+    /// The index that divides it into two halves of about the same length, neither of them empty.
     pub(super) fn middle(&self) -> usize {
         let shape = self.shape();
         let half = self.0.len() / 2;
@@ -248,7 +248,7 @@ impl Leaf {
         index.clamp(1, shape.count.max(2) - 1)
     }
 
-    /// Bytes that an element takes.
+    /// The bytes of an element.
     pub(super) const fn size_of(member: &[u8]) -> usize {
         SCORE + END + TAG + member.len()
     }
@@ -270,7 +270,7 @@ impl std::fmt::Debug for Leaf {
     }
 }
 
-/// Where the parts of a leaf lie.
+/// The offsets of the parts of a leaf.
 #[derive(Clone, Copy)]
 struct Shape {
     count: usize,
@@ -329,7 +329,7 @@ fn score_at(bytes: &[u8], index: usize) -> f64 {
     f64::from_le_bytes(*bytes[at..].first_chunk().expect("scores are whole"))
 }
 
-/// Adds to each of the ends.
+/// Adds `by` to each of the ends.
 fn shift_ends(ends: &mut [u8], by: u16) {
     let (ends, _) = ends.as_chunks_mut::<END>();
     for end in ends {

@@ -18,20 +18,20 @@ use super::listpack::{self, Item, Listpack};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
-/// Members with scores, ordered by score and then by the members' bytes.
+/// Members with scores, in the order of scores and then of the members' bytes.
 ///
-/// A hasher is always the one of the keyspace, the same for all calls.
+/// All calls must pass the keyspace's hasher.
 #[derive(Clone)]
 pub enum SortedSet {
     Packed(Listpack),
     Large(Cow<Large>),
 }
 
-/// Until when a sorted set is packed.
+/// The limits of a packed sorted set.
 #[derive(Clone, Copy, Debug)]
 pub struct SortedSetLimits {
     pub packed_entries: usize,
-    /// Bytes of a member.
+    /// The longest member in bytes.
     pub packed_value_len: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for SortedSetLimits {
     }
 }
 
-/// Elements in their order, or backwards by `rev()`.
+/// The elements in order, or in reverse by `rev()`.
 #[derive(Clone)]
 pub struct SortedSetIter<'a>(Elements<'a>);
 
@@ -57,8 +57,8 @@ impl SortedSet {
         Self::Packed(Listpack::new())
     }
 
-    /// An empty set in the form that it has with that many elements, of which the longest member
-    /// has `longest` bytes. For one that is appended to in steps: it has the same form at each.
+    /// An empty set in the form for that many elements, the longest member of which has `longest`
+    /// bytes. For a set that is filled in steps, so that it keeps its form.
     pub fn for_elements(count: usize, longest: usize, limits: SortedSetLimits) -> Self {
         if count > limits.packed_entries || longest > limits.packed_value_len {
             Self::Large(Cow::new(Large::with_room(count)))
@@ -67,7 +67,7 @@ impl SortedSet {
         }
     }
 
-    /// As [`Collection::defragment`](super::Collection::defragment).
+    /// See [`Collection::defragment`](super::Collection::defragment).
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self {
             Self::Packed(pack) => {
@@ -80,7 +80,7 @@ impl SortedSet {
         }
     }
 
-    /// Adds a member or changes its score; returns its old score. The score is not NaN.
+    /// Adds a member or changes its score. Returns the old score. The score must not be NaN.
     #[inline]
     pub fn insert(
         &mut self,
@@ -92,8 +92,8 @@ impl SortedSet {
         self.update(member, limits, hasher, |_| Some(score))
     }
 
-    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the
-    /// old score. The new score is not NaN.
+    /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns
+    /// the old score. The new score must not be NaN.
     #[inline]
     pub fn update(
         &mut self,
@@ -128,7 +128,7 @@ impl SortedSet {
         }
     }
 
-    /// Returns the member's score, if it was there.
+    /// Removes a member. Returns its score, if it existed.
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match self {
             Self::Large(large) => large.make_mut().remove(member, hasher),
@@ -140,7 +140,7 @@ impl SortedSet {
         }
     }
 
-    /// Removes the elements of these ranks; the range may reach past the end.
+    /// Removes the elements with these ranks. The range may reach past the end.
     pub fn remove_range(&mut self, ranks: Range<usize>, hasher: &Hasher) {
         let ranks = self.clamp(ranks);
         match self {
@@ -149,9 +149,9 @@ impl SortedSet {
         }
     }
 
-    /// Puts elements behind all others. They come in their order, and none of the members is there
-    /// yet. To be packed turns a score of -0 into 0, so a set that is appended to several times and
-    /// becomes large should not be packed meanwhile: see [`Self::for_elements`].
+    /// Appends elements behind all others. They come in order, and no member exists yet. Packing
+    /// turns a score of -0 into 0. So a set that is filled in steps and becomes large must not be
+    /// packed meanwhile: see [`Self::for_elements`].
     pub fn append<'a>(
         &mut self,
         elements: impl Iterator<Item = (&'a [u8], f64)> + Clone,
@@ -179,8 +179,8 @@ impl SortedSet {
         large.append(elements, hasher);
     }
 
-    /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless
-    /// they are members and scores in turn, without a member twice. They need not be in order.
+    /// A sorted set from a foreign, unchecked listpack. `None`: its entries are not alternating
+    /// members and scores, or a member is there twice. They need not be in order.
     pub fn from_listpack(pack: Listpack, limits: SortedSetLimits, hasher: &Hasher) -> Option<Self> {
         if packed::is_in_order(&pack, limits) {
             return Some(Self::Packed(pack));
@@ -220,7 +220,7 @@ impl SortedSet {
         }
     }
 
-    /// How many elements have a score below this one; with `inclusive`, not above it.
+    /// How many elements have a score below this one, or not above it (`inclusive`).
     pub fn rank_below_score(&self, score: f64, inclusive: bool) -> usize {
         match self {
             Self::Large(large) => large.rank_below_score(score, inclusive),
@@ -235,8 +235,8 @@ impl SortedSet {
         }
     }
 
-    /// How many members come before this one, with `inclusive` not after it. Only where all have
-    /// the same score is that more than some number.
+    /// How many members come before this one, or not behind it (`inclusive`). The result is useful
+    /// only if all members have the same score.
     pub fn rank_below_member(&self, member: &[u8], inclusive: bool) -> usize {
         match self {
             Self::Large(large) => large.rank_below_member(member, inclusive),
@@ -251,7 +251,7 @@ impl SortedSet {
         }
     }
 
-    /// The element with `rank` others before it.
+    /// The element with this rank.
     pub fn get(&self, rank: usize) -> Option<(Item<'_>, f64)> {
         self.range(rank..rank.saturating_add(1)).next()
     }
@@ -260,7 +260,7 @@ impl SortedSet {
         self.range(0..usize::MAX)
     }
 
-    /// The elements of these ranks; the range may reach past the end.
+    /// The elements with these ranks. The range may reach past the end.
     pub fn range(&self, ranks: Range<usize>) -> SortedSetIter<'_> {
         let ranks = self.clamp(ranks);
         SortedSetIter(match self {
@@ -274,9 +274,9 @@ impl SortedSet {
         })
     }
 
-    /// Calls `visit` with about `count` elements from a cursor on; returns the cursor to go on
-    /// with, zero at the end. What is there from the first call to the last is visited, whatever
-    /// else changes.
+    /// Calls `visit` with about `count` elements from a cursor on. Returns the next cursor; zero at
+    /// the end. An element that exists from the first call to the last is visited, whatever else
+    /// changes.
     pub fn scan(
         &self,
         cursor: u64,
@@ -290,7 +290,7 @@ impl SortedSet {
                 0
             }
             Self::Large(large) => {
-                // No cursor that was given out is that large.
+                // No cursor that we returned is that large.
                 let Ok(from) = u32::try_from(cursor) else { return 0 };
                 let next = large.scan(from, count, hasher, |member, score| {
                     visit(Item::Bytes(member), score);
@@ -300,13 +300,13 @@ impl SortedSet {
         }
     }
 
-    /// Whether `walk_common` can be used with this and another such set.
+    /// Whether this set can be used with `walk_common`.
     pub const fn is_indexed(&self) -> bool {
         matches!(self, Self::Large(_))
     }
 
-    /// Calls `visit` with the members that another set has too, of about `count` from a place on (0
-    /// at first). Returns the place to go on from, `None` at the end. Both are indexed.
+    /// Calls `visit` with members that another set has too, out of about `count` from a place on (0
+    /// at first). Returns the next place; `None` at the end. Both sets must be indexed.
     pub fn walk_common(
         &self,
         other: &Self,
@@ -323,7 +323,7 @@ impl SortedSet {
         }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since.
+    /// Whether one is a clone of the other, and neither has changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Large(one), Self::Large(other)) => std::ptr::eq::<Large>(&**one, &**other),
@@ -348,7 +348,7 @@ impl SortedSet {
         }
     }
 
-    /// Bytes of memory; of a large one an estimate.
+    /// Bytes of memory. For a large set this is an estimate.
     pub fn memory(&self) -> usize {
         match self {
             Self::Large(large) => large.memory(),
@@ -363,7 +363,7 @@ impl SortedSet {
         }
     }
 
-    /// How many blocks of memory there are to free.
+    /// How many blocks of memory must be freed.
     pub fn free_effort(&self) -> usize {
         match self {
             Self::Large(large) => large.blocks(),
@@ -376,7 +376,7 @@ impl SortedSet {
         ranks.start.min(end)..end
     }
 
-    /// Turns it into the large form.
+    /// Converts it to the large form.
     #[cold]
     fn enlarge(&mut self, hasher: &Hasher) -> &mut Large {
         let mut large = Large::with_room(0);
@@ -403,7 +403,7 @@ impl std::fmt::Debug for SortedSet {
 }
 
 impl SortedSetIter<'_> {
-    /// How many elements there still are.
+    /// How many elements are left.
     pub fn remaining(&self) -> usize {
         match &self.0 {
             Elements::Packed(entries) => entries.clone().count() / 2,

@@ -1,4 +1,4 @@
-//! A small sorted set: a listpack of members and scores in turn, in order, as Redis packs them.
+//! A small sorted set: a listpack with alternating members and scores, in order, as in Redis.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::SortedSetLimits;
 use crate::value::integer;
 use crate::value::listpack::{Item, Listpack, Position};
 
-/// Puts an element at its place; the member is not in there yet.
+/// Inserts an element at its place. The member must not exist.
 pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
     let mut room = integer::Text::new(0);
     let place =
@@ -22,13 +22,13 @@ pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
     pack.insert_after(position, score_item(score, &text));
 }
 
-/// Puts an element behind all others.
+/// Appends an element behind all others.
 pub(super) fn push(pack: &mut Listpack, member: &[u8], score: f64) {
     let text = format_f64(score);
     pack.append_many([Item::Bytes(member), score_item(score, &text)].into_iter());
 }
 
-/// The member's position, rank and score.
+/// The member's position and score.
 pub(super) fn find(pack: &Listpack, member: &[u8]) -> Option<(Position, f64)> {
     let position = pack.find(member, 2)?;
     let score = pack.next(position).map(|score| score_of(pack.item(score)))?;
@@ -39,12 +39,12 @@ pub(super) fn remove(pack: &mut Listpack, position: Position) {
     pack.remove_from(position, 2);
 }
 
-/// How many elements, from the first on, the predicate holds of.
+/// How many elements, from the first on, satisfy the predicate.
 pub(super) fn partition(pack: &Listpack, mut holds: impl FnMut(Item<'_>, f64) -> bool) -> usize {
     positions(pack).take_while(|&(_, member, score)| holds(member, score)).count()
 }
 
-/// Whether a listpack from elsewhere is a sorted set within limits, just as it is.
+/// Whether a foreign listpack is a sorted set within the limits as it is.
 pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
     if pack.len() / 2 > limits.packed_entries {
         return false;
@@ -77,16 +77,16 @@ fn positions(pack: &Listpack) -> impl Iterator<Item = (Position, Item<'_>, f64)>
     })
 }
 
-/// The score that an entry is.
+/// The score in an entry.
 pub(super) fn score_of(item: Item<'_>) -> f64 {
     match item {
         Item::Integer(value) => value as f64,
-        // What was put in parses; what came from elsewhere was checked.
+        // Our own entries parse, and foreign ones were checked.
         Item::Bytes(text) => parse_score(text).unwrap_or(0.0),
     }
 }
 
-/// The score that an entry of a listpack from elsewhere is, if it is one.
+/// The score in an entry of a foreign listpack, if it is one.
 pub(super) fn score_from_elsewhere(item: Item<'_>) -> Option<f64> {
     match item {
         Item::Integer(value) => Some(value as f64),
@@ -94,15 +94,14 @@ pub(super) fn score_from_elsewhere(item: Item<'_>) -> Option<f64> {
     }
 }
 
-/// A score as text: also what a lax parser would take.
+/// A score from a text, including forms that only a lax parser accepts.
 fn parse_score(text: &[u8]) -> Option<f64> {
     parse_f64(text)
         .or_else(|| str::from_utf8(text).ok()?.parse().ok())
         .filter(|score: &f64| !score.is_nan())
 }
 
-/// The entry that a score is: an integer where that is the same number, as in Redis, so that -0
-/// becomes 0.
+/// A score as an entry. As in Redis, it is an integer if that is the same number, so -0 becomes 0.
 fn score_item(score: f64, text: &[u8]) -> Item<'_> {
     if score.abs() <= (i64::MAX / 2) as f64 && score.trunc() == score {
         Item::Integer(score as i64)

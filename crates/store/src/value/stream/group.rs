@@ -1,5 +1,4 @@
-//! A consumer group: how far it has read, and which entries its consumers have not acknowledged
-//! yet.
+//! A consumer group: how far it has read, and which entries its consumers have not acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::id_map::{IdMap, Keyed, Records};
 pub struct Group {
     /// The last entry that was delivered.
     pub last_id: StreamId,
-    /// How many of all the entries ever added have been read; `None` when that cannot be told.
+    /// How many of all entries ever added have been read. `None`: unknown.
     pub entries_read: Option<u64>,
     pending: IdMap<Pending>,
     /// By their numbers.
@@ -22,17 +21,17 @@ pub struct Group {
     names: BTreeMap<Arc<[u8]>, ConsumerNumber>,
 }
 
-/// A consumer's place in its group. Given to another once it is deleted.
+/// A consumer's index in its group. It may be given to another consumer after a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConsumerNumber(u32);
 
-/// An entry that was delivered and is not acknowledged.
+/// An entry that was delivered and not acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
     pub id: StreamId,
-    /// Unix ms of the last delivery.
+    /// The time of the last delivery (Unix ms).
     pub delivered_ms: i64,
-    /// How often it was delivered.
+    /// How many times it was delivered.
     pub deliveries: u64,
     consumer: ConsumerNumber,
 }
@@ -40,9 +39,9 @@ pub struct Pending {
 #[derive(Clone)]
 pub struct Consumer {
     name: Arc<[u8]>,
-    /// Unix ms of its last attempt to do something.
+    /// When it last tried to do something (Unix ms).
     pub seen_ms: i64,
-    /// Unix ms of when it last got something; `None`: never.
+    /// When it last got something (Unix ms). `None`: never.
     pub active_ms: Option<i64>,
     pending: IdMap<StreamId>,
 }
@@ -70,7 +69,7 @@ impl Group {
         self.names.get(name).copied()
     }
 
-    /// Adds a consumer, which is not there yet.
+    /// Adds a consumer, which must not exist.
     pub fn add_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerNumber {
         let name: Arc<[u8]> = name.into();
         let consumer = Consumer {
@@ -88,8 +87,8 @@ impl Group {
         number
     }
 
-    /// Deletes a consumer with its pending entries; returns how many these were, if there is one of
-    /// this name.
+    /// Deletes a consumer with its pending entries. Returns how many those were, if the consumer
+    /// exists.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.names.remove(name)?;
         let consumer = self.consumers[number.0 as usize].take()?;
@@ -108,7 +107,7 @@ impl Group {
         self.consumers.get_mut(number.0 as usize)?.as_mut()
     }
 
-    /// In the order of their names.
+    /// The consumers in the order of their names.
     pub fn consumers(&self) -> impl Iterator<Item = (ConsumerNumber, &Consumer)> {
         self.names.values().filter_map(|&number| Some((number, self.consumer(number)?)))
     }
@@ -123,7 +122,7 @@ impl Group {
         &self.pending
     }
 
-    /// Makes an entry pending with a consumer, and takes it from the consumer that had it.
+    /// Makes an entry pending for a consumer, and removes it from its former consumer.
     pub fn assign(
         &mut self,
         id: StreamId,
@@ -150,16 +149,16 @@ impl Group {
         }
     }
 
-    /// Counts another delivery to the consumer that an entry is pending with.
+    /// Counts another delivery to the entry's consumer.
     pub fn deliver_again(&mut self, id: StreamId, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(id) {
             pending.delivered_ms = now_ms;
-            // Restored, it may be any number.
+            // A restored entry may have any number.
             pending.deliveries = pending.deliveries.wrapping_add(1);
         }
     }
 
-    /// An entry is pending no longer; whether it was.
+    /// Makes an entry not pending any more. Returns whether it was.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(id) else { return false };
         if let Some(consumer) = self.consumer_mut(pending.consumer) {
@@ -208,7 +207,7 @@ impl Consumer {
     }
 }
 
-/// Pending entries in their order.
+/// Pending entries in order.
 pub enum PendingFrom<'a> {
     All(Records<'a, Pending>),
     Of(&'a Group, Records<'a, StreamId>),

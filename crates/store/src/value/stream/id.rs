@@ -1,15 +1,15 @@
 //! The ID of a stream's entry.
 
-/// When the entry was added, and its number among those of the same millisecond.
+/// The time when an entry was added, and its number within that millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId {
-    /// Unix ms, unless the client chose another.
+    /// Unix ms, unless the client chose another number.
     pub ms: u64,
     pub seq: u64,
 }
 
 impl StreamId {
-    /// No entry has it; what has not happened yet is said by it.
+    /// No entry has this ID. It stands for "none yet".
     pub const ZERO: Self = Self { ms: 0, seq: 0 };
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
@@ -17,7 +17,7 @@ impl StreamId {
         Self { ms, seq }
     }
 
-    /// The least of the greater ones; `None` behind the greatest.
+    /// The next greater ID. `None`: there is none.
     pub fn next(self) -> Option<Self> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -25,7 +25,7 @@ impl StreamId {
         }
     }
 
-    /// The greatest of the lesser ones; `None` before the least.
+    /// The next lower ID. `None`: there is none.
     pub fn previous(self) -> Option<Self> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -33,7 +33,7 @@ impl StreamId {
         }
     }
 
-    /// As the key of Redis's radix tree, which sorts like the ID.
+    /// The key in Redis's radix tree, which sorts like the ID.
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.ms.to_be_bytes());

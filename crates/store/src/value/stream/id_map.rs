@@ -1,6 +1,6 @@
-//! Records in the order of their IDs: in pages, which clones share until one of them changes.
+//! Records in the order of their IDs, in pages which clones share until one changes.
 //!
-//! Most records come at the end and go from the front, which moves nothing.
+//! Most records are added at the end and removed from the front, which moves nothing.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -21,8 +21,8 @@ impl Keyed for StreamId {
 
 /// Records by ID. No page is empty.
 ///
-/// The last record lies in the map itself: it is the one that most look at and change, and the only
-/// one of many a map. So these find it without going through the pages.
+/// The last record lies in the map itself. It is the record that is read and changed most, and many
+/// maps have no other, so it is found without going through the pages.
 #[derive(Clone)]
 #[repr(C)]
 pub struct IdMap<T> {
@@ -32,8 +32,8 @@ pub struct IdMap<T> {
     last: Option<T>,
 }
 
-/// A place between records: before the one with this index in its page. The last record counts as a
-/// page behind the others.
+/// A place between records: before the record with this index in its page. The last record counts
+/// as a page behind the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     page: usize,
@@ -47,7 +47,7 @@ impl<T> Default for IdMap<T> {
 }
 
 impl<T> IdMap<T> {
-    /// Where its last record lies.
+    /// The offset of its last record.
     pub(super) const LAST_AT: usize = offset_of!(Self, last);
 
     fn record(&self, place: Place) -> Option<&T> {
@@ -58,14 +58,14 @@ impl<T> IdMap<T> {
         }
     }
 
-    /// Records of a page.
+    /// How many records a page has.
     fn page_len(&self, page: usize) -> usize {
         self.pages.get(page).map_or(1, |page| page.len())
     }
 }
 
 impl<T: Keyed> IdMap<T> {
-    /// Adds a record, or puts it in the place of the one that has its ID.
+    /// Adds a record, or replaces the one with the same ID.
     pub fn insert(&mut self, record: T) {
         let id = record.id();
         if self.last().is_none_or(|last| last.id() < id) {
@@ -100,12 +100,12 @@ impl<T: Keyed> IdMap<T> {
         }
     }
 
-    /// Puts a record behind those in pages.
+    /// Appends a record to the pages.
     fn push_to_pages(&mut self, record: T) {
         match self.pages.back_mut() {
             Some(page) if page.len() < PAGE_LEN_MAX => page.make_mut().push_back(record),
             _ => {
-                // The first page of many a map stays at one record.
+                // In many maps the first page never gets a second record.
                 let mut page = VecDeque::with_capacity(1);
                 page.push_back(record);
                 self.pages.push_back(Cow::new(page));
@@ -203,7 +203,7 @@ impl<T: Keyed> IdMap<T> {
         Records { map: self, next: Place { page: 0, index: 0 } }
     }
 
-    /// The records from the first on whose ID is not below this one.
+    /// The records from the first one on whose ID is not below this one.
     pub fn iter_from(&self, id: StreamId) -> Records<'_, T> {
         Records { map: self, next: self.lower_bound(id) }
     }
@@ -214,7 +214,7 @@ impl<T: Keyed> IdMap<T> {
         Records { map: self, next: self.before(after).unwrap_or(after) }
     }
 
-    /// The records from the last one backwards whose ID is not above this one.
+    /// The records in reverse, from the last one whose ID is not above this one.
     pub fn iter_back_from(&self, id: StreamId) -> RecordsBack<'_, T> {
         RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
     }
@@ -224,7 +224,7 @@ impl<T: Keyed> IdMap<T> {
         self.pages.len()
     }
 
-    /// Bytes of memory that it takes, without what the records point to.
+    /// Bytes of memory, without what the records point to.
     pub fn memory(&self) -> usize {
         let page = |page: &Cow<VecDeque<T>>| page.capacity() * size_of::<T>();
         let records: usize = match self.pages.len() {
@@ -257,15 +257,15 @@ impl<T: Keyed> IdMap<T> {
         self.bound(|other| other <= id)
     }
 
-    /// Before the first record of which `is_before` does not hold; never at the end of a page.
-    /// Behind all records it is at the beginning of a page that there is not.
+    /// The place before the first record for which `is_before` is false. It is never at the end of
+    /// a page. Behind all records it is at the start of a page that does not exist.
     fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
         if self.last.as_ref().is_some_and(|last| is_before(last.id())) {
             return Place { page: self.pages.len() + 1, index: 0 };
         }
         let is_page_before =
             |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
-        // Most look at the end.
+        // Most searches are near the end.
         let last = self.pages.len().saturating_sub(1);
         let page = match self.pages.get(last).and_then(|page| page.front()) {
             Some(first) if is_before(first.id()) => last,
@@ -289,7 +289,7 @@ impl<T: Keyed> IdMap<T> {
         Some(Place { page, index: self.page_len(page) - 1 })
     }
 
-    /// After a removal: an empty page goes, a small one is joined with its neighbour.
+    /// After a removal, removes an empty page, or merges a small one with its neighbour.
     fn tidy(&mut self, page: usize) {
         let len = self.pages[page].len();
         if len == 0 {
@@ -307,7 +307,7 @@ impl<T: Keyed> IdMap<T> {
     }
 }
 
-/// Records in their order.
+/// Records in order.
 pub struct Records<'a, T> {
     map: &'a IdMap<T>,
     next: Place,
@@ -333,7 +333,7 @@ impl<'a, T> Iterator for Records<'a, T> {
     }
 }
 
-/// Records against their order.
+/// Records in reverse order.
 #[derive(Clone)]
 pub struct RecordsBack<'a, T> {
     map: &'a IdMap<T>,
@@ -350,9 +350,9 @@ impl<'a, T: Keyed> Iterator for RecordsBack<'a, T> {
     }
 }
 
-/// Records of a page, at most.
+/// The most records of a page.
 const PAGE_LEN_MAX: usize = 128;
-/// Pages that are looked at to estimate the memory of all.
+/// How many pages are looked at to estimate the memory of all.
 const SAMPLE: usize = 8;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Streams: entries in the order of their IDs, and the groups that read them.
 //!
-//! Entries lie in nodes of about a hundred, these in pages ([`IdMap`]). A clone shares nodes and
-//! pages until one changes.
+//! About a hundred entries lie in a node, and nodes lie in pages ([`IdMap`]). Clones share nodes
+//! and pages until one changes.
 
 mod group;
 mod id;
@@ -27,14 +27,15 @@ use super::Item;
 use super::cow::Cow;
 use crate::value::{Defragmenter, Encoding};
 
-/// A stream. It may be empty: its key stays.
+/// A stream. It may be empty, and its key stays then.
 #[derive(Clone)]
 pub struct Stream(Box<Parts>);
 
-/// What a stream consists of.
+/// The parts of a stream.
 ///
-/// In it, its log, the log's map and the map's last node the fields that XADD leaves as they are
-/// come first. So they lie on a line that stays with all threads that read it.
+/// In this struct, in its log, in the log's map and in the map's last node, the fields that XADD
+/// does not change come first. So they lie on a cache line that stays with all threads that read
+/// it.
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Parts {
@@ -42,52 +43,51 @@ pub struct Parts {
     pub log: Log,
 }
 
-/// The entries, and what is known of those that were.
+/// The entries, and facts about earlier ones.
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Log {
-    /// The greatest ID that was deleted by itself.
+    /// The greatest ID that was deleted individually.
     pub max_deleted_id: StreamId,
     nodes: IdMap<Node>,
     len: usize,
-    /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of
-    /// deleted ones.
+    /// The ID of the first entry, or zero. It is stored because any number of deleted entries may
+    /// lie before that entry.
     first_id: StreamId,
-    /// Where that entry begins in its node, so that the deleted ones are passed over. 0: that was
-    /// not looked for.
+    /// The offset of that entry in its node, so that deleted entries are skipped. 0: unknown.
     first_at: u32,
-    /// The greatest ID that was given; new ones are greater.
+    /// The greatest ID that was given. New IDs must be greater.
     pub last_id: StreamId,
     /// How many entries were ever added.
     pub entries_added: u64,
 }
 
-/// Blocks of this size begin where a cache line does, as an allocator lays them side by side. XADD
+/// Blocks of this size begin at a cache line, because allocators place them side by side. XADD
 /// reads all three lines, and writes the second and the third.
 const _: () = {
     let last = offset_of!(Parts, log) + offset_of!(Log, nodes) + IdMap::<Node>::LAST_AT;
     assert!(size_of::<Parts>() == 192 && last + Node::CHANGING_AT >= 64);
 };
 
-/// The consumer groups by their names. One pointer, as most streams have none.
+/// The consumer groups by name. It is one pointer, because most streams have no groups.
 #[derive(Clone, Default)]
 pub struct Groups(Option<Box<GroupsByName>>);
 
 type GroupsByName = BTreeMap<Box<[u8]>, Cow<Group>>;
 
-/// How large a node may become; 0: there is no limit.
+/// The largest size of a node. 0: there is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamLimits {
     pub node_bytes_max: usize,
     pub node_entries_max: usize,
 }
 
-/// Until when entries are taken from the front.
+/// How long entries are removed from the front.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trim {
-    /// Until there are no more than these.
+    /// Until there are no more entries than this.
     Len(usize),
-    /// Until none is below this ID.
+    /// Until no entry is below this ID.
     Id(StreamId),
 }
 
@@ -96,7 +96,7 @@ impl Stream {
         Self(Box::default())
     }
 
-    /// As [`Collection::defragment`](super::Collection::defragment), of blocks of entries.
+    /// See [`Collection::defragment`](super::Collection::defragment). Moves blocks of entries.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         self.0.log.nodes.change_unshared(from, |node| node.defragment(defragmenter))
     }
@@ -137,7 +137,7 @@ impl Stream {
         Encoding::Stream
     }
 
-    /// An estimate from some of the nodes.
+    /// Bytes of memory, estimated from some of the nodes.
     pub fn memory(&self) -> usize {
         size_of::<Parts>() + self.0.log.memory() + self.0.groups.memory()
     }
@@ -165,13 +165,13 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Log {
-    /// Whether an entry of `count` fields and values, of `bytes` bytes together, can be kept.
+    /// Whether an entry with `count` fields and values, of `bytes` bytes in total, can be stored.
     pub fn takes(count: usize, bytes: usize) -> bool {
         node::packed_len_max(count, bytes) <= NODE_BYTES_MAX
     }
 
-    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes
-    /// together, which [`Self::takes`] says can be kept.
+    /// Adds an entry with an ID greater than all others. `items` are alternating fields and values,
+    /// of `bytes` bytes in total. [`Self::takes`] must allow them.
     #[inline]
     pub fn append<'a>(
         &mut self,
@@ -186,7 +186,7 @@ impl Log {
             _ => self.append_node(id, items, false),
         }
         self.count_appended(id);
-        // A restored stream may say any number.
+        // A restored stream may have any number.
         self.entries_added = self.entries_added.wrapping_add(1);
         self.last_id = id;
     }
@@ -198,15 +198,15 @@ impl Log {
         self.len += 1;
     }
 
-    /// To be called after the first entry went.
+    /// Must be called after the first entry was removed.
     fn find_first(&mut self) {
         let nodes = self.nodes.iter().filter(|node| node.live() > 0);
         let first = nodes.filter_map(|node| node.first_live(self.cursor_of(node))).next();
         (self.first_at, self.first_id) = first.unwrap_or((0, StreamId::ZERO));
     }
 
-    /// Where the entries of a node begin: with the first of the stream, if that is known to lie
-    /// there.
+    /// The start of a node's entries. If the stream's first entry is known to lie there, it is the
+    /// start.
     fn cursor_of(&self, node: &Node) -> Cursor {
         let has_first = (node.master()..=node.last()).contains(&self.first_id);
         match self.first_at {
@@ -215,7 +215,7 @@ impl Log {
         }
     }
 
-    /// The entries of a node from there on.
+    /// The entries of a node from that start on.
     fn entries_of<'a>(&self, node: &'a Node) -> Entries<'a> {
         node.entries_from(self.cursor_of(node))
     }
@@ -226,7 +226,7 @@ impl Log {
         items: impl Iterator<Item = Item<'a>> + Clone,
         is_deleted: bool,
     ) {
-        // It will probably become as long as the one before.
+        // The node will probably become as long as the one before it.
         let capacity = self.nodes.last_mut().map_or(0, |node| {
             node.finish();
             node.byte_len().min(CAPACITY_MAX)
@@ -236,8 +236,8 @@ impl Log {
         self.nodes.push_back(node);
     }
 
-    /// Takes entries from the front; returns how many. Whole nodes only, if `whole`; of those as
-    /// many as have together no more entries than `limit` (0: any number).
+    /// Removes entries from the front. Returns how many. With `whole`, removes only whole nodes,
+    /// which together have at most `limit` entries (0: any number).
     pub fn trim(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
         let trimmed = self.trim_nodes(until, whole, limit);
         if trimmed > 0 {
@@ -281,9 +281,9 @@ impl Log {
         trimmed
     }
 
-    /// Deletes an entry; whether it was there.
+    /// Deletes an entry. Returns whether it existed.
     pub fn delete(&mut self, id: StreamId) -> bool {
-        // Nothing is copied for an entry that is not there.
+        // Check first: nothing is copied for an entry that does not exist.
         let there = self.nodes.iter_floor(id).next().is_some_and(|node| {
             self.entries_of(node).any(|entry| entry.id == id && !entry.is_deleted)
         });
@@ -318,8 +318,8 @@ impl Log {
         self.first_id
     }
 
-    /// The greatest ID of all entries that lie here, deleted or not, or zero: none may be added at
-    /// or below it.
+    /// The greatest ID of all entries in the nodes, deleted or not, or zero. A new entry's ID must
+    /// be greater.
     pub fn greatest_id(&self) -> StreamId {
         self.nodes.last().map_or(StreamId::ZERO, Node::last)
     }
@@ -334,12 +334,12 @@ impl Log {
         Range::new(self, start, end)
     }
 
-    /// The entries from one ID to another, both included, last to first.
+    /// The entries from one ID to another, both included, in reverse order.
     pub fn range_back(&self, start: StreamId, end: StreamId) -> RangeBack<'_> {
         RangeBack::new(self, start, end)
     }
 
-    /// Whether nothing was taken out since `before` was cloned, of the same stream.
+    /// Whether nothing was removed since `before` was cloned from the same stream.
     pub fn only_grew(&self, before: &Self) -> bool {
         let removed = |log: &Self| log.entries_added.wrapping_sub(log.len as u64);
         removed(self) == removed(before)
@@ -351,7 +351,7 @@ impl Log {
         &self.nodes
     }
 
-    /// How many entries had been added when this one was, as far as that can be told.
+    /// How many entries had been added when this one was, if that is known.
     pub fn position(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -363,7 +363,7 @@ impl Log {
             return None;
         }
         let first_id = self.first_id();
-        // Behind the first one there may be gaps as soon as one has been deleted there.
+        // Once an entry behind the first one was deleted, there may be gaps behind the first one.
         let gapless = self.max_deleted_id == StreamId::ZERO || self.max_deleted_id < first_id;
         let before_first = self.entries_added.wrapping_sub(self.len as u64);
         match id.cmp(&first_id) {
@@ -373,12 +373,12 @@ impl Log {
         }
     }
 
-    /// Whether an entry that was deleted may lie at this ID or behind it.
+    /// Whether a deleted entry may lie at this ID or behind it.
     pub fn has_gaps_from(&self, id: StreamId) -> bool {
         !self.is_empty() && self.max_deleted_id != StreamId::ZERO && id <= self.max_deleted_id
     }
 
-    /// How many entries a group has still to read, as far as that can be told.
+    /// How many entries a group has still to read, if that is known.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let read = match group.entries_read {
             _ if self.entries_added == 0 => return Some(0),
@@ -401,9 +401,9 @@ impl Log {
     }
 }
 
-/// Building a stream of nodes from elsewhere.
+/// Builds a stream from foreign nodes.
 impl Log {
-    /// Adds an empty node behind all others; `false` if there is an ID that is not below `master`.
+    /// Appends an empty node. `false`: an existing ID is not below `master`.
     pub fn append_empty_node<'a>(
         &mut self,
         master: StreamId,
@@ -416,7 +416,7 @@ impl Log {
         fits
     }
 
-    /// Adds an entry to the last node; `false` if its ID is not above all others.
+    /// Adds an entry to the last node. `false`: its ID is not above all others.
     pub fn append_to_node<'a>(
         &mut self,
         id: StreamId,
@@ -426,7 +426,7 @@ impl Log {
         self.append_if_behind(id, is_deleted, |node| node.push(id, items, is_deleted))
     }
 
-    /// As `append_to_node`, for an entry with the node's fields: their values.
+    /// Does what `append_to_node` does, for the values of an entry with the node's fields.
     pub fn append_values_to_node<'a>(
         &mut self,
         id: StreamId,
@@ -455,7 +455,7 @@ impl Log {
 }
 
 impl Groups {
-    /// Adds a group; `false` if there is one of this name.
+    /// Adds a group. `false`: the name exists.
     pub fn add(&mut self, name: &[u8], group: Group) -> bool {
         let groups = self.0.get_or_insert_default();
         if groups.contains_key(name) {
@@ -465,7 +465,7 @@ impl Groups {
         true
     }
 
-    /// Takes a group out. It comes as groups of one, which may take long to free.
+    /// Removes a group, and returns it in a `Groups` of its own, which may take long to free.
     pub fn take(&mut self, name: &[u8]) -> Option<Self> {
         let taken = self.0.as_mut()?.remove_entry(name)?;
         self.0.take_if(|groups| groups.is_empty());
@@ -488,15 +488,14 @@ impl Groups {
         self.find(name).map(|group| &**group)
     }
 
-    /// Puts another in a group's place.
+    /// Replaces a group.
     pub fn replace(&mut self, name: &[u8], group: Group) {
         if let Some(there) = self.find_mut(name) {
             *there = Cow::new(group);
         }
     }
 
-    /// Whether both have a group of this name, and it was not changed since one was cloned from the
-    /// other.
+    /// Whether both have a group of this name, one of which is an unchanged clone of the other.
     pub fn is_same(&self, other: &Self, name: &[u8]) -> bool {
         matches!((self.find(name), other.find(name)), (Some(one), Some(other)) if one.is_same(other))
     }
@@ -509,7 +508,7 @@ impl Groups {
         self.0.is_none()
     }
 
-    /// In the order of their names.
+    /// The groups in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Group)> {
         self.0.iter().flat_map(|groups| groups.iter()).map(|(name, group)| (&**name, &**group))
     }
@@ -519,7 +518,7 @@ impl Groups {
     }
 }
 
-/// Nodes that are looked at to estimate the memory of all.
+/// How many nodes are looked at to estimate the memory of all.
 const SAMPLE: usize = 16;
-/// What a new node gets at most before there is any need.
+/// The largest initial room of a new node, in bytes.
 const CAPACITY_MAX: usize = 64 << 10;

@@ -1,18 +1,18 @@
-//! A node: a run of entries in one block, or two.
+//! A node: consecutive entries in one or two blocks.
 //!
 //! ```text
 //! field ...                          those that the node was made with
 //! entry ...
 //! entry: head | ms | sequence | number of fields, field and value ... (or value ...)
 //! ```
-//! The head's lowest bits say what follows ([`DELETED`], [`SAME_FIELDS`], [`NEXT_SEQUENCE`]); the
-//! four highest are the milliseconds since the entry before, if they are few. So an entry that has
-//! the node's fields takes one byte and its values. Those are encoded as in a listpack, without the
-//! length at the end, as nodes are only read forwards.
+//! The lowest bits of the head say what follows ([`DELETED`], [`SAME_FIELDS`], [`NEXT_SEQUENCE`]).
+//! Its four highest bits are the milliseconds since the previous entry, if there are few. So an
+//! entry with the node's fields takes one byte and its values. Values are encoded as in a listpack,
+//! but without the length at the end, because nodes are only read forwards.
 //!
-//! Which entries share a node is what Redis's limits make of Redis's form of it: so trimming whole
-//! nodes leaves the same entries, and DUMP need not divide them anew. Hence the count of bytes that
-//! form would have.
+//! Redis's limits, applied to Redis's form of a node, decide which entries share a node. So
+//! trimming whole nodes leaves the same entries as in Redis, and DUMP need not divide them
+//! differently. That is why a node counts the bytes that Redis's form would have.
 
 use std::mem::offset_of;
 
@@ -21,40 +21,41 @@ use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, Writer, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 use crate::value::{Defragmenter, Item};
 
-/// A run of entries. What a new entry changes comes last: see [`super::Parts`].
+/// Consecutive entries. The fields that a new entry changes come last: see [`super::Parts`].
 #[derive(Clone)]
 #[repr(C)]
 pub struct Node {
-    /// The ID that it was made for, and under which Redis would keep it.
+    /// The ID that the node was made for. Redis would use it as the node's key.
     master: StreamId,
     block: SharedBlock,
-    /// The last of the entries, if two blocks take less memory than one: allocators round sizes up.
+    /// The last entries, if two blocks take less memory than one: allocators round sizes up.
     rest: Option<SharedBlock>,
-    /// Where the entries begin.
+    /// The offset of the first entry.
     entries_at: u32,
     field_count: u32,
-    /// Of its last entry, deleted or not.
+    /// The ID of the last entry, deleted or not.
     last: StreamId,
-    /// Where that begins.
+    /// The offset of the last entry.
     last_at: u32,
     live: u32,
     deleted: u32,
-    /// Bytes of its listpack in Redis, without the numbers of entries and of deleted ones.
+    /// The length of its listpack in Redis in bytes, without the numbers of entries and of deleted
+    /// ones.
     packed_len: u32,
 }
 
-/// An entry as it lies in its node.
+/// An entry in its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     pub id: StreamId,
     pub is_deleted: bool,
     /// Whether its fields are the node's.
     has_same_fields: bool,
-    /// Fields and values there are.
+    /// How many fields and values it has.
     count: u32,
     /// The node's fields.
     fields: &'a [u8],
-    /// From its first field or value on.
+    /// The bytes from its first field or value on.
     items: &'a [u8],
 }
 
@@ -65,7 +66,7 @@ impl Keyed for Node {
 }
 
 impl Node {
-    /// Where that lies which a new entry changes.
+    /// The offset of the fields that a new entry changes.
     pub(super) const CHANGING_AT: usize = offset_of!(Self, last);
 
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
@@ -75,7 +76,7 @@ impl Node {
         }
     }
 
-    /// An empty node with these fields, to which entries from `master` on are added.
+    /// An empty node with these fields, for entries from `master` on.
     pub fn new<'a>(
         master: StreamId,
         fields: impl Iterator<Item = Item<'a>> + Clone,
@@ -108,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Whether an entry of `count_added` fields and values, of `bytes` bytes together, may still be
+    /// Whether an entry with `count_added` fields and values, of `bytes` bytes in total, may be
     /// added.
     #[inline]
     pub fn has_room(&self, count_added: usize, bytes: usize, limits: StreamLimits) -> bool {
@@ -124,7 +125,7 @@ impl Node {
             && (limits.node_entries_max == 0 || count < limits.node_entries_max)
     }
 
-    /// Adds an entry behind the others: fields and values in turn.
+    /// Appends an entry with alternating fields and values.
     pub fn push<'a>(
         &mut self,
         id: StreamId,
@@ -139,7 +140,7 @@ impl Node {
         }
     }
 
-    /// Adds an entry that has the node's fields: their values.
+    /// Appends an entry with the node's fields and these values.
     pub fn push_values<'a>(
         &mut self,
         id: StreamId,
@@ -149,7 +150,7 @@ impl Node {
         self.push_kept(id, values, true, is_deleted);
     }
 
-    /// Adds an entry of which these items are kept: values, or fields and values in turn.
+    /// Appends an entry with these stored items: values, or alternating fields and values.
     fn push_kept<'a>(
         &mut self,
         id: StreamId,
@@ -193,7 +194,7 @@ impl Node {
         *(if is_deleted { &mut self.deleted } else { &mut self.live }) += 1;
     }
 
-    /// Appends the listpack that Redis has for it.
+    /// Appends the listpack that Redis has for the node.
     pub fn append_packed(&self, output: &mut Vec<u8>) {
         output.reserve(self.packed_len_max());
         let mut packed = Writer::begin(output);
@@ -220,8 +221,8 @@ impl Node {
         packed.end();
     }
 
-    /// Marks entries as deleted, from a place on until `stop` (given the ID and how many were
-    /// marked) says so; returns how many.
+    /// Marks entries as deleted, from a place on, until `stop` returns true. `stop` gets the ID,
+    /// and how many were marked. Returns how many were marked.
     pub fn delete_until(
         &mut self,
         mut cursor: Cursor,
@@ -242,7 +243,7 @@ impl Node {
         deleted
     }
 
-    /// Marks an entry as deleted, which lies behind a place; whether it was there.
+    /// Marks an entry behind a place as deleted. Returns whether it existed.
     pub fn delete(&mut self, mut cursor: Cursor, id: StreamId) -> bool {
         while let Some((at, entry)) = self.read(&mut cursor) {
             if entry.id >= id {
@@ -258,7 +259,7 @@ impl Node {
         false
     }
 
-    /// Gives memory back that it will not need: hardly any more entries come.
+    /// Frees unused memory: hardly any more entries will come.
     pub fn finish(&mut self) {
         let len = self.block.len();
         if self.rest.is_none()
@@ -273,8 +274,8 @@ impl Node {
         }
     }
 
-    /// Before which entry to divide the node, so that both parts take the least memory, and how
-    /// much that is.
+    /// The entry before which to divide the node so that both parts take the least memory, and that
+    /// memory in bytes.
     fn best_split(&self) -> Option<(usize, usize)> {
         let len = self.block.len();
         let mut cursor = self.cursor();
@@ -310,7 +311,7 @@ impl Node {
         self.live == 0 && self.deleted == 0
     }
 
-    /// Bytes of its own form.
+    /// The length of our own form in bytes.
     pub fn byte_len(&self) -> usize {
         self.block.len() + self.rest.as_ref().map_or(0, |rest| rest.len())
     }
@@ -319,12 +320,12 @@ impl Node {
         self.block.memory() + self.rest.as_ref().map_or(0, SharedBlock::memory)
     }
 
-    /// All entries, deleted ones too.
+    /// All entries, including deleted ones.
     pub fn entries(&self) -> Entries<'_> {
         self.entries_from(self.cursor())
     }
 
-    /// The entries from a place on, deleted ones too.
+    /// The entries from a place on, including deleted ones.
     pub fn entries_from(&self, cursor: Cursor) -> Entries<'_> {
         Entries { node: self, cursor }
     }
@@ -335,7 +336,7 @@ impl Node {
         self.read(&mut cursor).map(|(_, entry)| entry)
     }
 
-    /// The first entry from a place on that is not deleted: where it begins, and its ID.
+    /// The offset and the ID of the first entry from a place on that is not deleted.
     pub fn first_live(&self, mut cursor: Cursor) -> Option<(u32, StreamId)> {
         while let Some((at, entry)) = self.read(&mut cursor) {
             if !entry.is_deleted {
@@ -345,7 +346,7 @@ impl Node {
         None
     }
 
-    /// The bytes of its listpack in Redis, at most: the numbers of entries change.
+    /// The most bytes of its listpack in Redis: the numbers of entries vary.
     pub fn packed_len_max(&self) -> usize {
         self.packed_len as usize + COUNTS_LEN_MAX
     }
@@ -370,19 +371,19 @@ impl Node {
         Cursor { at: self.entries_at as usize, before: before_first }
     }
 
-    /// The place of the entry with this ID, which begins there.
+    /// The place of the entry with this ID, which begins at `start`.
     pub fn cursor_at(&self, start: usize, id: StreamId) -> Cursor {
         let (bytes, mut at) = self.bytes_at(start);
         let lead = read_lead(bytes, &mut at);
         let seq = match lead {
-            // Any ID of those milliseconds would do.
+            // Any sequence number of the earlier milliseconds would do.
             Lead { since_ms: 1.., .. } => 0,
             Lead { sequence, .. } => id.seq.wrapping_sub(sequence).wrapping_sub(1),
         };
         Cursor { at: start, before: StreamId::new(id.ms.wrapping_sub(lead.since_ms), seq) }
     }
 
-    /// The block that holds a place, and where there.
+    /// The block with this offset, and the offset there.
     #[inline]
     fn bytes_at(&self, at: usize) -> (&[u8], usize) {
         match &self.rest {
@@ -391,7 +392,7 @@ impl Node {
         }
     }
 
-    /// Where the next entry lies, and the entry.
+    /// The offset of the next entry, and the entry.
     #[inline]
     fn read(&self, cursor: &mut Cursor) -> Option<(usize, Entry<'_>)> {
         let start = cursor.at;
@@ -449,7 +450,7 @@ impl<'a> IntoIterator for &Entry<'a> {
     }
 }
 
-/// Appends items, encoded one behind the other.
+/// Appends encoded items.
 fn push_all(packed: &mut Writer<'_>, items: &[u8]) {
     let mut at = 0;
     while at < items.len() {
@@ -462,7 +463,7 @@ fn push_all(packed: &mut Writer<'_>, items: &[u8]) {
 /// Fields with their values.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
-    /// Those of the node, if the fields are not among the items.
+    /// The node's fields, if the fields are not among the items.
     fields: Option<&'a [u8]>,
     items: &'a [u8],
     left: u32,
@@ -499,17 +500,17 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A place in a node: where the next entry begins, and the ID of the one before.
+/// A place in a node: the offset of the next entry, and the ID of the one before it.
 #[derive(Clone, Copy)]
 pub struct Cursor {
     at: usize,
     before: StreamId,
 }
 
-/// What an entry's bytes begin with: how far its ID is from the one before.
+/// The first part of an entry: the distance of its ID from the previous one.
 struct Lead {
     since_ms: u64,
-    /// From the least that is possible on.
+    /// The distance from the least possible sequence number.
     sequence: u64,
 }
 
@@ -547,7 +548,7 @@ impl LeadBytes {
         lead
     }
 
-    /// Appends a number, seven bits a byte, the lowest first.
+    /// Appends a number with seven bits in each byte, the lowest first.
     fn push(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.bytes[self.len] = number as u8 | 0x80;
@@ -580,7 +581,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Item<'a> {
     item
 }
 
-/// Writes an item to the front of the room; returns the rest.
+/// Writes an item to the front of the room. Returns the rest.
 #[inline]
 fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
     let (room, rest) = room.split_at_mut(encoded.len());
@@ -590,13 +591,13 @@ fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
     rest
 }
 
-/// How many bytes an entry of `count` fields and values, of `bytes` bytes together, adds at most to
-/// the listpack of its node. That includes a new listpack.
+/// The most bytes that an entry with `count` fields and values, of `bytes` bytes in total, adds to
+/// its node's listpack, including a new listpack.
 pub fn packed_len_max(count: usize, bytes: usize) -> usize {
     bytes.saturating_add(count.saturating_mul(OVERHEAD_MAX)).saturating_add(ENTRY_OVERHEAD_MAX)
 }
 
-/// Bytes of an integer in a listpack.
+/// The bytes of an integer in a listpack.
 #[inline]
 fn packed_integer(value: i64) -> usize {
     match value {
@@ -608,36 +609,37 @@ fn packed_integer(value: i64) -> usize {
 
 /// The entry is deleted.
 const DELETED: u8 = 1;
-/// Its fields are the node's, and only values follow.
+/// The fields are the node's, and only values follow.
 const SAME_FIELDS: u8 = 2;
-/// Its sequence number is the least possible behind the entry before; else, how far it is from that
-/// follows.
+/// The sequence number is the least possible behind the previous entry. Otherwise the distance from
+/// that follows.
 const NEXT_SEQUENCE: u8 = 4;
-/// Where the milliseconds since the entry before lie.
+/// The lowest bit of the milliseconds since the previous entry.
 const MS_SHIFT: u8 = 4;
-/// As many milliseconds, or more, follow the head.
+/// This value says that the milliseconds follow the head.
 const MS_FOLLOWS: u64 = 15;
-/// Flags of an entry in Redis's form.
+/// An entry's flags in Redis's form.
 pub const PACKED_DELETED: i64 = 1;
 pub const PACKED_SAME_FIELDS: i64 = 2;
-/// Items of an entry there before its fields and values: flags, milliseconds, sequence number.
+/// How many items an entry has there before its fields and values: flags, milliseconds and sequence
+/// number.
 pub const PACKED_LEAD: i64 = 3;
 /// A head and three numbers.
 const LEAD_LEN_MAX: usize = 31;
-/// Header and end of a listpack.
+/// The header and the end of a listpack.
 const LISTPACK_OVERHEAD: usize = 7;
-/// Shorter nodes are not divided.
+/// A shorter node is not divided into two blocks.
 const SPLIT_LEN_MIN: usize = 512;
-/// Bytes that dividing must save to be done.
+/// Dividing must save this many bytes.
 const SPLIT_GAIN_MIN: usize = 128;
-/// Redis lets no node become larger, nor takes an entry that is. Nor is there a longer listpack,
-/// which a node has to become in snapshots.
+/// The largest node and the largest entry, as in Redis. It is also the longest listpack, which a
+/// node becomes in snapshots.
 pub const NODE_BYTES_MAX: usize = 1 << 30;
-/// What an integer takes in a listpack, at most.
+/// The most bytes of an integer in a listpack.
 const INTEGER_LEN_MAX: usize = 10;
 /// The numbers of entries and of deleted ones.
 const COUNTS_LEN_MAX: usize = 2 * INTEGER_LEN_MAX;
-/// What a listpack has beside fields and values: of an entry flags, two parts of its ID, and the
-/// numbers of its fields and of its items; of the node the numbers of entries, of deleted ones and
-/// of fields, and a zero.
+/// What a listpack has beside fields and values. For an entry: flags, two parts of its ID, and the
+/// numbers of its fields and of its items. For the node: the numbers of entries, of deleted ones
+/// and of fields, and a zero.
 const ENTRY_OVERHEAD_MAX: usize = LISTPACK_OVERHEAD + 9 * INTEGER_LEN_MAX;

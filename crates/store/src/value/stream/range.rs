@@ -1,8 +1,8 @@
-//! Walking through the entries of a stream, in their order and against it.
+//! Walks through the entries of a stream, in order and in reverse.
 
 use super::{Entries, Entry, Log, Node, Records, RecordsBack, StreamId};
 
-/// Entries in their order, without deleted ones.
+/// Entries in order, without deleted ones.
 #[derive(Clone)]
 pub struct Range<'a> {
     nodes: Records<'a, Node>,
@@ -44,12 +44,12 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// Entries against their order, without deleted ones. All but a node's last one can only be read
-/// forwards: they are noted first.
+/// Entries in reverse order, without deleted ones. Except for a node's last entry, entries can only
+/// be read forwards, so they are noted first.
 pub struct RangeBack<'a> {
     log: &'a Log,
     nodes: RecordsBack<'a, Node>,
-    /// The node whose last entry was shown, and no other yet.
+    /// The node of which only the last entry was returned.
     begun: Option<&'a Node>,
     entries: Vec<Entry<'a>>,
     start: StreamId,
@@ -66,7 +66,7 @@ impl<'a> RangeBack<'a> {
         !entry.is_deleted && (self.start..=self.end).contains(&entry.id)
     }
 
-    /// Notes the entries of a node that are wanted.
+    /// Notes the wanted entries of a node.
     fn note(&mut self, node: &'a Node) {
         let mut entries = std::mem::take(&mut self.entries);
         entries.reserve(node.live());
@@ -85,7 +85,7 @@ impl<'a> Iterator for RangeBack<'a> {
             }
             if let Some(node) = self.begun.take() {
                 self.note(node);
-                // The one that was shown.
+                // This entry was returned already.
                 self.entries.pop();
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Large arguments: each is received into a buffer of its own, and that buffer becomes the value.
 //!
-//! The connection's input keeps the rest of the command, as if a large argument were not there.
+//! The connection's input has the rest of the command, without the large arguments.
 
 use std::sync::Arc;
 
@@ -10,28 +10,27 @@ use super::Connection;
 #[derive(Default)]
 pub struct LargeArguments {
     complete: Vec<OutsideArgument>,
-    /// Bytes of those.
+    /// Bytes of the complete arguments.
     complete_bytes: usize,
     arriving: Option<Arriving>,
 }
 
-/// An argument that is not among the input.
+/// An argument that is not in the input.
 pub struct OutsideArgument {
-    /// Where in the input it belongs.
+    /// The offset in the input where the argument belongs.
     pub position: usize,
     pub bytes: Arc<Vec<u8>>,
 }
 
 struct Arriving {
     position: usize,
-    /// Of capacity `len`, except for those that made no progress for a while, and those that will
-    /// be very long.
+    /// Its capacity is `len`, unless the argument made no progress for a while or is very long.
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Arriving {
-    /// The bytes, with room for all of them, or for as many as may be promised.
+    /// The buffer, with room for the whole argument, or for `PROMISED_MAX` bytes of it.
     fn whole(&mut self) -> &mut Vec<u8> {
         let room = self.len.min(PROMISED_MAX);
         if self.bytes.capacity() < room {
@@ -42,8 +41,7 @@ impl Arriving {
 }
 
 impl LargeArguments {
-    /// Whether an argument's bytes are still missing: what arrives belongs to it, and nothing is
-    /// parsed.
+    /// Whether an argument is incomplete. Then the next bytes belong to it, and nothing is parsed.
     pub const fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
@@ -52,13 +50,13 @@ impl LargeArguments {
         &self.complete
     }
 
-    /// The complete ones, for a command that is complete as well.
+    /// Takes the complete arguments, for a command that is complete too.
     pub fn take(&mut self) -> Vec<OutsideArgument> {
         self.complete_bytes = 0;
         std::mem::take(&mut self.complete)
     }
 
-    /// Begins with an argument of `len` bytes, the first of which have arrived.
+    /// Begins an argument of `len` bytes, the first of which have arrived.
     fn begin(&mut self, position: usize, len: usize, arrived: impl Iterator<Item = u8>) {
         let mut bytes = Vec::with_capacity(len.min(PROMISED_MAX));
         bytes.extend(arrived);
@@ -66,12 +64,12 @@ impl LargeArguments {
         self.finish();
     }
 
-    /// How many bytes the arriving one needs.
+    /// The number of bytes that the arriving argument still needs.
     pub fn wanted(&self) -> usize {
         self.arriving.as_ref().map_or(0, |arriving| arriving.len - arriving.bytes.len())
     }
 
-    /// Takes what belongs to the arriving one from the front of `bytes`; how much that was.
+    /// Takes the bytes of the arriving argument from the front of `bytes`; returns how many.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let taken = self.wanted().min(bytes.len());
         if let Some(arriving) = &mut self.arriving {
@@ -81,19 +79,20 @@ impl LargeArguments {
         taken
     }
 
-    /// The buffer of the arriving one, to be filled up to its capacity; then `finish`.
+    /// The buffer of the arriving argument. The caller fills it up to its capacity and then calls
+    /// `finish`.
     pub fn buffer(&mut self) -> Option<&mut Vec<u8>> {
         self.arriving.as_mut().map(Arriving::whole)
     }
 
-    /// Gives back the memory that the arriving one does not need yet.
+    /// Frees the memory that the arriving argument does not need yet.
     pub fn shrink(&mut self) {
         if let Some(arriving) = &mut self.arriving {
             arriving.bytes.shrink_to_fit();
         }
     }
 
-    /// Counts the arriving one as complete if it is.
+    /// Moves the arriving argument to the complete ones if all its bytes are there.
     pub fn finish(&mut self) {
         if let Some(mut arriving) = self.arriving.take_if(|it| it.bytes.len() == it.len) {
             arriving.bytes.shrink_to_fit();
@@ -103,19 +102,19 @@ impl LargeArguments {
         }
     }
 
-    /// Bytes that have arrived.
+    /// Bytes of all arguments that have arrived.
     pub fn arrived_bytes(&self) -> usize {
         let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.len());
         arriving + self.complete_bytes
     }
 
-    /// Bytes of the last one that have arrived.
+    /// Bytes of the last argument that have arrived.
     pub fn last_arrived_bytes(&self) -> usize {
         let complete = || self.complete.last().map_or(0, |outside| outside.bytes.len());
         self.arriving.as_ref().map_or_else(complete, |arriving| arriving.bytes.len())
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory of the arguments.
     pub fn memory(&self) -> usize {
         let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.capacity());
         arriving + self.complete_bytes
@@ -123,7 +122,7 @@ impl LargeArguments {
 }
 
 impl Connection {
-    /// If the command at the input's start ends in a large argument that is incomplete, begins a
+    /// If the command at the start of the input ends in an incomplete large argument, begins a
     /// buffer for it.
     pub fn begin_large(&mut self) {
         let Some(large) = self.parser.large() else { return };
@@ -131,12 +130,12 @@ impl Connection {
         let arrived = (self.input.len() - large.start).min(large.len);
         let arrived = self.input.whole().drain(large.start..large.start + arrived);
         self.large.begin(large.start, large.len, arrived);
-        // What is left is the command's beginning, and mostly all that there will be.
+        // The beginning of the command is left, and mostly no more will come.
         self.input.shrink();
     }
 
-    /// Bytes that were received and not parsed: of an argument that is incomplete, or of commands
-    /// that have to wait. Complete arguments of an incomplete command do not count, as in Redis.
+    /// Bytes that were received but not parsed: of an incomplete argument, or of commands that have
+    /// to wait. Complete arguments of an incomplete command do not count, as in Redis.
     pub fn unparsed_len(&self) -> usize {
         let behind = self.input.len() - self.parser.parsed_len().min(self.input.len());
         if self.parser.awaits_line_end() {
@@ -146,14 +145,14 @@ impl Connection {
         }
     }
 
-    /// Puts large arguments back into the input: their command has to wait, and is parsed again.
+    /// Puts large arguments back into the input. Their command has to wait and is parsed again.
     pub fn put_back(&mut self, large: &[OutsideArgument]) {
         let input = self.input.whole();
         *input = joined(input, large);
     }
 }
 
-/// The bytes of a command, with its large arguments where they belong.
+/// The bytes of a command, with its large arguments in their places.
 fn joined(input: &[u8], large: &[OutsideArgument]) -> Vec<u8> {
     let large_bytes = large.iter().map(|outside| outside.bytes.len()).sum::<usize>();
     let (mut bytes, mut start) = (Vec::with_capacity(input.len() + large_bytes), 0);
@@ -167,8 +166,9 @@ fn joined(input: &[u8], large: &[OutsideArgument]) -> Vec<u8> {
 }
 
 const LINE_END_LEN: usize = 2;
-/// Room that a length alone gets. Longer arguments, which only a raised `proto-max-bulk-len`
-/// allows, get theirs as they arrive: what the machine has not ends the process.
+/// The most memory that an argument gets because of its announced length alone. Longer arguments,
+/// which only a raised `proto-max-bulk-len` allows, get more as their bytes arrive: a failed
+/// allocation would end the process.
 const PROMISED_MAX: usize = 512 << 20;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::Client;
 use crate::system::tls::TlsSession;
 
-/// A client's connection. Buffers are empty, and not allocated, whenever the connection is idle.
+/// A client's connection. While it is idle its buffers are empty and not allocated.
 pub struct Connection {
     pub socket: OwnedFd,
     pub token: Token,
@@ -21,32 +21,32 @@ pub struct Connection {
     pub parser: Parser,
     /// Bytes of commands that are incomplete or have to wait.
     pub input: ConnectionInput,
-    /// Arguments that are not in `input`.
+    /// Large arguments of the arriving command, which are not in `input`.
     pub large: LargeArguments,
     pub output: ConnectionOutput,
     pub reading: Reading,
-    /// What stands between the socket and `input` and `output`, if anything does.
+    /// The TLS session between the socket and `input` and `output`, if there is one.
     pub tls: Option<Box<TlsSession>>,
-    /// Where in the turn's arena its replies are.
+    /// The place of the connection's replies in the turn's arena.
     pub replies: Option<ReplyRange>,
-    /// Listed among the connections that the turn has to look at before it ends.
+    /// Whether the connection is on the list of those that the turn looks at before it ends.
     pub touched: bool,
-    /// Listed among those whose commands wait until replies have been sent.
+    /// Whether the connection is on the list of those whose commands wait until replies are sent.
     pub deferred: bool,
-    /// To be closed once the output is sent.
+    /// Whether the connection closes once its output is sent.
     pub closing: bool,
-    /// Nothing more comes from the peer: to be closed once what came is executed.
+    /// Whether the peer sends no more. The connection closes once its commands are executed.
     pub ended: bool,
-    /// On its way to another worker.
+    /// Whether the connection is on its way to another worker.
     pub moving: bool,
 }
 
-/// What the driver does for the connection.
+/// How the connection is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
-    /// Bytes come as events.
+    /// The driver reads, and reports bytes as events.
     Data,
-    /// We read ourselves, into `input`: a large argument is on its way.
+    /// The worker reads into `input` or a large argument's buffer, as a large argument is arriving.
     Direct,
     /// Nothing is read.
     Paused,
@@ -73,13 +73,14 @@ impl Connection {
         }
     }
 
-    /// Has it send these replies of the turn's behind what it has.
+    /// Adds replies of this turn behind the connection's earlier ones.
     pub fn add_replies(&mut self, arena: &Arena, added: ReplyRange) {
         match &mut self.replies {
             None => self.replies = Some(added),
             Some(range) if range.end == added.start => range.end = added.end,
             Some(range) => {
-                // Two ranges with others' replies between them: they meet in the pending bytes.
+                // Replies of others lie between the two ranges, so the first range is copied to the
+                // output.
                 let range = std::mem::replace(range, added);
                 self.output.push_replies(arena, range, 0);
             }
@@ -92,20 +93,21 @@ impl Connection {
         self.output.memory() + sealed + self.client.behind.len()
     }
 
-    /// Whether another worker may serve it from now on. One that listens stays where what it
-    /// listens to is left for it, and one with a command at work until that is done. One that has
-    /// ended has no more to do elsewhere than here.
+    /// Whether another worker may take over the connection. A connection that listens must stay
+    /// where messages are left for it, and one with a command at work must stay until the command
+    /// is done. A connection whose peer sends no more gains nothing by moving.
     pub fn may_move(&self) -> bool {
         !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
     }
 
-    /// Whether commands that have come are not done though no client holds them up.
+    /// Whether received commands still wait for their turn. Commands behind a blocked one do not
+    /// count.
     pub fn has_work_left(&self) -> bool {
         self.deferred || self.client.job.is_some() || self.client.is_postponed()
     }
 
-    /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be
-    /// sent first, another worker will see to them, or the end has come.
+    /// Whether further commands have to wait: a command is at work in slices or blocks, replies
+    /// must be sent first, another worker takes over the connection, or it closes.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
         let waits = client.job.is_some() || client.is_postponed() || client.blocked.is_some();

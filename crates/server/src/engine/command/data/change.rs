@@ -1,4 +1,4 @@
-//! Changing keys, and noting that they changed.
+//! Changes of keys, and what has to be noted for them.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
 use crate::engine::tracking::Notice;
 
 impl Data {
-    /// The key's entry for changing in place; a use of it. A caller that changes it calls
-    /// `changed`.
+    /// The entry of the key, to be changed in place; it counts as a use. A caller that changes it
+    /// must call `changed`.
     #[inline(always)]
     pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
         let place = self.live::<true>(key)?;
         Some(self.used::<true>(key, place))
     }
 
-    /// The collection at the key for changing in place, as `write`; an error if it holds something
-    /// else.
+    /// The collection at the key, to be changed in place, as `write`. An error if the key has a
+    /// value of another type.
     #[inline(always)]
     pub fn write_as<T: Collection + 'static>(
         &mut self,
@@ -34,7 +34,7 @@ impl Data {
         }
     }
 
-    /// The collection at the key for changing in place, as `write_as`. If the key does not exist,
+    /// The collection at the key, to be changed in place, as `write_as`. If the key does not exist,
     /// it is created with `T::default()`. The collection must not stay empty: a key with an empty
     /// collection does not exist.
     #[inline(always)]
@@ -57,8 +57,8 @@ impl Data {
         place
     }
 
-    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes
-    /// it. Whether the key is there afterwards.
+    /// Replaces the value at the key with a collection, and clears the expiry. An empty collection
+    /// deletes the key. Returns whether the key exists afterwards.
     pub fn set_collection(&mut self, key: Key<'_>, collection: impl Collection) -> bool {
         let collection = collection.into_any();
         if collection.as_ref().is_empty() {
@@ -69,8 +69,8 @@ impl Data {
         true
     }
 
-    /// Deletes the key if its collection has become empty; whether it did. The change itself is
-    /// what `changed` counts, not this.
+    /// Deletes the key if its collection has become empty; returns whether it did. It does not
+    /// count as a change: `changed` counts the one that emptied the collection.
     #[inline]
     pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
         let Some(place) = self.live::<true>(key) else { return false };
@@ -85,12 +85,12 @@ impl Data {
         true
     }
 
-    /// Makes a string of the key, whatever it was.
+    /// Replaces the value at the key with a string.
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live::<true>(key);
         if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.turn.clock.policy) {
-            // Writing a key anew is one more use of it.
+            // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
         let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
@@ -105,7 +105,7 @@ impl Data {
         self.changed(key);
     }
 
-    /// Puts an entry under its own key, whatever was there.
+    /// Puts an entry in the place of the key's entry, if there is one.
     pub fn install(&mut self, key: Key<'_>, entry: OwnedEntry) {
         debug_assert_eq!(entry.as_ref().key(), key.bytes);
         let found = self.live::<true>(key);
@@ -121,13 +121,13 @@ impl Data {
         if let Some(old) = old {
             self.discard(old);
         }
-        // Whatever was there was deleted before, as Redis sees it.
+        // For Redis, the old key was deleted and this one is new.
         self.event(Classes::NEW, "new", key);
         self.changed(key);
     }
 
-    /// Takes the key's entry out. Where nothing expires by itself, a dead one is there until it is
-    /// deleted.
+    /// Removes the key's entry and returns it. While nothing expires by itself, an expired entry
+    /// counts as present.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
         let place = if self.turn.may_expire {
             self.live::<true>(key)?
@@ -141,7 +141,7 @@ impl Data {
         Some(entry)
     }
 
-    /// Deletes the key; whether it was there.
+    /// Deletes the key; returns whether it existed.
     pub fn remove(&mut self, key: Key<'_>) -> bool {
         match self.take(key) {
             Some(entry) => {
@@ -152,7 +152,7 @@ impl Data {
         }
     }
 
-    /// Gives the key an expiry (Unix ms) or takes it away. Nothing when the key is not there.
+    /// Sets the key's expiry (Unix ms) or clears it. Does nothing if the key does not exist.
     pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
         let Some(place) = self.live::<true>(key) else { return };
         let hasher = self.holding.keyspace.hasher();
@@ -160,14 +160,14 @@ impl Data {
         self.changed(key);
     }
 
-    /// To be called by code that changed the key's value: wakes its watchers, counts the change.
+    /// To be called after the key's value was changed: tells watchers and counts the change.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed(&mut self, key: Key<'_>) {
         self.changed_by(key, 1);
     }
 
-    /// Like `changed`, for a command that counts as this many changes: mostly one for each element.
+    /// As `changed`, for a command that counts as several changes, mostly one for each element.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
@@ -176,7 +176,7 @@ impl Data {
         self.touch_watched(key);
     }
 
-    /// Like `changed`, for changes that Redis does not report to WATCH, such as those of a consumer
+    /// As `changed`, for changes that do not concern WATCH in Redis, such as those of a consumer
     /// group.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -193,18 +193,19 @@ impl Data {
         }
     }
 
-    /// Has those clients served that wait for the key, though it did not change as WATCH sees it.
+    /// Serves the clients that wait for the key, though the key has not changed as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
         self.unit.ready.push_back((self.database, key.bytes.into()));
     }
 
-    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    /// To be called when a field of a hash gets an expiry that is earlier than those of all its
+    /// other fields.
     pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
         let hasher = self.holding.keyspace.hasher();
         self.database_of(key.hash).note_field(key.hash, expire_ms, hasher);
     }
 
-    /// To be called for what happened to a key, after it did.
+    /// Notes an event of a key. To be called after it happened.
     #[inline(always)]
     pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
         if self.audience.event_classes.has(class) {
@@ -225,7 +226,7 @@ impl Data {
         }
     }
 
-    /// Frees an entry: now if that is quick, else once no lock is held.
+    /// Frees an entry: now if that is quick, otherwise once no lock is held.
     #[inline]
     pub fn discard(&mut self, entry: OwnedEntry) {
         if entry.as_ref().is_light() {
@@ -242,7 +243,7 @@ impl Data {
         }
     }
 
-    /// Takes all keys of all databases out; the gate is held.
+    /// Removes all keys of all databases; the gate is held. Returns the databases, to be freed.
     pub fn flush_all(&mut self) -> Vec<Database> {
         let mut flushed = Vec::new();
         for index in 0..SHARDS {
@@ -253,12 +254,13 @@ impl Data {
         flushed
     }
 
-    /// A shard's part of a database, taken out with all its keys.
+    /// Removes all keys of a database from one shard. Returns them, to be freed.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.holding.keyspace.hasher();
         let mut ready = std::mem::take(&mut self.unit.ready);
         let (len, flushed) = self.visit(index, |shard| {
-            // Of what belongs to a cut nothing comes back.
+            // They are counted before: if a cut needs them they go to the cut, and nothing is
+            // returned.
             let len = shard.database(database).map_or(0, Database::len);
             let flushed = shard.flush(database, hasher);
             note_waited(shard, database, &mut ready);
@@ -269,7 +271,7 @@ impl Data {
         flushed
     }
 
-    /// Exchanges two databases in one shard.
+    /// Swaps two databases within one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
         let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let takes_dead = self.turn.may_expire;
@@ -288,7 +290,7 @@ impl Data {
     }
 }
 
-/// Notes all keys of a database that blocked clients wait for: they may have become others.
+/// Notes all keys of a database that blocked clients wait for, as each may have another value now.
 fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
     if let Some(watched) = shard.watched_mut() {
         ready.extend(watched.waited(database).map(|key| (database, key.into())));

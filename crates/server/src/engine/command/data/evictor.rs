@@ -4,29 +4,30 @@ use bobbin_store::Hash;
 
 use crate::config::MaxmemoryPolicy;
 
-/// Candidates that are remembered between evictions.
+/// The number of candidates that are remembered.
 pub const POOL: usize = 16;
 
-/// What came of making room.
+/// The outcome of an attempt to free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// Memory is below the limit.
     Enough,
-    /// Keys are being evicted, and more will be: writing may go on.
+    /// Keys are being evicted, and more will be, so writes may go on.
     Soon,
-    /// What can be evicted belongs to paused scripts: writing has to wait for them.
+    /// The keys that could be evicted are reserved by paused scripts, so writes have to wait for
+    /// those.
     Reserved,
     /// Nothing can be evicted.
     None,
 }
 
-/// A worker's candidates, the best last.
+/// A worker's candidates; the best is last.
 #[derive(Default)]
 pub struct Evictor {
     pub pool: Vec<Candidate>,
-    /// Where to go on walking when sampling finds nothing.
+    /// Where to continue walking when sampling finds nothing.
     pub cursor: usize,
-    /// The last walk over all shards found nothing to evict.
+    /// The last walk over all shards, if it found nothing to evict.
     pub failure: Option<Walked>,
 }
 
@@ -34,14 +35,15 @@ pub struct Evictor {
 pub struct Walked {
     pub room: Room,
     pub policy: MaxmemoryPolicy,
-    /// `Scripts::turns` at that time. It is another when a script gives its keys back.
+    /// `Scripts::turns` at that time. It changes when a script gives up its keys.
     pub turns: u64,
-    /// In ticks: when to walk again, as other workers may have made keys evictable.
+    /// When to walk again, in ticks, as other workers may have made keys evictable.
     pub until: u64,
 }
 
 pub struct Candidate {
-    /// The higher, the sooner it goes. Time alone does not lower it: see `score`.
+    /// The candidate with the highest score is evicted first. Time alone does not lower a score:
+    /// see `score`.
     pub score: u64,
     pub database: u32,
     pub hash: Hash,
@@ -49,7 +51,7 @@ pub struct Candidate {
 }
 
 impl Evictor {
-    /// Keeps a key if the pool has room or it is better than the worst there.
+    /// Adds a key if the pool has room or the key's score is above the lowest one.
     pub fn offer(&mut self, score: u64, database: u32, hash: Hash, key: &[u8]) {
         if self.pool.len() == POOL && score <= self.pool[0].score {
             return;

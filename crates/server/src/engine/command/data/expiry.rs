@@ -1,5 +1,4 @@
-//! Keys and fields that no command looks at and whose time has come: they are taken out a shard at
-//! a time.
+//! Deletes expired keys and fields that no command looks at, one shard at a time.
 
 use bobbin_store::OwnedEntry;
 use bobbin_store::shard::{FIELDS_MAX, Reaped};
@@ -9,17 +8,17 @@ use super::holding::HeldShards;
 use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
 use crate::engine::tracking::Notice;
 
-/// A hash that lost fields as they had expired.
+/// A hash of which fields have expired.
 #[derive(Default)]
 struct ReapedHash {
     key: Box<[u8]>,
     count: u64,
-    /// Their names, if they must be logged.
+    /// The names of the fields, if they must be logged.
     fields: Vec<Box<[u8]>>,
 }
 
 impl Data {
-    /// Takes out keys of a shard that have expired, in every database, at `looks` looks each.
+    /// Deletes expired keys and fields of a shard, with at most `looks` looks in each database.
     pub fn expire_shard(&mut self, index: usize, looks: usize) {
         if !self.turn.may_expire {
             return;
@@ -57,7 +56,7 @@ impl Data {
             self.note_reaped(database, reaped);
             self.note_expired(database, &gone[first..]);
             if fields >= FIELDS_MAX as u64 {
-                // The others get their turn once the shard was let go.
+                // The rest is done after the shard was unlocked.
                 break;
             }
         }
@@ -68,7 +67,7 @@ impl Data {
         self.release();
     }
 
-    /// Counts fields of hashes that were taken out as they had expired, and notes it.
+    /// Counts the fields of hashes that have expired, logs them and notes their events.
     #[inline]
     fn note_reaped(&mut self, database: u32, reaped: Vec<ReapedHash>) {
         for ReapedHash { key, count, fields } in reaped {
@@ -85,8 +84,8 @@ impl Data {
         }
     }
 
-    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash
-    /// may have gone with its last field, and is deleted then.
+    /// Counts entries of a database that have expired, logs them and notes their events. A hash
+    /// that lost its last field counts as deleted.
     pub(super) fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();
@@ -104,12 +103,12 @@ impl Data {
         }
     }
 
-    /// Takes out those of a shard's keys that have expired.
+    /// Deletes those of these keys that have expired. All of them belong to one shard.
     pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
         if !self.turn.may_expire || keys.is_empty() {
             return;
         }
-        // So that the events are published before the shard is unlocked.
+        // The shard is locked so that the events are published before it is unlocked.
         let alone = matches!(self.unit.held, HeldShards::None);
         if alone && !self.hold_one(index) {
             return;

@@ -1,4 +1,4 @@
-//! Looking keys up. That a key has expired is settled here.
+//! How keys are looked up. Expired keys are settled here.
 
 use bobbin_store::shard::Database;
 use bobbin_store::table::Place;
@@ -10,12 +10,12 @@ use super::holding::HeldShards;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
-/// How a key is looked at: [`Data::read`], or [`Data::peek`] where that was counted before.
+/// How a key is looked up: [`Data::read`], or [`Data::peek`] if the use was counted before.
 pub type Look = for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>;
 
 impl Data {
-    /// Where the key lies, if it is alive. A dead one is taken out, for `WRITES` even where nothing
-    /// expires by itself: what is written is another value.
+    /// The place of the key, if it has not expired. An expired entry is deleted; with `WRITES` even
+    /// if nothing expires by itself, as the key gets a new value.
     #[inline(always)]
     pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<Place> {
         let (now_ms, database) = (self.turn.now_ms, self.database);
@@ -45,20 +45,20 @@ impl Data {
         self.event(Classes::EXPIRED, "expired", key);
     }
 
-    /// Whether what is written with this expiry goes at once, as it has passed. Where nothing
-    /// expires by itself it is kept as it is.
+    /// Whether a key written with this expiry would be deleted at once. If nothing expires by
+    /// itself, it is kept.
     #[inline]
     pub const fn is_past(&self, expire_ms: i64) -> bool {
         expire_ms <= self.turn.now_ms && self.turn.may_expire && !self.turn.sees_dead
     }
 
-    /// The time by which fields live or die; keys are seen to here.
+    /// The time that decides which fields have expired. Keys are settled here already.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
         if self.turn.sees_dead { i64::MIN } else { self.turn.now_ms }
     }
 
-    /// The key's entry, without counting as a use of it.
+    /// The key's entry. It does not count as a use, a hit or a miss.
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         let place = self.live::<false>(key)?;
@@ -70,7 +70,7 @@ impl Data {
         self.live::<false>(key).is_some()
     }
 
-    /// The key's entry: a hit or a miss, but not a use of it.
+    /// The key's entry. It counts as a hit or a miss, but not as a use.
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         let Some(place) = self.live::<false>(key) else {
@@ -81,7 +81,7 @@ impl Data {
         Some(self.database_of(key.hash).entry(place))
     }
 
-    /// The key's entry for OBJECT. It is like `look`, but a miss is not reported as an event.
+    /// The key's entry for OBJECT. As `look`, but a miss causes no event.
     pub fn inspect(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         if self.live::<false>(key).is_none() {
             self.counters.misses += 1;
@@ -90,14 +90,14 @@ impl Data {
         self.look(key)
     }
 
-    /// Counts a key that is not there, and tells of it.
+    /// Counts a miss, and notes its event.
     #[inline(always)]
     pub fn missed(&mut self, key: Key<'_>) {
         self.counters.misses += 1;
         self.event(Classes::MISS, "keymiss", key);
     }
 
-    /// The key's entry for reading: a hit or a miss, and a use of it.
+    /// The key's entry for reading. It counts as a use, and as a hit or a miss.
     #[inline(always)]
     pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         let Some(place) = self.live::<false>(key) else {
@@ -108,12 +108,12 @@ impl Data {
         Some(self.used::<false>(key, place).into_ref())
     }
 
-    /// `CHANGES`: the value may be changed.
+    /// Counts a use of the entry. With `CHANGES` the caller may change the value.
     #[inline(always)]
     pub(super) fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
         let (clock, touch, hasher) =
             (self.turn.clock, self.turn.touch, self.holding.keyspace.hasher());
-        // Drawn even if it is not needed: that is cheaper than borrowing twice.
+        // The number is drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
             AccessPolicy::Lfu { .. } => self.random.next_u32(),
@@ -131,14 +131,14 @@ impl Data {
         entry
     }
 
-    /// The string at the key for reading, as `read`; an error if it holds something else.
+    /// The string at the key, as `read`. An error if the key has a value of another type.
     #[inline(always)]
     pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<StringRef<'_>>, Failure> {
         self.read(key).map(string).transpose()
     }
 
-    /// The entry of the string at the key for reading, as `read`; an error if it holds something
-    /// else.
+    /// The entry of the string at the key, as `read`. An error if the key has a value of another
+    /// type.
     #[inline(always)]
     pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
         match self.read(key) {
@@ -147,7 +147,7 @@ impl Data {
         }
     }
 
-    /// The collection at the key for reading, as `read`; an error if it holds something else.
+    /// The collection at the key, as `read`. An error if the key has a value of another type.
     #[inline(always)]
     pub fn read_as<T: Collection + 'static>(
         &mut self,
@@ -159,8 +159,8 @@ impl Data {
         }
     }
 
-    /// The type of the key's value, if it is alive. A dead one stays where it is: that it goes is
-    /// no part of what serves a client.
+    /// The type of the key's value, if it has not expired. An expired key is not deleted here, as
+    /// its removal would become part of the unit that serves a client.
     pub fn live_kind(&mut self, key: Key<'_>) -> Option<Kind> {
         let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
         let database = self.database;
@@ -170,7 +170,7 @@ impl Data {
         (!is_dead).then(|| entry.kind())
     }
 
-    /// Whether there is an entry that has expired, taken out or not.
+    /// Whether the key has an entry whose expiry has passed.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
         let now_ms = self.turn.now_ms;
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
@@ -178,8 +178,8 @@ impl Data {
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
     }
 
-    /// How many keys a shard has in a database. Not locked where that can be avoided: a key that
-    /// another thread adds at this moment may be missing.
+    /// The number of keys of a shard in a database. It is read without the lock where possible: a
+    /// key that another thread adds at this moment may be missing.
     pub fn len(&mut self, index: usize, database: u32) -> usize {
         match self.unit.held {
             HeldShards::None if database == 0 => self.holding.keyspace.len_hint(index),
@@ -187,7 +187,7 @@ impl Data {
         }
     }
 
-    /// How many keys a database has, as `len`.
+    /// The number of keys of a database, as exact as `len`.
     pub fn total(&mut self, database: u32) -> usize {
         match self.unit.held {
             HeldShards::None if database == 0 => self.holding.keyspace.len_of_first(),
@@ -195,7 +195,7 @@ impl Data {
         }
     }
 
-    /// What can be known of a shard without locking it: see `Keyspace::plain_figures`.
+    /// Figures of a shard that can be read without its lock: see `Keyspace::plain_figures`.
     pub fn plain_figures(&self, index: usize) -> Option<(usize, usize)> {
         match self.unit.held {
             HeldShards::None => self.holding.keyspace.plain_figures(index),

@@ -1,8 +1,8 @@
-//! The keys of a worker's selected database, as a handler sees them: with their shards held.
+//! The keys as a handler sees them: those of the selected database, with their shards locked.
 //!
 //! Handlers never lock. The plan has locked the shards of the command's keys before (`HeldShards`),
-//! and here every access finds its shard among them. That a key has expired is settled here too, so
-//! that no handler ever sees a dead key.
+//! and every access here finds its shard among them. Expired keys are settled here too, so that no
+//! handler sees a dead key.
 
 mod change;
 pub mod evictor;
@@ -38,50 +38,50 @@ use crate::engine::log::Recorder;
 use crate::engine::script::Lua;
 use crate::engine::telemetry::stats::Totals;
 
-/// A key of the command at hand, hashed once.
+/// A key of the current command, with its hash.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
     pub hash: Hash,
 }
 
-/// The keys that a thread may reach, and what its commands do to them.
+/// What a thread needs to execute commands: the locked shards, the unit, the time, the log.
 pub struct Data {
     holding: Holding,
-    /// What is held and has been done.
+    /// The locked shards, and what the unit has done so far.
     pub unit: Unit,
     pub turn: Turn,
     /// The selected database.
     pub database: u32,
     pub audience: Audience,
     pub random: Random,
-    /// Where scripts run: the states that none uses.
+    /// The idle Lua states, in which scripts run.
     pub lua: Vec<Box<Lua>>,
-    /// The command at hand: a script that pauses.
+    /// The current command, if it is a script that has paused.
     pub paused: Option<Box<dyn Job>>,
     pub counters: Counters,
     pub evictor: Evictor,
-    /// Passes to the log what it must hold of what happens to keys.
+    /// Passes the effects of commands to the log.
     pub recorder: Recorder,
-    /// Says once that this thread must leave what it carries out: the server has another part.
+    /// Set once this thread must stop what it executes, because the server has changed its role.
     pub dismissed: Option<Arc<AtomicBool>>,
     values: IncomingValues,
-    /// What no lock should be held for while it is freed.
+    /// Entries to free when no lock is held.
     garbage: Vec<OwnedEntry>,
-    /// Memory of plans that are done, for the next.
+    /// Memory of earlier plans, for the next one.
     pub shard_set: ShardSet,
 }
 
-/// What happened to keys since these were last collected.
+/// What happened to keys since the counters were last collected.
 #[derive(Default, Clone, Copy)]
 pub struct Counters {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
-    /// Fields of hashes.
+    /// Expired fields of hashes.
     pub expired_fields: u64,
     pub evicted: u64,
-    /// Changes of keys.
+    /// The number of changes of keys.
     pub dirty: u64,
 }
 
@@ -98,7 +98,7 @@ impl Counters {
 }
 
 impl Data {
-    /// For a thread of its own; `None` when there are too many threads.
+    /// Data for a thread; `None` if there are too many threads.
     pub fn new(keyspace: &'static Keyspace, gate: &'static Gate, seed: u64) -> Option<Self> {
         let member = gate.join()?;
         Some(Self {
@@ -120,14 +120,14 @@ impl Data {
         })
     }
 
-    /// Works for a client from here on: in its database, and as it wants keys touched.
+    /// Takes over a client's database, and whether its reads count as use.
     #[inline(always)]
     pub fn follow_client(&mut self, client: &Client) {
         self.database = client.database;
         self.turn.touch = !client.no_touch;
     }
 
-    /// Whether this thread must leave what it carries out.
+    /// Whether this thread must stop what it executes.
     pub fn is_dismissed(&self) -> bool {
         self.dismissed.as_ref().is_some_and(|dismissed| dismissed.load(Ordering::SeqCst))
     }
@@ -148,7 +148,7 @@ impl Data {
         Key { bytes, hash: self.holding.keyspace.hash(bytes) }
     }
 
-    /// Watches a key for its client; returns the version to compare with later.
+    /// Watches a key for a client. Returns the version to compare with later.
     pub fn watch(&mut self, key: Key<'_>) -> u64 {
         let database = self.database;
         self.shard(key.hash.shard()).watch(database, key.bytes)
@@ -158,7 +158,7 @@ impl Data {
         self.shard(key.hash.shard()).unwatch(database, key.bytes);
     }
 
-    /// The version of a key that is watched.
+    /// The version of a watched key.
     pub fn watched_version(&mut self, database: u32, key: Key<'_>) -> Option<u64> {
         self.shard(key.hash.shard()).watched_version(database, key.bytes)
     }

@@ -1,5 +1,5 @@
-//! Telling others what happened to keys: the clients that listen to events, and those that keep
-//! copies of keys.
+//! Tells clients what happened to keys: those that listen to events, and those that keep copies of
+//! keys.
 
 use bobbin_store::{SHARDS, Shard};
 
@@ -9,33 +9,33 @@ use crate::engine::pubsub::Subscribers;
 use crate::engine::pubsub::notify::{self, Classes};
 use crate::engine::tracking::{AtWork, Notice, Tracker};
 
-/// The clients that hear of what a thread does to keys.
+/// The clients that are told what a thread does to keys.
 #[derive(Default)]
 pub struct Audience {
-    /// Which events clients listen to.
+    /// The classes of events that clients listen to.
     pub event_classes: Classes,
-    /// What this worker's clients listen to; `None`: there are no clients.
+    /// The subscriptions of this worker's clients; `None` for a thread without clients.
     pub subscribers: Option<Box<Subscribers>>,
-    /// Telling clients that keep copies of keys; `None`: there are no clients.
+    /// Tells clients that keep copies of keys; `None` for a thread without clients.
     pub tracker: Option<Box<Tracker>>,
-    /// Some of them want to be told of all changes.
+    /// Whether some of them want to be told of all changes.
     pub(super) broadcasts: bool,
-    /// The client whose job is at work, by number; 0: none.
+    /// The number of the client whose job is being worked on; 0 if there is none.
     pub working_for: u64,
-    /// The client that keys are evicted for, if it keeps copies; 0: none.
+    /// The number of the client that keys are evicted for, if it keeps copies; otherwise 0.
     pub evicting_for: u64,
 }
 
 impl Audience {
-    /// Whether clients want to be told of all changes.
+    /// Whether some clients want to be told of all changes.
     pub const fn broadcasts(&self) -> bool {
         self.broadcasts
     }
 }
 
 impl Data {
-    /// Publishes what happened to keys. To be called while their shards are held. What concerns the
-    /// client at work follows its reply.
+    /// Publishes what happened to keys. To be called while their shards are held. Messages for the
+    /// current client follow its reply.
     #[cold]
     pub fn publish_notices(&mut self, client: Option<&Client>) {
         let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
@@ -50,8 +50,8 @@ impl Data {
         self.publish_notices_of(by, at_work);
     }
 
-    /// Publishes what serving a blocked client, by number, did to keys: it is that client's change,
-    /// and not of the client at work.
+    /// Publishes what serving a blocked client did to keys. The change counts as that client's,
+    /// whose number is `waiting`, and not as the current client's.
     #[inline]
     pub fn publish_served(&mut self, waiting: u64) {
         if !self.unit.notices.is_empty() {
@@ -59,8 +59,8 @@ impl Data {
         }
     }
 
-    /// `by`: the client whose changes they are, by number. `at_work`: the client whose reply is not
-    /// complete yet. 0: none.
+    /// `by`: the number of the client that made the changes. `at_work`: the number of the client
+    /// whose reply is not complete yet. 0 if there is none.
     #[cold]
     fn publish_notices_of(&mut self, by: u64, at_work: u64) {
         let mut notices = std::mem::take(&mut self.unit.notices);
@@ -85,7 +85,7 @@ impl Data {
         self.unit.notices = notices;
     }
 
-    /// Has what was sent to the client at work follow the reply of its job.
+    /// Puts messages that were sent to the current client behind the reply of its job.
     pub fn take_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.audience.subscribers {
             let own = subscribers.own(client);
@@ -93,8 +93,8 @@ impl Data {
         }
     }
 
-    /// Notes which clients a key's change concerns. `by_client`: the client at work changed the
-    /// key; otherwise the key went by itself.
+    /// Notes which clients a change of the key concerns. `by_client`: the current client changed
+    /// the key; otherwise the key has expired.
     #[inline(never)]
     pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
         let shard = self.shard(key.hash.shard());
@@ -110,7 +110,7 @@ impl Data {
         }
     }
 
-    /// A client, by number, keeps a copy of the key from now on.
+    /// Notes that a client, given by its number, keeps a copy of the key.
     pub fn track(&mut self, key: Key<'_>, reader: u64) {
         let Some(mut tracker) = self.audience.tracker.take() else { return };
         let shard = self.shard(key.hash.shard());
@@ -120,7 +120,7 @@ impl Data {
         self.audience.tracker = Some(tracker);
     }
 
-    /// Tells clients that want to be told of all changes, at the end of a turn, what changed in it.
+    /// At the end of a turn: tells the clients that want to know of all changes.
     #[inline]
     pub fn broadcast(&mut self) {
         if let Some(tracker) = &mut self.audience.tracker {
@@ -128,7 +128,7 @@ impl Data {
         }
     }
 
-    /// No copy of any key is right any more; the gate is held.
+    /// Declares all copies of all keys invalid; the gate is held.
     pub fn all_changed(&mut self) {
         for index in 0..SHARDS {
             self.visit(index, Shard::untrack_all);

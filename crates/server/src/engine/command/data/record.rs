@@ -3,20 +3,21 @@
 use super::{Data, Key};
 
 impl Data {
-    /// Whether what changes is logged.
+    /// Whether changes are logged.
     #[inline(always)]
     pub const fn is_logged(&self) -> bool {
         self.recorder.is_on()
     }
 
-    /// What the log gets instead of the command as it came.
+    /// Logs this command instead of the one that the client sent.
     #[inline(always)]
     pub fn propagate(&mut self, args: &[&[u8]]) {
         self.unit.effects.be_explicit();
         self.log(args);
     }
 
-    /// What replicas get instead of the command as it came, and the log on disk does not.
+    /// Sends replicas this command instead of the one that the client sent. The log on disk gets
+    /// neither.
     pub fn propagate_to_replicas(&mut self, args: &[&[u8]]) {
         self.unit.effects.be_explicit();
         if self.recorder.is_on() {
@@ -25,21 +26,21 @@ impl Data {
         }
     }
 
-    /// Logs that the command let a key expire at once.
+    /// Logs that the command gave a key an expiry that has passed already.
     pub fn propagate_expired(&mut self, key: Key<'_>) {
         let command = self.turn.deletes.expired;
         self.propagate(&[command, key.bytes]);
     }
 
-    /// The command as it came must not be logged, whatever it changed.
+    /// Keeps the command that the client sent out of the log, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
         self.unit.effects.be_explicit();
     }
 
-    /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it
-    /// changed something and did not say what else to log. `alone`: it is a unit; its number is
-    /// returned if it has one already.
+    /// Logs a command that is done, if it changed something and did not choose another effect to
+    /// log. `wire`: the bytes of the command, if they lie in one piece. `alone`: the command is a
+    /// unit; returns its number if it has one already.
     pub fn log_command(
         &mut self,
         args: &[&[u8]],
@@ -61,12 +62,12 @@ impl Data {
         None
     }
 
-    /// Adds to what is logged, beside the command at hand.
+    /// Logs a command in addition to the current one.
     pub fn log(&mut self, args: &[&[u8]]) {
         self.log_in(self.database, args);
     }
 
-    /// Logs a command of any database, in addition to the command at hand.
+    /// Logs a command of any database in addition to the current one.
     pub(super) fn log_in(&mut self, database: u32, args: &[&[u8]]) {
         if self.recorder.is_on() {
             self.unit.note_logged();
@@ -74,7 +75,7 @@ impl Data {
         }
     }
 
-    /// Logs that a key went by itself.
+    /// Logs the deletion of a key that has expired.
     #[cold]
     pub(super) fn log_expired(&mut self, database: u32, key: &[u8]) {
         if self.recorder.logs_what_goes() {

@@ -1,4 +1,4 @@
-//! By what time and by which rules a thread works.
+//! The time and the rules that a thread works by.
 
 use bobbin_store::{AccessClock, AccessPolicy};
 
@@ -6,30 +6,31 @@ use super::Data;
 use crate::base::clock::ticks;
 use crate::engine::server::Server;
 
-/// The time and the rules by which the command at hand works.
+/// The time and the rules for the current command.
 pub struct Turn {
     /// The time that decides which keys have expired. It does not change during a transaction.
     pub now_ms: i64,
     /// When `now_ms` must be read again, in ticks.
     pub current_until: u64,
     pub clock: AccessClock,
-    /// Something was waited for, which may have taken long: what was checked before has to be
-    /// checked again, by the time of now.
+    /// Whether the command has waited, possibly for long. Then the checks before the wait must be
+    /// made again, by the current time.
     pub waited: bool,
-    /// Until when (Unix ms) writes wait at most for a cut that is walked.
+    /// Until when (Unix ms), at most, writes wait for a cut that is being walked.
     pub held_up_until_ms: i64,
     /// Whether reading an entry counts as using it.
     pub touch: bool,
-    /// Whether dead keys may be taken out; while clients are paused they are only passed over.
+    /// Whether expired keys may be deleted. While clients are paused, they are only skipped.
     pub may_expire: bool,
-    /// Whether the client at hand sees keys and fields after their time: a log's, a primary's, or
-    /// the source of an import.
+    /// Whether the current client sees expired keys and fields: it is a log, a primary or the
+    /// source of an import.
     pub sees_dead: bool,
-    /// A transaction is at work that began when memory was full and nothing could be evicted.
+    /// Whether a transaction is running that began when memory was full and nothing could be
+    /// evicted.
     pub is_oom: bool,
-    /// A log is being carried out: nothing is dead, however old.
+    /// Whether a log is being carried out. Then no key expires, however old it is.
     pub loading: bool,
-    /// What a deletion that is no command's comes to in the log.
+    /// The commands that the log gets for deletions that no client asked for.
     pub deletes: Deletes,
 }
 
@@ -51,16 +52,16 @@ impl Default for Turn {
     }
 }
 
-/// How long the time that was read last may be worked by, in microseconds.
+/// How long the last reading of the time may be used, in microseconds.
 const CURRENT_US: u64 = 1000;
 
-/// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
+/// DEL or UNLINK, depending on the options of lazy freeing, which replicas then follow.
 #[derive(Clone, Copy)]
 pub struct Deletes {
-    /// Of what expired.
+    /// For expired keys.
     pub expired: &'static [u8],
     pub evicted: &'static [u8],
-    /// Of what a command left without contents.
+    /// For keys that a command left without elements.
     pub emptied: &'static [u8],
 }
 
@@ -71,7 +72,7 @@ impl Default for Deletes {
 }
 
 impl Data {
-    /// Works by the time of now.
+    /// Reads the time.
     #[inline]
     pub fn refresh_time(&mut self, server: &Server) {
         self.turn.waited = false;
@@ -80,8 +81,8 @@ impl Data {
         self.turn.clock = server.access_clock(self.turn.now_ms);
     }
 
-    /// Takes up what the configuration and the server's role say now: whether keys expire, which
-    /// events are published, how values are deleted, whether the log has timestamps.
+    /// Applies the current configuration and role of the server: whether keys expire, which events
+    /// are published, how values are deleted, whether the log has timestamps.
     pub fn follow_config(&mut self, server: &Server) {
         self.turn.may_expire = server.may_expire(self.turn.now_ms);
         self.turn.sees_dead = self.turn.loading;

@@ -1,5 +1,5 @@
-//! A unit: what a command, a transaction, a script or a change in the background does at one
-//! moment, as others see it.
+//! A unit: what a command, a transaction, a script or a background change does at one moment, as
+//! others see it.
 
 use std::collections::VecDeque;
 #[cfg(debug_assertions)]
@@ -13,36 +13,37 @@ use crate::engine::log::Effects;
 use crate::engine::server::Server;
 use crate::engine::tracking::Notice;
 
-/// What a thread holds, and what it did there that no other thread has seen yet.
+/// What a thread holds, and what it has done that no other thread has seen yet.
 ///
-/// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the
-/// log, the clients that they concern are told, and then the shards are unlocked. Nothing else
+/// A unit ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in
+/// the log, the clients that they concern are told, and then the shards are unlocked. Nothing else
 /// unlocks them.
 #[derive(Default)]
 pub struct Unit {
     pub(super) held: HeldShards,
     pub(super) effects: Effects,
-    /// What others hear of it at its end.
+    /// What other clients are told when the unit ends.
     pub notices: Vec<Notice>,
-    /// How many of them it was decided for whether its own client gets them: the first ones.
+    /// The number of notices, from the first, for which it is decided whether the unit's own client
+    /// gets them.
     pub(super) settled: usize,
-    /// Keys (and their databases) that it changed while blocked clients wait for them.
+    /// The keys (with their databases) that the unit changed and that blocked clients wait for.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     #[cfg(debug_assertions)]
     proof: Proof,
 }
 
-/// What debug builds know of a unit, so that it cannot be torn unnoticed.
+/// What debug builds remember to find errors in the order of a unit's end.
 #[cfg(debug_assertions)]
 #[derive(Default)]
 struct Proof {
-    /// Where a key was changed by a command whose effect is not there yet.
+    /// Where a key was changed by a command that has not logged its effect yet.
     unlogged: Option<&'static Location<'static>>,
-    /// A transaction or a script is in its midst.
+    /// Whether a transaction or a script is half done.
     is_in_midst: bool,
 }
 
-/// A unit in its midst, which others must not see. What it held is reserved.
+/// A unit that is half done and that others must not see. Its shards are reserved.
 pub struct Suspended {
     aside: Box<Aside>,
     effects: Effects,
@@ -51,35 +52,36 @@ pub struct Suspended {
     ready: VecDeque<(u32, Box<[u8]>)>,
 }
 
-/// What becomes of a unit that goes on.
+/// How far a resumed unit goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    /// It is suspended again: others are refused meanwhile.
+    /// The unit is suspended again. Others are refused its shards meanwhile.
     Suspended,
-    /// It ends: others wait for it.
+    /// The unit ends. Others wait for its shards.
     Ended,
 }
 
 impl Unit {
-    /// Whether there is anything to be done at its end but unlocking.
+    /// Whether the end of the unit has more to do than to unlock.
     #[inline(always)]
     pub fn has_done_something(&self) -> bool {
         !self.effects.is_empty() || !self.notices.is_empty() || !self.ready.is_empty()
     }
 
-    /// What others will hear of since this was asked last.
+    /// The notices since the last call.
     pub fn unsettled(&mut self) -> &mut [Notice] {
         let from = std::mem::replace(&mut self.settled, self.notices.len());
         &mut self.notices[from..]
     }
 
-    /// A command begins.
+    /// Marks the beginning of a command.
     #[inline(always)]
     pub const fn begin_command(&mut self) {
         self.effects.begin_command();
     }
 
-    /// A transaction or a script begins (or goes on): until `leave_midst` nothing may be unlocked.
+    /// Marks that a transaction or a script begins or goes on. Until `leave_midst` nothing may be
+    /// unlocked.
     #[inline(always)]
     pub fn enter_midst(&mut self) {
         #[cfg(debug_assertions)]
@@ -96,7 +98,7 @@ impl Unit {
         }
     }
 
-    /// A key was changed, which the log has to tell.
+    /// Notes that a key was changed, and that the log needs an effect for it.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn note_change(&mut self) {
@@ -106,7 +108,7 @@ impl Unit {
         }
     }
 
-    /// The effects of the command at hand are all there.
+    /// Notes that all effects of the current command are there.
     #[inline(always)]
     pub(super) fn note_logged(&mut self) {
         #[cfg(debug_assertions)]
@@ -115,7 +117,7 @@ impl Unit {
         }
     }
 
-    /// What serves a client that waited has said what its effects are, before or after the change.
+    /// Checks that the change that served a blocked client has an effect, before or after it.
     #[inline(always)]
     pub fn note_served(&mut self) {
         #[cfg(debug_assertions)]
@@ -124,7 +126,7 @@ impl Unit {
         }
     }
 
-    /// To be called before shards are unlocked.
+    /// Checks that shards may be unlocked now.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn check_end(&self) {
@@ -141,8 +143,8 @@ impl Unit {
 }
 
 impl Data {
-    /// Gives what the unit did its number in the log; `None`: nothing of it is logged. `grouped`:
-    /// if these are several effects, they happened at once.
+    /// Gives the unit's effects their number in the log. Returns `None` if nothing is logged.
+    /// `grouped`: several effects happened at once.
     #[inline]
     pub fn number_unit(&mut self, grouped: bool) -> Option<u64> {
         if self.unit.effects.is_empty() {
@@ -151,9 +153,10 @@ impl Data {
         self.recorder.record(&mut self.unit.effects, grouped)
     }
 
-    /// Has others see what the unit did: numbers it, tells them, and serves those that wait for its
-    /// keys. Returns its number in the log. What is held stays so, for the next unit or until
-    /// `release`; serving a client may have had it unlocked.
+    /// Ends the unit so that others see it: numbers its effects, tells the clients that they
+    /// concern, and serves those that wait for its keys. Returns the unit's number in the log. The
+    /// shards stay locked, for the next unit or until `release`, unless serving a client has
+    /// unlocked them.
     pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
         self.unit.leave_midst();
         let number = self.number_unit(true);
@@ -166,31 +169,32 @@ impl Data {
         number
     }
 
-    /// Ends a unit on shards that another thread lends, which does the rest: it numbers the
-    /// effects, if there are any, and tells others. No blocked client waits for the keys.
+    /// Ends a unit on shards that another thread lends, and returns its effects. The lending thread
+    /// numbers them and tells others. No blocked client waits for the keys.
     pub fn take_effects(&mut self) -> Option<Effects> {
         self.unit.ready.clear();
         (!self.unit.effects.is_empty()).then(|| std::mem::take(&mut self.unit.effects))
     }
 
-    /// Numbers a unit whose effects another thread gathered, on shards that this one lent.
+    /// Numbers the effects of another thread, which worked on shards that this thread lent.
     pub fn number_effects(&mut self, mut effects: Effects) -> Option<u64> {
         self.recorder.record(&mut effects, true)
     }
 
-    /// The log ends here: what the unit did so far is in its last state, or in nothing.
+    /// Drops the effects so far, when logging ends: the last state of the log has them, or nothing
+    /// has.
     pub fn forget_effects(&mut self) {
         self.unit.effects.clear();
     }
 
-    /// Takes the unit out in its midst, so that others can have the thread. Its shards stay
+    /// Takes the unit out half done, so that the thread can do other work. Its shards stay
     /// reserved.
     pub fn suspend_unit(&mut self) -> Suspended {
         self.suspend_unit_on(None)
     }
 
-    /// Likewise. `narrow`: of everything that is held, only these shards (ascending, without
-    /// repeats) stay reserved, as it has looked at no others.
+    /// Takes the unit out half done. If it holds everything, `narrow` names the only shards
+    /// (ascending, without repeats) that stay reserved; the unit has used no others.
     pub fn suspend_unit_on(&mut self, narrow: Option<Vec<usize>>) -> Suspended {
         self.unit.leave_midst();
         let effects = std::mem::take(&mut self.unit.effects);
@@ -200,22 +204,22 @@ impl Data {
         Suspended { effects, notices, settled, ready, aside: self.set_aside(narrow) }
     }
 
-    /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether
-    /// it is suspended once more.
+    /// Goes on with a unit, on this or another thread, and holds its shards again. `then` says
+    /// whether the unit ends or is suspended once more.
     pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
         let Suspended { aside, effects, notices, settled, mut ready } = unit;
         match then {
             Then::Suspended => self.enter_aside(aside),
             Then::Ended => self.take_back(&aside),
         }
-        // This thread may have others to serve.
+        // This thread may have noted keys of its own.
         ready.append(&mut self.unit.ready);
         (self.unit.effects, self.unit.notices, self.unit.ready) = (effects, notices, ready);
         self.unit.settled = settled;
         self.unit.enter_midst();
     }
 
-    /// Holds by itself again what a unit that goes on kept reserved, if it did.
+    /// Locks again the shards that the resumed unit has reserved, if there are any.
     pub fn end_aside(&mut self) {
         if self.is_aside() {
             let unit = self.suspend_unit();
@@ -233,7 +237,7 @@ mod tests {
     use crate::embedded::Embedded;
     use crate::engine::command::Data;
 
-    /// Has a thread with a log change a key.
+    /// Has a thread that logs change a key.
     fn change(then: impl FnOnce(&mut Data)) {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
         embedded.log();
@@ -246,7 +250,7 @@ mod tests {
         data.release();
     }
 
-    /// Wherever they lie, and however many they are.
+    /// Whatever their places and their number.
     #[test]
     fn what_is_held_is_found() {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
@@ -264,7 +268,7 @@ mod tests {
             assert!(data.hold_many((0..SHARDS).filter(held)));
             for shard in 0..SHARDS {
                 assert_eq!(data.holds(shard), held(&shard), "{shard}");
-                // What is not held is not found, and does no harm.
+                // A shard that is not held is not found, and looking for it does no harm.
                 data.find_next(shard);
                 if held(&shard) {
                     let found = std::ptr::from_mut(data.shard(shard));

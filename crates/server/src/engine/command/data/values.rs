@@ -9,13 +9,14 @@ use super::Data;
 /// Values that were made before the shards of their command are locked.
 #[derive(Default)]
 pub(super) struct IncomingValues {
-    /// Large arguments of the command at hand, by their places, ascending; `None`: taken.
+    /// The large arguments of the current command by index, ascending; `None` if the handler has
+    /// taken it.
     prepared: Vec<(usize, Option<Shared>)>,
-    /// Large arguments that were received as what they may become: values.
+    /// Large arguments that were received in blocks that can become values.
     offered: OfferedValues,
 }
 
-/// Arguments that need not be copied, ascending by where their first bytes lie. There may be a
+/// Arguments that need not be copied, sorted by the address of their first bytes. There may be a
 /// hundred thousand, and each is looked for.
 #[derive(Default)]
 pub struct OfferedValues(Vec<(usize, Shared)>);
@@ -43,8 +44,8 @@ impl OfferedValues {
 }
 
 impl Data {
-    /// Copies those of the arguments that become values and are too long to lie in an entry.
-    /// Nothing is held meanwhile: a large copy takes the kernel's time as well.
+    /// Copies the arguments that become values and are too long to lie in an entry. Nothing is
+    /// locked meanwhile, as a large copy may take long in the kernel.
     #[inline(always)]
     pub fn prepare(&mut self, values: Values, args: &[&[u8]]) {
         let long = |at: usize| args.get(at).is_some_and(|arg| arg.len() > INLINE_MAX);
@@ -68,7 +69,7 @@ impl Data {
         self.values.prepared.push((at, Some(shared)));
     }
 
-    /// The argument, if it is one that need not be copied.
+    /// The argument as a value, if it need not be copied.
     pub fn offered(&self, argument: &[u8]) -> Option<Shared> {
         self.values.offered.find(argument).cloned()
     }
@@ -78,25 +79,25 @@ impl Data {
         self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()))
     }
 
-    /// Arguments of the commands to come that need not be copied. They may be shared for as long as
-    /// any slice of them is in use.
+    /// Offers arguments of the next commands that need not be copied. They may stay shared as long
+    /// as any slice of them is in use.
     pub fn offer<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
         self.values.offered.replace(arguments);
     }
 
-    /// Offers these, and leaves in their place what was offered before.
+    /// Offers these arguments, and returns in `offered` those that were offered before.
     pub const fn swap_offered(&mut self, offered: &mut OfferedValues) {
         std::mem::swap(&mut self.values.offered, offered);
     }
 
-    /// The copy of the argument at `at`, if one was prepared.
+    /// The prepared copy of the argument at `at`, if there is one.
     pub fn take_prepared(&mut self, at: usize) -> Option<Shared> {
         let prepared = &mut self.values.prepared;
         let found = prepared.binary_search_by_key(&at, |(index, _)| *index).ok()?;
         prepared[found].1.take()
     }
 
-    /// Drops what the command did not take.
+    /// Drops the copies that the handler did not take.
     #[inline(always)]
     pub fn end_prepared(&mut self) {
         if !self.values.prepared.is_empty() {
@@ -105,7 +106,7 @@ impl Data {
     }
 }
 
-/// As many offered arguments as memory is kept for.
+/// The most offered arguments that memory is kept for.
 const OFFERED_KEPT_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One run of a script: its commands are carried out here, under the locks that the run holds.
+//! One run of a script: it executes the script's commands with the locks that the run holds.
 
 mod reach;
 
@@ -22,55 +22,58 @@ use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
 
-/// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
-/// what it works on as pointers; the caller that has the script run makes them good before.
+/// One run of a script. A script that pauses outlives the turn that it began in, so the session
+/// keeps pointers to the worker's data. The job that resumes the script sets the pointers first.
 ///
-/// It has many fields, as each is the answer to something that every command of the script asks.
+/// The session has many fields because each command of the script asks for each of them.
 pub(super) struct ScriptSession {
     server: &'static Server,
     data: NonNull<Data>,
     stats: NonNull<WorkerStats>,
     client: NonNull<Client>,
-    /// Commands that write are refused.
+    /// Whether commands that write are refused.
     pub read_only: bool,
-    /// There is no memory for commands that need more, until one has written.
+    /// Whether commands that need more memory are refused. It no longer applies after the script
+    /// has written.
     pub is_oom: bool,
-    /// Shards of the declared keys. `None`: nothing needs to know whether the script strays.
+    /// The shards of the declared keys. `None` if nobody needs to know whether the script strays.
     declared: Option<Vec<usize>>,
-    /// It holds only some shards, and can begin anew with everything.
+    /// Whether the run can begin anew with everything held: it holds only some shards now.
     can_restart: bool,
-    /// It held everything, and let go of what it had not declared. It gets everything again if it
-    /// strays.
+    /// Whether the script began with everything held and then kept only its declared shards. It
+    /// gets everything again if it strays.
     is_narrow: bool,
-    /// It waits for everything.
+    /// The wish for the gate of a script that waits for everything.
     gate_wish: Option<GateWish>,
-    /// It may wait, while it keeps something, for what others keep.
+    /// The right to wait for shards that others keep while this script keeps some.
     wait_right: Option<WaitRight>,
-    /// Until when it waits otherwise, in ticks.
+    /// Until when the script waits without that right, in ticks.
     patience_until: Option<u64>,
-    /// It needs what others keep.
-    is_waiting: bool,
-    /// It does not pause before it is slow.
+    /// Since when the script has waited for shards that others keep, in ticks.
+    waits_since: Option<u64>,
+    /// Whether the script does not pause before it is slow.
     stays: bool,
     way: Way,
-    /// A command ran that cannot be run again as if it had not.
+    /// Whether a command ran that cannot be undone.
     changed: bool,
-    /// A command ran that writes: the others are not kept from it any more, for half of a script is
-    /// worse.
+    /// Whether a command ran that writes. Further writes are then no longer refused, as a script
+    /// that is carried out by half is worse.
     has_written: bool,
-    /// `REPL_*` bits.
+    /// The `REPL_*` bits that the script has set.
     replication: u8,
-    /// In ticks.
+    /// When the run began, in ticks, moved on by the time that it waited for others.
     started: u64,
-    /// When it lets others in.
+    /// When the script pauses, in ticks.
     pause_at: u64,
-    /// From when on clients are told that the server is busy.
+    /// From when on clients are told that the server is busy, in ticks.
     slow_at: u64,
-    /// Commands that it has called.
+    /// The number of commands that the script has called.
     pub commands: u64,
-    /// What others know of it, once it has paused.
+    /// The errors in the script's reply.
+    pub nested_errors: NestedErrors,
+    /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
-    /// Its command that goes on in slices.
+    /// The script's command that goes on in slices.
     long: Option<LongCommand>,
 }
 
@@ -78,15 +81,15 @@ pub(super) struct ScriptSession {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Declared,
-    /// Others too, whose shards it held or got.
+    /// The script used other keys too, and held or got their shards.
     Strayed,
-    /// It needs one that it could not get without waiting out of order. It changed nothing, and
-    /// ends.
+    /// The script needs a shard that it could only get by waiting against the lock order. It has
+    /// changed nothing, and ends to begin anew.
     Blocked,
 }
 
 impl Way {
-    /// What it says of the next run.
+    /// What this run tells about the next one.
     pub fn habits(self) -> Habits {
         if self == Self::Declared { Habits::Declared } else { Habits::Stray }
     }
@@ -103,9 +106,9 @@ impl ScriptSession {
         let started = ticks();
         let threshold_ms = server.config.busy_reply_threshold() as u64;
         let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
-        // Zero and less is no limit.
+        // Zero or a negative number means no limit.
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
-        // A log is replayed as fast as it can be, and serves no client meanwhile. And commands that
+        // A log is replayed as fast as possible, while no clients are served. And commands that
         // DEBUG allows in scripts may need the gate for more than keys.
         let stays = data.turn.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
         let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
@@ -122,7 +125,7 @@ impl ScriptSession {
             gate_wish: None,
             wait_right: None,
             patience_until: None,
-            is_waiting: false,
+            waits_since: None,
             stays,
             way: Way::Declared,
             changed: false,
@@ -132,39 +135,40 @@ impl ScriptSession {
             pause_at: slow_at.min(leave_at),
             slow_at,
             commands: 0,
+            nested_errors: NestedErrors::default(),
             busy: None,
             long: None,
         }
     }
 
-    /// Lets the script go on in this thread, for `slice` ticks.
+    /// Lets the script go on in this thread for `slice` ticks.
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
         (self.stays, self.pause_at) = (false, ticks() + slice);
     }
 
-    /// The script stays with its worker, until it is slow.
+    /// Makes the script stay with its worker until it is slow.
     pub const fn stay(&mut self) {
         (self.stays, self.pause_at) = (true, self.slow_at);
     }
 
-    /// Whether clients get `-BUSY` because of it.
+    /// Whether other clients get `-BUSY` because of this script.
     pub fn is_slow(&self) -> bool {
         ticks() >= self.slow_at
     }
 
-    /// Whether it may yet have to begin anew.
+    /// Whether the run may still have to begin anew.
     pub const fn may_restart(&self) -> bool {
         self.can_restart && !self.changed
     }
 
-    /// Whether it cannot be ended as if it had not been.
+    /// Whether the script has changed something, so that it can no longer be killed without traces.
     pub fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// How long it has taken so far, in ticks.
+    /// How long the run has taken so far, in ticks.
     pub fn duration(&self) -> u64 {
         ticks() - self.started
     }
@@ -179,7 +183,8 @@ impl ScriptSession {
         unsafe { self.stats.as_ref() }
     }
 
-    /// Has it noticed whether the script uses other keys than these, though all shards are held.
+    /// Makes the session notice whether the script uses other keys than these, even if all shards
+    /// are held.
     pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
         let data = self.data();
         let shards = keys.iter().map(|key| data.key(key).hash.shard());
@@ -190,9 +195,10 @@ impl ScriptSession {
         self.way
     }
 
-    /// Lets go of everything but the declared shards (which it returns, ascending), if the script
-    /// has used no others and it is not known yet whether it will. No other such script can be
-    /// under way, as each begins with everything held; so it may wait for everything later.
+    /// Chooses the shards that a script keeps when it pauses in its first run: the declared ones,
+    /// which are returned in ascending order. Returns `None` if the script strays, or if it is
+    /// known already whether it does. No other such script can be under way, as each begins with
+    /// everything held. So this script may wait for everything later.
     pub fn narrow(&mut self) -> Option<Vec<usize>> {
         if self.way == Way::Strayed || !self.data().holds_all() {
             return None;
@@ -204,12 +210,12 @@ impl ScriptSession {
         Some(shards)
     }
 
-    /// Whether it can do nothing until others have come to their end.
+    /// Whether the script can do nothing until others release their shards.
     pub const fn waits(&self) -> bool {
-        self.is_waiting
+        self.waits_since.is_some()
     }
 
-    /// The command of these words, if a script may call it like this.
+    /// Finds the command of these words, and checks whether a script may call it.
     fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
         let command = self.server.registry.find(args[0]);
         let command =
@@ -218,17 +224,20 @@ impl ScriptSession {
             let name = String::from_utf8_lossy(args[1]);
             let upper = command.row.name.to_ascii_uppercase();
             let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-            Refusal { failure: Failure::format(text), command: None }
+            Refusal { failure: Failure::format(text), command: None, is_of_rights: false }
         })?;
-        let refuse = |failure| Refusal { failure, command: Some(command) };
+        let refuse = |failure| Refusal::by(command, failure);
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
         if command.has(Flags::NOSCRIPT) && !self.is_unbound(command) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
+        if self.is_oom && !self.has_written && command.has(Flags::DENYOOM) {
+            return Err(refuse(Failure::OUT_OF_MEMORY));
+        }
         if let Err(failure) = self.check_rights(command, args) {
-            return Err(refuse(failure));
+            return Err(Refusal { is_of_rights: true, ..refuse(failure) });
         }
         if command.has(WRITERS) && self.read_only {
             return Err(refuse(READ_ONLY));
@@ -236,14 +245,14 @@ impl ScriptSession {
         Ok(command)
     }
 
-    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one
-    /// run at a time.
+    /// Whether DEBUG allows this command in scripts. Commands that run scripts are never allowed:
+    /// there is one run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
         self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
     }
 
-    /// Whether the user that the script runs for may run the command.
+    /// Whether the user of the script may run the command.
     fn check_rights(&mut self, command: &Registered, args: &[&[u8]]) -> Result<(), Failure> {
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
@@ -254,7 +263,8 @@ impl ScriptSession {
         rights::admit_script(self.server, client, command, args, now_ms)
     }
 
-    /// What keeps a command that writes or takes memory from running, on few servers.
+    /// Whether the state of the server (disk, replicas, role) forbids the command. Few servers need
+    /// this check.
     #[cold]
     fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
         if self.server.is_too_stale() && !command.has(Flags::STALE) {
@@ -262,9 +272,6 @@ impl ScriptSession {
         }
         if self.has_written {
             return Ok(());
-        }
-        if self.is_oom && command.has(Flags::DENYOOM) {
-            return Err(Failure::OUT_OF_MEMORY);
         }
         if !command.has(Flags::WRITE) || self.data().turn.loading {
             return Ok(());
@@ -278,7 +285,8 @@ impl ScriptSession {
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 
-    /// Returns when it ended, in ticks; `None`: it goes on in slices (`self.long`).
+    /// Runs a command. Returns when it ended, in ticks, or `None` if it goes on in slices
+    /// (`self.long`).
     fn run(
         &mut self,
         command: &'static Registered,
@@ -287,8 +295,8 @@ impl ScriptSession {
         reply: Reply<'_>,
     ) -> Option<u64> {
         let started = ticks();
-        // SAFETY: as in `data`. The three are different things, and nothing else uses them
-        // meanwhile.
+        // SAFETY: as in `data`. The three pointers lead to different objects, and nothing else uses
+        // those meanwhile.
         let (data, stats, client) =
             unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
         let server = self.server;
@@ -326,7 +334,7 @@ impl ScriptSession {
         Some(ended)
     }
 
-    /// Works on the command that takes long until it is time to ask `watch`. `None`: there is more
+    /// Works on the long command until it is time to ask `watch`. Returns `None` if there is more
     /// to do.
     fn work(&mut self, room: usize, reply: &mut Vec<u8>) -> Option<Called> {
         // SAFETY: as in `run`.
@@ -339,7 +347,7 @@ impl ScriptSession {
         self.long.as_mut().map_or(Some(Called::Stop), |long| long.step(&mut slice, room, reply))
     }
 
-    /// Keeps what is done from the log, if the script asked for that; whether it did.
+    /// Keeps the next effects out of the log if the script asked for that. Returns whether it did.
     fn begin_muted(&mut self) -> bool {
         let is_muted = self.replication == 0;
         if is_muted {
@@ -354,7 +362,7 @@ impl ScriptSession {
         }
     }
 
-    /// Forgets the command that takes long, if there is one.
+    /// Stops the long command, if there is one.
     #[cold]
     fn abandon(&mut self) {
         if let Some(long) = self.long.take() {
@@ -366,14 +374,15 @@ impl ScriptSession {
     /// Answers a command that did not run.
     #[cold]
     fn refuse(&mut self, refusal: Refusal, reply: &mut Vec<u8>) {
-        // It may have waited for what it needs, and be refused only now.
+        // The command may have waited for shards before it was refused.
         self.end_wait();
         if let Some(command) = refusal.command {
             self.stats().commands[command.id].rejected.add(1);
         }
         self.stats().totals.error_replies.add(1);
         let text = refusal.failure.text().as_bytes();
-        self.server.errors.count(text);
+        // The script gets other words than a client would, but it is counted as the client's.
+        self.server.errors.count(if refusal.is_of_rights { b"NOPERM " } else { text });
         Reply::new(reply, Protocol::Resp2).error(text);
     }
 }
@@ -382,21 +391,47 @@ impl ScriptSession {
 struct Refusal {
     failure: Failure,
     command: Option<&'static Registered>,
+    /// The user may not do it.
+    is_of_rights: bool,
 }
 
 impl Refusal {
+    const fn by(command: &'static Registered, failure: Failure) -> Self {
+        Self { failure, command: Some(command), is_of_rights: false }
+    }
+
     fn of(text: &'static str) -> Self {
-        Self { failure: Failure::new(text), command: None }
+        Self { failure: Failure::new(text), command: None, is_of_rights: false }
     }
 }
 
 /// Why a command's keys are not held.
 enum Unreached {
     BeginAnew,
-    /// It waits for everything.
+    /// The command waits for shards.
     Postponed,
-    /// It changed something, and another thread has had the shard for long.
+    /// The script has changed something, and others have kept the shard for too long.
     Failed,
+}
+
+/// The errors within a reply.
+#[derive(Default)]
+pub(super) struct NestedErrors {
+    /// How many were counted when a command failed with them.
+    counted: u64,
+    /// Whether there are others, which the script made.
+    has_others: bool,
+}
+
+impl NestedErrors {
+    /// Counts that the command failed: once for each error of another command, and once for all
+    /// others, as Valkey does.
+    pub(super) fn count(&self, stats: &WorkerStats, command: &Registered) {
+        let failed = self.counted + u64::from(self.has_others);
+        if failed > 0 {
+            stats.commands[command.id].failed.add(failed);
+        }
+    }
 }
 
 impl Host for ScriptSession {
@@ -408,10 +443,10 @@ impl Host for ScriptSession {
                 return Called::Replied;
             }
         };
-        if (self.is_oom || self.server.switches.load() != 0)
+        if self.server.switches.load() != 0
             && let Err(failure) = self.check_state(command)
         {
-            self.refuse(Refusal { failure, command: Some(command) }, reply);
+            self.refuse(Refusal::by(command, failure), reply);
             return Called::Replied;
         }
         let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
@@ -427,13 +462,13 @@ impl Host for ScriptSession {
                 return Called::Postponed;
             }
             Err(Unreached::Failed) => {
-                self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
+                self.refuse(Refusal::by(command, CONTENDED), reply);
                 return Called::Replied;
             }
         }
         if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
             if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
-                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                self.refuse(Refusal::by(command, failure), reply);
                 return Called::Replied;
             }
             self.changed = true;
@@ -456,8 +491,8 @@ impl Host for ScriptSession {
         self.end_muted(is_muted);
         let Some(ended) = ended else { return Called::Unfinished };
         if !parts.is_empty() {
-            // Values are copied only if there is memory for that: one may be there a thousand
-            // times.
+            // The values are copied only if there is memory for them: the reply may hold the same
+            // value a thousand times.
             let bytes = Reply::with_parts(reply, &mut parts, protocol).len_since(0);
             if bytes > room {
                 return Called::TooLong;
@@ -498,6 +533,16 @@ impl Host for ScriptSession {
         Some(rights::may_call(self.server, client, command, args))
     }
 
+    fn note_error(&mut self, text: &[u8], counted: bool) {
+        if counted {
+            self.nested_errors.counted += 1;
+            return;
+        }
+        self.nested_errors.has_others = true;
+        self.stats().totals.error_replies.add(1);
+        self.server.errors.count_custom(text);
+    }
+
     fn watch(&mut self) -> Verdict {
         if let Some(busy) = &self.busy
             && let Some(text) = busy.killed()
@@ -509,8 +554,8 @@ impl Host for ScriptSession {
     }
 }
 
-/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when
-/// that failed.
+/// Counts that a script failed with this error. `counted` says that a command caused the error and
+/// has been counted for it.
 pub(super) fn count_failure(
     server: &Server,
     stats: &WorkerStats,
@@ -526,7 +571,7 @@ pub(super) fn count_failure(
 }
 
 const REPLICATE_ALL: u8 = 3;
-/// PUBLISH is one of them: subscribers see it.
+/// Commands that write. PUBLISH is one of them, as subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");

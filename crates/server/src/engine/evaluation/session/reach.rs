@@ -1,4 +1,4 @@
-//! How a run of a script gets at the shards that its commands need.
+//! How a script gets the shards that its commands need.
 
 use bobbin_store::Hash;
 
@@ -10,8 +10,8 @@ use crate::engine::row::KeyShape;
 use crate::engine::script::{GateWish, WaitRight};
 
 impl ScriptSession {
-    /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several
-    /// keys.
+    /// Locks the shards that the command needs. The hashes of its keys go to `lone` if it has one
+    /// key, else to `hashes`.
     pub(super) fn reach(
         &mut self,
         command: &'static Registered,
@@ -76,7 +76,7 @@ impl ScriptSession {
     fn reach_all(&mut self, command: &Registered) -> Result<(), Unreached> {
         self.way = Way::Strayed;
         if self.busy.is_some() && command.has(Flags::NOSCRIPT) {
-            // It may need the gate for more than keys.
+            // Such a command may need the gate for more than keys.
             return Err(Unreached::Failed);
         }
         if self.data().holds_all() {
@@ -86,15 +86,15 @@ impl ScriptSession {
             self.begin_anew()?;
             let wait = self.wait(None);
             if self.wait_right.is_none() || self.busy.is_none() {
-                // If it has the right, it is set aside first.
+                // A script that has the right to wait pauses first.
                 return Err(wait);
             }
         }
         self.widen()
     }
 
-    /// Has the script, which was set aside and may wait, hold everything. It waits while others
-    /// have something reserved: none of them waits for what it holds.
+    /// Locks everything for a paused script that may wait. The script waits while other units have
+    /// shards reserved. None of those units waits for the shards of this script.
     fn widen(&mut self) -> Result<(), Unreached> {
         if self.data().widen() {
             self.is_narrow = false;
@@ -106,23 +106,25 @@ impl ScriptSession {
             self.wait_right = WaitRight::claim(server);
         }
         if self.wait_right.is_none() && self.has_no_patience() {
-            // A narrow one comes before the one that has it.
+            // A script that began with everything held goes before the script that has the right
+            // now.
             self.wait_right = Some(WaitRight::take(server));
         }
         if let Some(right) = &self.wait_right {
             right.wait_for(None);
         }
         self.gate_wish.get_or_insert_with(|| GateWish::new(server));
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         Err(Unreached::Postponed)
     }
 
-    /// What a command comes to whose script needs a shard that others keep, or everything, and
-    /// cannot begin anew. They may wait for what it keeps. So it waits to the end only if it has
-    /// the right to, or keeps nothing that the script waits for which has it.
+    /// The result of a command that needs a shard that others keep, or needs everything, in a
+    /// script that cannot begin anew. Those others may wait for shards that this script keeps. So
+    /// the script waits without a limit only if it has the right to wait, or if it does not keep
+    /// the shard that the script with the right waits for.
     fn wait(&mut self, shard: Option<usize>) -> Unreached {
         let server = self.server;
-        self.is_waiting = true;
+        self.waits_since.get_or_insert_with(ticks);
         if self.wait_right.as_ref().is_some_and(|right| !right.is_valid()) {
             return Unreached::Failed;
         }
@@ -141,19 +143,25 @@ impl ScriptSession {
         if self.has_no_patience() { Unreached::Failed } else { Unreached::Postponed }
     }
 
-    /// Whether it has tried for long enough.
+    /// Whether the script has waited for `PATIENCE_US`.
     fn has_no_patience(&mut self) -> bool {
         let (now, server) = (ticks(), self.server);
         now >= *self.patience_until.get_or_insert_with(|| now + server.clock.ticks(PATIENCE_US))
     }
 
-    /// It has what it needed, or will not have it.
+    /// Ends a wait: the script has the shards that it needed, or its command was refused. The time
+    /// that it waited does not make the script slow, as nobody waited for its work.
     pub(super) fn end_wait(&mut self) {
-        (self.gate_wish, self.wait_right) = (None, None);
-        (self.patience_until, self.is_waiting) = (None, false);
+        (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
+        if let Some(since) = self.waits_since.take() {
+            let waited = ticks() - since;
+            self.started += waited;
+            self.slow_at = self.slow_at.saturating_add(waited);
+        }
     }
 
-    /// Ends the run, so that it begins anew with everything held; unless it has changed something.
+    /// Ends the run so that it begins anew with everything held, unless the script has changed
+    /// something.
     fn begin_anew(&mut self) -> Result<(), Unreached> {
         if self.changed || !self.can_restart {
             return Ok(());
@@ -163,6 +171,6 @@ impl ScriptSession {
     }
 }
 
-/// How long a command waits for what others keep, in microseconds, if its script has no right to
-/// wait for longer.
+/// How long a command waits for shards that others keep, in microseconds, if its script has no
+/// right to wait longer.
 const PATIENCE_US: u64 = 10_000;

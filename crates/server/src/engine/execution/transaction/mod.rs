@@ -1,5 +1,5 @@
-//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all
-//! as one.
+//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs the
+//! queue as one unit.
 
 mod running;
 
@@ -12,10 +12,10 @@ use crate::engine::command::transaction::{Queued, WatchedKey};
 use crate::engine::command::{Call, Data, Failure, Flags, Outcome};
 use crate::engine::row::distinct::Distinct;
 
-/// Commands whose keys are prefetched together.
+/// The number of commands whose keys are prefetched together.
 const WINDOW: usize = 32;
 
-/// A command of the transaction was refused.
+/// Marks the transaction as failed: one of its commands was refused, so EXEC will be too.
 pub fn spoil(client: &mut Client) {
     if let Some(transaction) = &mut client.transaction {
         transaction.spoiled = true;
@@ -45,7 +45,7 @@ pub fn discard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Leaves the transaction, and forgets what was watched for it.
+/// Leaves the transaction and forgets the watched keys.
 pub fn end(call: &mut Call<'_>) {
     leave(call.client);
     unwatch(call);
@@ -58,14 +58,15 @@ fn leave(client: &mut Client) {
     client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
 }
 
-/// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
+/// Leaves the transaction because EXEC was refused.
 pub fn abort(client: &mut Client, data: &mut Data) {
     leave(client);
     data.release();
     forget(client, data);
 }
 
-/// EXEC: one plan for all that was queued and watched, then one command after the other.
+/// EXEC: locks the shards of all queued commands and watched keys with one plan, then runs the
+/// commands one after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
         return Err("ERR EXEC without MULTI".into());
@@ -85,14 +86,14 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         let Queued { command, args: at, first_hash } = queued;
         shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
     }
-    // Its scripts make way as others do.
+    // The scripts of a transaction make way for wishes for the gate, as other scripts do.
     let makes_way = transaction.has(Flags::RUNS)
         && call.server.scripts.is_gate_wished()
         && !(shards.needs_everything() || call.data.turn.loading);
     let held = !makes_way && shards.hold(call.data);
     let hashes = shards.take_hashes();
     call.data.shard_set = shards;
-    // Whether it may run now depends on what it is.
+    // `admit_again` looks at the commands of the transaction, so it goes back to the client.
     drop(args);
     call.client.transaction = Some(transaction);
     let admitted = match held {
@@ -122,8 +123,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What EXEC fails with if it was refused for another reason. One that says where to go with the
-/// transaction stays as it is.
+/// The error of an EXEC that was refused. A redirect stays as it is.
 pub fn aborted(failure: &Failure) -> Failure {
     if failure.is_redirect() {
         return failure.clone();
@@ -156,8 +156,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         if is_known {
             continue;
         }
-        // What is dead goes away now: its removal is no change to a client that watches only from
-        // here on.
+        // An expired key is deleted now. Its removal is no change for a client that begins to watch
+        // it here.
         call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);
@@ -171,7 +171,7 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether no watched key changed. Their shards are held.
+/// Whether no watched key has changed. The keys' shards are held.
 fn unchanged(call: &mut Call<'_>) -> bool {
     call.client.watched.iter().all(|watched| {
         let key = call.data.key(&watched.key);
@@ -190,7 +190,7 @@ fn release_watched(call: &mut Call<'_>) {
     call.client.info.watches_nothing();
 }
 
-/// UNWATCH, and whatever else forgets the watched keys.
+/// UNWATCH. Others that forget the watched keys call it too.
 pub fn unwatch(call: &mut Call<'_>) {
     forget(call.client, call.data);
 }
@@ -207,5 +207,5 @@ pub fn forget(client: &mut Client, data: &mut Data) {
     client.info.watches_nothing();
 }
 
-/// A WATCH of more keys than this looks for each in a table.
+/// A WATCH of more keys than this finds keys that are watched already by a table.
 const MANY_KEYS: usize = 16;

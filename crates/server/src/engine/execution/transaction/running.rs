@@ -1,11 +1,12 @@
-//! EXEC at work: one queued command after the other, under the locks of all.
+//! EXEC at work: it runs the queued commands one after the other, with all their shards held.
 //!
-//! Like a script, a transaction pauses: it becomes a job of its client, which goes on in slices,
-//! and between them its worker serves all other clients. Its shards are reserved meanwhile. It
-//! pauses after half a millisecond in the midst of a command that works in slices by itself, and
-//! after ten between two commands: some thousand short ones are done sooner, and to have others
-//! refused until then costs more than that. One that holds the gate pauses only in the midst of
-//! commands: some of them may need the gate for more than keys.
+//! Like a script, a transaction may pause: it becomes a job of its client and goes on in slices.
+//! Between the slices its worker serves other clients, while the transaction's shards stay
+//! reserved. It pauses half a millisecond after its start if it is within a command that works in
+//! slices, and ten milliseconds after its start if it is between two commands. The second limit is
+//! longer because some thousand short commands are done sooner, and to refuse other clients
+//! meanwhile costs more than that. A transaction that holds the gate pauses only within commands:
+//! its other commands may need the gate for more than keys.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Hash;
@@ -25,64 +26,66 @@ use crate::engine::telemetry::slowlog::Measured;
 /// A transaction that EXEC runs.
 pub struct RunningTransaction {
     transaction: Box<Transaction>,
-    /// Of the keys, by argument; see `Call::hashes`.
+    /// The hashes of the keys, by argument; see `Call::hashes`.
     hashes: Vec<Hash>,
-    /// Its large words, while it pauses: they become values without a copy.
+    /// The large words of the transaction, while it pauses. They become values without a copy.
     offered: OfferedValues,
-    /// The number of the command that comes next.
+    /// The index of the next command in the queue.
     next: usize,
-    /// Bytes that the commands have replied with.
+    /// Bytes of the commands' replies so far.
     reply_bytes: usize,
-    /// EXEC.
+    /// EXEC itself.
     command: &'static Registered,
 }
 
-/// When it pauses, in ticks.
+/// The times at which a transaction pauses, in ticks.
 #[derive(Clone, Copy)]
 struct TimeLimits {
-    /// In the midst of a command.
+    /// The limit within a command.
     within_at: u64,
-    /// Between two commands.
+    /// The limit between two commands.
     between_at: u64,
 }
 
 /// How far a transaction has come.
 enum Progress {
     Done,
-    /// It goes on with this command, or with the next one.
+    /// The transaction paused within this command, or (`None`) between two commands.
     Paused(Option<LongCommand>),
 }
 
-/// A queued command in its midst.
+/// A queued command that is half done.
 struct LongCommand {
     job: Box<dyn Job>,
     account: Account,
     command: &'static Registered,
-    /// It is a script, which keeps what the transaction holds and has done while it pauses.
+    /// Whether the command is a script. While a script pauses, it keeps the transaction's locks and
+    /// effects.
     is_script: bool,
 }
 
-/// A transaction that pauses, as a job of its client.
+/// A paused transaction, as a job of its client.
 struct PausedTransaction {
     running: RunningTransaction,
     long: Option<LongCommand>,
-    /// What is held and was done; `None`: a script has that.
+    /// The locks and effects of the transaction; `None` while a script keeps them.
     unit: Option<Suspended>,
-    /// It holds everything.
+    /// Whether the transaction holds the gate.
     has_gate: bool,
-    /// Of the transaction: keys live or die by it.
+    /// The transaction's time (Unix ms), which decides which keys have expired.
     now_ms: i64,
-    /// Whether its client sees what is dead.
+    /// Whether the client sees expired keys.
     sees_dead: bool,
-    /// Whether what is dead may be taken out.
+    /// Whether expired keys may be deleted.
     may_expire: bool,
-    /// The reply so far: these, ...
+    /// The full pieces of the reply so far.
     pieces: Vec<Vec<u8>>,
-    /// ... and then this.
+    /// The reply behind those pieces.
     rest: Arena,
 }
 
-/// Runs a transaction, all of whose shards are held, or leaves the rest of it as its client's job.
+/// Runs a transaction whose shards are all held. If it takes long, the rest becomes a job of the
+/// client.
 pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<Hash>) {
     let start = call.reply.output().len();
     call.reply.array(transaction.queue.len());
@@ -90,12 +93,14 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     let (next, reply_bytes, command) = (0, 0, call.command);
     let mut running =
         RunningTransaction { transaction, hashes, offered, next, reply_bytes, command };
-    // A log is replayed as fast as it can be. A wish for the gate waits for all that pause.
+    // The transaction does not pause while a log is replayed, which should be fast, or while
+    // anybody wishes for the gate, as a wish waits for all paused units.
     let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
     let now = ticks();
     let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
     let limits = TimeLimits { within_at: after(STAY_US), between_at: after(QUEUE_STAY_US) };
-    // What pauses, a script or this, gives the gate up until it goes on.
+    // A script or transaction that pauses gives up the gate until it goes on, so this is read
+    // before.
     let has_gate = call.data.has_gate();
     let Progress::Paused(long) = running.go_on(call, start, limits) else {
         running.end(call);
@@ -117,7 +122,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     call.client.job = Some(Box::new(paused));
 }
 
-/// Ends a transaction that is not carried out.
+/// Ends a transaction that does not run because a watched key has changed.
 pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
     call.data.release();
     call.data.shard_set.give_back(hashes);
@@ -126,15 +131,14 @@ pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
 }
 
 impl RunningTransaction {
-    /// Runs what is left, until it has to pause. The replies lie behind the output's first
-    /// `start` bytes. Once they are more than the client may have there is none: the client will be
-    /// closed, and what it ordered is carried out all the same.
+    /// Runs the rest of the queue until the transaction has to pause. The replies lie behind the
+    /// first `start` bytes of the output. If they become longer than the client may have, they are
+    /// dropped and the client will be closed, but the remaining commands still run.
     fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
-        // The limit may have gone since EXEC first came.
-        let is_limited = call.server.switches.load() & Switch::MAXMEMORY != 0;
-        call.data.turn.is_oom = is_limited && self.transaction.is_oom;
+        // The memory limit may have been removed since EXEC checked it.
+        call.data.turn.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -180,27 +184,27 @@ impl RunningTransaction {
         progress
     }
 
-    /// All is done: others see it.
+    /// Ends the unit and the transaction, so that others see the changes.
     fn end(&mut self, call: &mut Call<'_>) {
         call.end_unit();
         call.data.release();
         call.data.shard_set.give_back(std::mem::take(&mut self.hashes));
         leave(call.client);
-        // CLIENT LIST shows EXEC as the last command, not what it ran.
+        // CLIENT LIST shows EXEC as the last command, not the last queued command.
         call.client.note_command(self.command);
     }
 }
 
-/// What became of a queued command.
+/// The result of a queued command's run.
 struct Ran {
     reply_bytes: usize,
-    /// In ticks.
+    /// When the run ended, in ticks.
     ended: u64,
-    /// What is left of it.
+    /// The rest of a command that is not done.
     left: Option<LongCommand>,
 }
 
-/// Runs one queued command, under the locks of all.
+/// Runs one queued command, with the shards of the whole transaction held.
 fn run(
     call: &mut Call<'_>,
     queued: &Queued,
@@ -209,10 +213,10 @@ fn run(
     pause_at: u64,
 ) -> Ran {
     if call.client.is_unread() && queued.command.has(Flags::READONLY) {
-        // No client will see what it would answer.
+        // The client will not read the reply, and a read has no other effect.
         return Ran { reply_bytes: 0, ended: 0, left: None };
     }
-    // A HELLO before it in the queue counts.
+    // An earlier HELLO in the queue may have changed the protocol.
     call.reply.set_protocol(call.client.protocol);
     let start = call.reply.output().len();
     if !call.client.rights.is_open(&call.server.acl)
@@ -264,8 +268,8 @@ fn run(
     Ran { reply_bytes: measured.reply_bytes, ended, left: None }
 }
 
-/// Goes on with a command until `pause_at`: it may be that not much is left of it. A script has
-/// paused already.
+/// Continues a long command until `pause_at`, as little may be left of it. A paused script is not
+/// continued.
 #[cold]
 fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran {
     let mut slice = Slice {
@@ -286,7 +290,7 @@ fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran 
 }
 
 impl LongCommand {
-    /// Goes on for a slice; whether it is done.
+    /// Works on for a slice; returns whether the command is done.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         let started = ticks();
         let is_done = self.job.step(slice);
@@ -294,7 +298,7 @@ impl LongCommand {
         is_done
     }
 
-    /// Counts a command that is done, and takes its reply: pieces, and what comes behind them.
+    /// Counts a completed command and takes its reply: full pieces, and the rest behind them.
     fn end(mut self, slice: &Slice<'_>) -> (Vec<Vec<u8>>, Arena) {
         let (server, stats, client) = (slice.server, slice.stats, &*slice.client);
         stats.totals.commands.add(1);
@@ -307,14 +311,16 @@ impl LongCommand {
 }
 
 impl PausedTransaction {
-    /// Keeps to itself what was done so far, and lets others in. A script has done so.
+    /// Sets the transaction's locks and effects aside, so that others are served. If a script has
+    /// paused, it has done that.
     fn suspend(&mut self, data: &mut Data) {
         if !self.long.as_ref().is_some_and(|long| long.is_script) {
             self.unit = Some(data.suspend_unit());
         }
     }
 
-    /// Goes on for a slice; whether all is done. The unit is this one.
+    /// Works on for a slice; returns whether the transaction is done. The current unit is the
+    /// transaction's.
     fn go_on(&mut self, slice: &mut Slice<'_>) -> bool {
         if let Some(long) = self.long.take()
             && let Some(left) = self.go_on_with(long, slice)
@@ -323,7 +329,7 @@ impl PausedTransaction {
             return false;
         }
         if self.has_gate {
-            // What comes next may need the gate itself.
+            // The next commands may need the gate itself.
             slice.data.end_aside();
         }
         let end = ticks() + slice.server.clock.ticks(SLICE_US);
@@ -346,7 +352,7 @@ impl PausedTransaction {
         true
     }
 
-    /// Goes on with the command in whose midst it is; what is left of it.
+    /// Works on the command that is half done; returns the rest of it, if it is not done.
     fn go_on_with(&mut self, mut long: LongCommand, slice: &mut Slice<'_>) -> Option<LongCommand> {
         let is_done = long.step(slice);
         let reply_bytes_max = slice.client.reply_bytes_max;
@@ -357,7 +363,7 @@ impl PausedTransaction {
             if long.is_script || !is_unread || !long.command.has(Flags::READONLY) {
                 return Some(long);
             }
-            // It makes a reply that no client will see, and does nothing else.
+            // A read only makes a reply, which the client will not get, so it is dropped.
             if is_too_long {
                 slice.client.set_overflowed(true);
             }
@@ -383,8 +389,8 @@ impl PausedTransaction {
         None
     }
 
-    /// What follows in the reply is another piece. Values that were to be sent from where they lie
-    /// are copied.
+    /// Closes the current piece of the reply; what follows goes to another one. Values that the
+    /// reply only refers to are copied into the piece.
     fn close_piece(&mut self, protocol: Protocol) {
         let Arena { bytes, parts } = std::mem::take(&mut self.rest);
         let mut piece = Vec::new();
@@ -465,7 +471,7 @@ impl Job for PausedTransaction {
     }
 }
 
-/// How long a transaction runs until it pauses between two commands, in microseconds.
+/// How long a transaction may run before it pauses between two commands, in microseconds.
 const QUEUE_STAY_US: u64 = 10_000;
-/// A piece of the reply is this long at least, in bytes.
+/// The least number of bytes of a full piece of the reply.
 const PIECE: usize = 64 * 1024;

@@ -1,6 +1,6 @@
-//! Keys with a figure each, of which the smallest is at hand: a heap whose entries know their
-//! places in it, so that a figure is changed, and the smallest found and removed, in steps that
-//! grow with the logarithm of how many there are.
+//! Keys with one figure each, as a heap with the smallest figure at the top. Each entry knows its
+//! place in the heap. So a figure can be changed, and the smallest be found and removed, in
+//! logarithmic time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 /// The keys with the largest figures.
 #[derive(Clone, Default)]
 pub struct Ranked {
-    /// Where in `entries` a key is.
+    /// The index of each key in `entries`.
     slots: HashMap<Arc<[u8]>, usize>,
     entries: Vec<RankedEntry>,
-    /// Slots, none with a smaller figure than the one at half its place.
+    /// Indices into `entries`. No figure is smaller than that of the parent in the heap.
     heap: Vec<usize>,
 }
 
@@ -19,16 +19,16 @@ pub struct Ranked {
 struct RankedEntry {
     key: Arc<[u8]>,
     figure: u64,
-    /// Its place in the heap.
+    /// The entry's place in the heap.
     place: usize,
 }
 
-/// Where a key's entry is, until one is removed.
+/// The index of a key's entry. It is valid until an entry is removed.
 #[derive(Clone, Copy)]
 pub struct RankedSlot(usize);
 
 impl Ranked {
-    /// Adds a key that is not there.
+    /// Adds a key that is not there yet.
     pub fn insert(&mut self, key: &[u8], figure: u64) {
         let key: Arc<[u8]> = key.into();
         let (slot, place) = (self.entries.len(), self.heap.len());
@@ -64,7 +64,7 @@ impl Ranked {
         self.slots.get(key).map(|slot| RankedSlot(*slot))
     }
 
-    /// Where the smallest figure is; of equal ones, any.
+    /// The entry with the smallest figure, or one of them.
     pub fn smallest(&self) -> Option<RankedSlot> {
         self.heap.first().map(|slot| RankedSlot(*slot))
     }
@@ -81,13 +81,14 @@ impl Ranked {
         self.entries.iter().map(|entry| (&*entry.key, entry.figure))
     }
 
-    /// Moves what is at a place to where its figure belongs.
+    /// Moves the entry at a place to where its figure belongs.
     fn settle(&mut self, place: usize) {
         let place = self.rise(place);
         self.sink(place);
     }
 
-    /// Moves what is at a place up for as long as it is smaller; where it came to.
+    /// Moves the entry at a place up as long as it is smaller than its parent. Returns its new
+    /// place.
     fn rise(&mut self, mut place: usize) -> usize {
         while let Some(parent) = place.checked_sub(1).map(|before| before / 2) {
             if self.figure_at(parent) <= self.figure_at(place) {
@@ -99,7 +100,7 @@ impl Ranked {
         place
     }
 
-    /// Moves what is at a place down for as long as it is larger.
+    /// Moves the entry at a place down as long as it is larger than one below.
     fn sink(&mut self, mut place: usize) {
         loop {
             let below = (2 * place + 1..2 * place + 3).filter(|child| *child < self.heap.len());

@@ -1,11 +1,12 @@
-//! What writes the log.
+//! Writes the log.
 //!
-//! It puts together what the workers logged, appends it to the current increment and forces it to
-//! disk, or has that done beside what it goes on with ([`syncer`]). Mostly the log's own thread has
-//! it work; a worker that would have nothing to do before the disk answers may as well. Orders
-//! (another file from that record on, stop, tell when all is done) take effect at a record's
-//! number, so a thread that gives one while holding the gate has given it for exactly that moment,
-//! and waits for no disk.
+//! The writer merges the records of all threads, appends them to the current increment and syncs
+//! it, or has [`syncer`] sync it meanwhile. Mostly the log's own thread calls the writer. A worker
+//! that can do nothing until the disk answers may call it too.
+//!
+//! Orders (continue in another file, stop, report when everything is synced) take effect at a
+//! record's number. So a thread that gives an order while it holds the gate gives it for exactly
+//! that moment, and does not wait for the disk.
 
 mod orders;
 
@@ -26,55 +27,56 @@ use crate::engine::server::{Server, exit_at_once};
 use crate::persistence::aof;
 use crate::persistence::aof::Aof;
 
-/// The state of the thread that writes the log.
+/// The state of the log's writer.
 ///
-/// It has many fields, as it is between two streams: how far each is, and what the disk did to it.
+/// It has many fields because it stands between two streams: how far each has got, and which errors
+/// the disk had.
 pub(super) struct AofWriter {
     server: &'static Server,
     aof: &'static Aof,
     stream: RecordStream,
-    /// `None`: what is logged is passed over.
+    /// `None`: records are not written to disk.
     file: Option<Arc<File>>,
-    /// The thread that does what `everysec` asks for.
+    /// The thread that syncs for `everysec`.
     syncer: Option<Syncer>,
     orders: Vec<WriterOrder>,
-    /// Merged and not written.
+    /// Bytes that were merged and not written.
     pending: Vec<u8>,
-    /// Merged, and on its way to the feed.
+    /// Bytes that were merged for the feed.
     feeding: Vec<u8>,
-    /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
+    /// How many bytes at the start of `pending` the disk did not accept and `note_unkept` has
     /// noted.
     noted: usize,
-    /// Where the stream is behind `pending`, as the file says.
+    /// The replication stream's position behind `pending`, as the file gives it.
     place: LogPlace,
-    /// The last record that `pending`, or what was written, holds.
+    /// The last record that was merged.
     merged: u64,
     /// The last record that was written.
     written: u64,
-    /// When the last `fsync` ended, or the one that is under way began.
+    /// When the last `fsync` ended, or the current one began.
     synced_at: Instant,
-    /// The disk did not take what it was given last.
+    /// The disk did not accept the last write.
     failed: bool,
-    /// It did not keep what it had taken, and there was no base since.
+    /// The disk lost bytes that it had accepted, and no new base covers them yet.
     has_gap: bool,
-    /// Something was merged since the thread rested last.
+    /// Something was merged since the thread last rested.
     busy: bool,
 }
 
-/// Sleep for `nap`, then until there is something to do, at most for `timeout`.
+/// How long the log's thread sleeps: for `nap` in any case, and then until there is work, for
+/// `timeout` at most.
 struct Rest {
     nap: Duration,
     timeout: Option<Duration>,
 }
 
-/// With less than this in all lanes the thread has caught up.
+/// With fewer bytes than this in all lanes the writer has caught up.
 const CAUGHT_UP_BYTES: usize = 4 << 20;
-/// Merged at once, and written by one call.
+/// How many bytes are merged before they are written by one call.
 const CHUNK_BYTES: usize = 1 << 20;
-/// After something was written the thread lets so much time pass before it looks again, unless
-/// replies wait.
+/// How long the thread waits after a write before it looks for more records, unless replies wait.
 const NAP: Duration = Duration::from_millis(1);
-/// How long it sleeps at most with something to force to disk, or an error to recover from.
+/// The longest sleep if there is something to sync, or an error to recover from.
 const RETRY: Duration = Duration::from_millis(100);
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -100,7 +102,7 @@ impl AofWriter {
         }
     }
 
-    /// What the log's thread does.
+    /// Runs in the log's thread.
     pub(super) fn run(server: &'static Server, writer: &Mutex<Self>) {
         loop {
             let Rest { nap, timeout } = writer.lock().rest();
@@ -112,7 +114,7 @@ impl AofWriter {
         }
     }
 
-    /// Does for a worker what the thread would do; `false`: it is better left to the thread.
+    /// Does a step in a worker's thread. `false`: the log's thread should do the step.
     pub(super) fn step_beside(&mut self) -> bool {
         if self.has_orders() || self.failed || self.is_syncing() {
             return false;
@@ -125,7 +127,7 @@ impl AofWriter {
         self.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
     }
 
-    /// A step in a test, where syncs beside last until the next one.
+    /// Does a step in a test, where a sync in the background lasts until the next step.
     #[cfg(test)]
     pub(super) fn step_alone(&mut self) {
         if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
@@ -134,13 +136,14 @@ impl AofWriter {
         self.step();
     }
 
-    /// Writes everything that was logged before, forces it to disk if it is time, and carries out
+    /// Writes all records that were logged before, syncs them if it is time, and carries out
     /// orders.
     fn step(&mut self) {
         let clock = &self.server.clock;
         self.aof.step_began_ms.store(clock.now_ms(), Ordering::Relaxed);
         let (started, unsynced) = (clock.instant(), self.aof.durable());
-        // Before the orders: so nothing of what was logged after one was given is here without it.
+        // Collect before taking orders: no record logged after an order is collected without that
+        // order.
         self.stream.collect(&self.server.log);
         self.take_orders();
         self.see_how_sync_went();
@@ -163,7 +166,7 @@ impl AofWriter {
         }
     }
 
-    /// How the thread passes the time until it is needed.
+    /// Decides how the thread waits until it is needed.
     fn rest(&mut self) -> Rest {
         let aof = self.aof;
         if self.failed {
@@ -172,7 +175,7 @@ impl AofWriter {
         let naps = std::mem::take(&mut self.busy) && !aof.keeps_back_replies();
         let unsynced = self.written > aof.durable();
         let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
-        // What was taken is freed by the next look at the lanes.
+        // The next look at the lanes frees their collected blocks.
         let looks_again = syncs || self.server.log.held_bytes() > 0;
         Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: looks_again.then_some(RETRY) }
     }
@@ -194,18 +197,18 @@ impl AofWriter {
         self.write();
     }
 
-    /// Up to which record the current file goes.
+    /// The last record that goes into the current file.
     fn boundary(&self) -> u64 {
         self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, WriterOrder::after)
     }
 
-    /// Merges records into `pending`. Returns whether there may be more of them.
+    /// Merges records into `pending`. Returns whether there may be more.
     fn merge(&mut self) -> bool {
         self.merge_up_to(self.boundary(), CHUNK_BYTES)
     }
 
-    /// Merges records up to a number, until `bytes_max` bytes are on their way somewhere. Returns
-    /// whether there may be more of them.
+    /// Merges records up to a number, until `bytes_max` bytes wait to be written or fed. Returns
+    /// whether there may be more records.
     fn merge_up_to(&mut self, boundary: u64, bytes_max: usize) -> bool {
         let feed = &self.server.feed;
         let feeds = feed.takes_log() && self.stream.done() >= feed.log_from();
@@ -240,10 +243,10 @@ impl AofWriter {
         more
     }
 
-    /// Writes what is pending, as far as the disk takes it.
+    /// Writes the pending bytes, as far as the disk accepts them.
     fn write(&mut self) {
         let aof = self.aof;
-        // Before the disk is waited for.
+        // Updated before the write, which may take long.
         self.note_unwritten();
         let Some(file) = &self.file else {
             self.written = self.merged;
@@ -303,7 +306,7 @@ impl AofWriter {
         self.noted = self.pending.len();
     }
 
-    /// Forces what was written to disk, or begins to, if it is time.
+    /// Syncs what was written, or begins to, if it is time.
     fn sync(&mut self) {
         if self.written <= self.aof.durable() || self.failed {
             return;
@@ -323,7 +326,7 @@ impl AofWriter {
         }
     }
 
-    /// Has what was written forced to disk, and goes on.
+    /// Has the syncer sync what was written, without waiting.
     fn begin_sync(&mut self) {
         let Some(file) = &self.file else { return };
         let syncer = match &mut self.syncer {
@@ -340,7 +343,7 @@ impl AofWriter {
         self.synced_at = self.server.clock.instant();
     }
 
-    /// Forces what was written to disk, and waits for it.
+    /// Syncs what was written, and waits for it.
     fn sync_now(&mut self) {
         if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
             self.synced(number, &outcome);
@@ -360,13 +363,14 @@ impl AofWriter {
         }
     }
 
-    /// An `fsync` of everything up to a record has ended.
+    /// Handles the end of an `fsync` that covered everything up to a record.
     fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
         self.synced_at = self.server.clock.instant();
         match outcome {
             Ok(()) => self.now_durable(number),
             Err(error) if self.aof.keeps_back_replies() => {
-                // What the kernel dropped cannot be written again, and the promise cannot be kept.
+                // The kernel dropped the bytes, so they cannot be written again, and the promise of
+                // `always` is broken.
                 log::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
                 );
@@ -381,15 +385,15 @@ impl AofWriter {
         self.note_outcome(outcome);
     }
 
-    /// Notes how the disk took something. That it takes what lies behind a gap means nothing.
+    /// Notes the outcome of a write or sync. Success behind a gap means nothing.
     fn note_outcome(&self, outcome: &io::Result<()>) {
         if outcome.is_err() || !self.has_gap {
             aof::note_log_outcome(self.server, outcome);
         }
     }
 
-    /// Has writes accepted again once a new base makes good what the disk had lost: until then all
-    /// that is logged lies behind a hole.
+    /// Has writes accepted again once a new base covers what the disk had lost. Until then every
+    /// record lies behind a gap.
     fn see_whether_mended(&mut self) {
         if self.has_gap && !self.failed && !self.aof.has_gap() {
             self.has_gap = false;
@@ -397,8 +401,8 @@ impl AofWriter {
         }
     }
 
-    /// What was written may be lost, whatever the disk says from now on: only a new base makes that
-    /// good.
+    /// Notes a gap: written bytes may be lost, even if later syncs succeed. Only a new base repairs
+    /// that.
     fn note_gap(&self, error: &io::Error) {
         let aof = self.aof;
         if !aof.has_gap() {
@@ -407,12 +411,12 @@ impl AofWriter {
             );
         }
         aof.gaps.fetch_add(1, Ordering::SeqCst);
-        // One that has begun may go on in the file that has the gap.
+        // The current rewrite may continue in the file that has the gap.
         aof.rewrites.abort();
         aof.rewrites.schedule();
     }
 
-    /// Everything up to a record is on disk for good.
+    /// Notes that everything up to a record is on disk.
     fn now_durable(&self, number: u64) {
         if self.aof.has_gap() {
             return;
@@ -422,7 +426,7 @@ impl AofWriter {
         self.aof.answer_waiters(self.server);
     }
 
-    /// Has the log rewritten if it has grown as much as the configuration says.
+    /// Schedules a rewrite if the log has grown as much as the configuration says.
     fn rewrite_if_grown(&self) {
         let (aof, config) = (self.aof, &self.server.config);
         let percentage = config.auto_aof_rewrite_percentage() as u64;

@@ -1,4 +1,4 @@
-//! What the writer is told to do, and how it does that.
+//! The orders that the writer gets, and how it carries them out.
 
 use std::io;
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::{self, Aof, AofDirectory};
 use crate::persistence::position::StreamPosition;
 
-/// What the thread is told to do, once everything up to a number is written.
+/// An order. It is carried out once everything up to a record is written.
 pub(in crate::persistence::aof) enum WriterOrder {
-    /// From the record behind `after` on, append to a new increment in this directory.
-    /// `place`: where a primary's stream is there.
+    /// From the record behind `after` on, append to a new increment in this directory. `place` is
+    /// the position of a primary's stream there.
     Rotate {
         after: u64,
         place: LogPlace,
         directory: AofDirectory,
         done: Sender<io::Result<Rotated>>,
     },
-    /// What comes behind `after` is not written.
+    /// Do not write the records behind `after`.
     Stop { after: u64 },
-    /// Force everything up to a number to disk and say so. `ends`: nothing follows for now.
+    /// Sync everything up to a record, and report that. `ends`: no more records will follow.
     Settle { number: u64, done: Sender<()>, ends: bool },
-    /// Call `then` with the offset behind a record. `begins`: a reader reads the feed from there
-    /// on, and nothing before.
+    /// Call `then` with the feed's offset behind a record. `begins`: a new reader of the feed
+    /// starts there.
     Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
 }
 
-/// Where the log goes on.
+/// Where the log continues.
 pub(in crate::persistence::aof) enum Rotated {
     /// In this increment, which the manifest names.
     Increment(String),
-    /// In a file that becomes an increment once there is a base.
+    /// In a temporary file, which becomes an increment once there is a base.
     Temporary,
     /// Nowhere.
     None,
 }
 
 impl WriterOrder {
-    /// The record behind which it is carried out.
+    /// The record behind which the order is carried out.
     pub(super) const fn after(&self) -> u64 {
         match self {
             Self::Rotate { after, .. } | Self::Stop { after } | Self::Feed { after, .. } => *after,
@@ -49,7 +49,7 @@ impl WriterOrder {
         }
     }
 
-    /// Whether what comes behind that record goes elsewhere.
+    /// Whether the records behind that one are written elsewhere.
     pub(super) const fn is_boundary(&self) -> bool {
         !matches!(self, Self::Settle { .. } | Self::Feed { begins: false, .. })
     }
@@ -60,16 +60,17 @@ impl AofWriter {
         self.orders.iter().any(|order| matches!(order, WriterOrder::Settle { .. }))
     }
 
-    /// Carries out the first order if its time has come; whether it did.
+    /// Carries out the first order if its time has come. Returns whether it did.
     pub(super) fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
         let after = first.after();
         let is_about_feed = matches!(first, WriterOrder::Feed { .. });
-        // A rewrite may wait for the disk, unless others wait behind it: a thread that turns the
-        // log off, or ends the server. The feed needs no disk.
+        // A rewrite may wait for the disk, unless another order waits behind it: a thread that
+        // turns the log off or ends the server waits for that one. The feed needs no disk.
         let may_wait = matches!(first, WriterOrder::Rotate { .. }) && self.orders.len() == 1;
         let gives_up = self.failed && !may_wait && !is_about_feed;
-        // Nothing that is merged leaves while the disk fails. It is not much: no client writes.
+        // Nothing can be written while the disk fails, so merge everything the feed needs. There is
+        // little of it, because writes are refused.
         let must_merge = is_about_feed && self.failed;
         while must_merge && self.merge_up_to(after, usize::MAX) {}
         let is_fed = is_about_feed && self.merged >= after;
@@ -85,7 +86,7 @@ impl AofWriter {
                 let had_gap = self.aof.has_gap();
                 self.sync_now();
                 let rotated = match self.aof.has_gap() && !had_gap {
-                    // What goes into another file might outlive what was lost of this one.
+                    // A new file might survive although bytes before it were lost.
                     true => Err(io::Error::other("the disk did not keep what comes before")),
                     false => self.rotate(&directory),
                 };
@@ -95,7 +96,7 @@ impl AofWriter {
                 if let Err(error) = &rotated {
                     log::warn!("Can't open a new AOF incr file: {error}");
                 }
-                // The thread that rewrites waits for it.
+                // The thread that rewrites waits for this.
                 drop(done.send(rotated));
             }
             WriterOrder::Stop { after } => self.stop(after),
@@ -110,19 +111,19 @@ impl AofWriter {
                     self.remark_end();
                 }
                 self.sync_now();
-                // A thread that gave up waiting does not mind.
+                // The receiver may be gone: its thread need not wait.
                 done.send(()).ok();
             }
         }
         true
     }
 
-    /// Goes on in a new increment; on an error in the old one.
+    /// Continues in a new increment. On an error the old one stays.
     fn rotate(&mut self, directory: &AofDirectory) -> io::Result<Rotated> {
         let server = self.server;
         directory.create()?;
-        // An increment behind a gap would tell of what came after something that was lost. It
-        // counts from when there is a base that makes the gap good.
+        // An increment behind a gap would hold changes made after the lost ones. It becomes part of
+        // the log once a base covers the gap.
         let rotated = if Aof::of(server).needs_base() {
             let path = directory.temporary_increment();
             let file = files::create_anew(&path, DATA_MODE)?;
@@ -137,7 +138,7 @@ impl AofWriter {
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
-            // As in `publish`: the manifest may be on disk though this fails.
+            // As in `rewrite::publish`: the manifest may be on disk although this fails.
             manifest.pass_over(&new);
             let opened = directory.open(&name, true);
             let file = match opened.and_then(|file| directory.persist(&new).map(|()| file)) {
@@ -156,11 +157,12 @@ impl AofWriter {
         Ok(rotated)
     }
 
-    /// A new increment says first where the stream is. `relayed`: if it is a primary's.
+    /// Writes the stream's position at the start of a new increment. `relayed` is the position of a
+    /// primary's stream, if there is one.
     fn remark_beginning(&mut self, relayed: LogPlace) {
         let feed = &self.server.feed;
         let place = match relayed {
-            // The base that makes the gap good is not there yet.
+            // There is no base yet that covers the gap.
             _ if self.has_gap => LogPlace::Unknown,
             LogPlace::Unknown if feed.takes_log() && self.merged >= feed.log_from() => {
                 LogPlace::Counts(feed.id(), feed.end_offset())
@@ -174,8 +176,8 @@ impl AofWriter {
         }
     }
 
-    /// Says where the stream is, as far as the records themselves do not. What was written is
-    /// whole, or would be of no use.
+    /// Writes the stream's position at the end of the log, if the records alone do not give it.
+    /// Does nothing if the file is incomplete.
     fn remark_end(&mut self) {
         let feed = &self.server.feed;
         let is_ours = feed.takes_log() && self.merged >= feed.log_from();
@@ -191,10 +193,10 @@ impl AofWriter {
         }
     }
 
-    /// The log ends behind a record.
+    /// Ends the log behind a record.
     fn stop(&mut self, after: u64) {
         self.sync_now();
-        // Those whose records are on disk were told.
+        // The waiters up to `after` whose records are on disk have been answered.
         self.aof.dismiss_waiters(self.server, after);
         self.file = None;
         self.pending = Vec::new();

@@ -1,9 +1,9 @@
-//! A copy that comes by a connection of its own, while the stream behind it comes by the main one.
+//! A copy that comes on a connection of its own, while the stream behind it comes on the main one.
 //!
-//! The copy's connection tells where the copy is cut. Then the replica asks for the stream from
-//! there on by the main connection, which names the other one, and gathers it until the copy is in
-//! its place. Redis 8 does it the other way round: the copy's connection names the main one, by
-//! which the stream comes unasked.
+//! With Valkey, the copy's connection says at which offset the copy was cut. Then the replica asks
+//! for the stream from there on. It does so on the main connection, where it names the copy's
+//! connection. It keeps the stream until the copy is loaded. With Redis 8, the copy's connection
+//! names the main one, and the stream comes there without being asked for.
 
 use super::super::handshake::{CopyHandshake, CopyStep, Cut};
 use super::GiveUp;
@@ -11,36 +11,36 @@ use super::channel::Channel;
 use super::receipt::{Receipt, Received};
 use super::{COPY_TIMEOUT, HANDSHAKE_TIMEOUT, digits};
 
-/// The connection of a copy, and how far the main one is meanwhile.
+/// The connection of a copy, and the state of the main connection meanwhile.
 pub(super) struct Apart {
     pub channel: Channel,
     talk: Talk,
     joining: Joining,
-    /// What the copy shows, once that is known.
+    /// The cut that the copy was made at, once it is known.
     cut: Option<Cut>,
 }
 
-/// How far the connection of the copy is.
+/// The state of the copy's connection.
 enum Talk {
     Handshake(CopyHandshake),
     Copy(Receipt),
 }
 
-/// How far the main connection is.
+/// The state of the main connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Joining {
-    /// The cut is awaited.
+    /// It waits for the cut.
     Waits,
-    /// It has said whose main connection it is.
+    /// It has named the copy's connection, and waits for the answer.
     Names,
-    /// It has asked for the stream.
+    /// It has asked for the stream, and waits for the answer.
     Asks,
-    /// The stream comes, and is kept.
+    /// The stream comes and is kept.
     Gathers,
 }
 
 impl Apart {
-    /// `comes_unasked`: the stream does.
+    /// `comes_unasked`: the primary sends the stream without being asked.
     pub(super) fn new(
         handshake: CopyHandshake,
         first: &[Vec<u8>],
@@ -53,19 +53,20 @@ impl Apart {
         Self { channel, talk: Talk::Handshake(handshake), joining, cut: None }
     }
 
-    /// Whether the stream comes, and is kept.
+    /// Whether the stream comes and is kept.
     pub(super) fn gathers(&self) -> bool {
         self.joining == Joining::Gathers
     }
 
-    /// What the copy shows, and what the stream behind it is about, if that is known.
+    /// The history and the offset of the copy, and the database that the stream has selected there,
+    /// as far as these are known.
     pub(super) fn cut(&self) -> (Option<(String, u64)>, Option<u32>) {
         let cut = self.cut.as_ref();
         (cut.map(|cut| (cut.id.clone(), cut.offset)), cut.and_then(|cut| cut.database))
     }
 
-    /// Returns what has come of the copy. That it is whole is told when the stream behind it is
-    /// sure to come.
+    /// Returns what was received of the copy. Its end is reported only once the stream behind it is
+    /// certain to come.
     pub(super) fn next(
         &mut self,
         main: &mut Channel,
@@ -80,7 +81,7 @@ impl Apart {
                     if let Some(client) = cut.client {
                         let names = [&b"REPLCONF"[..], b"set-rdb-client-id", &digits(client)];
                         main.say(&names.map(<[u8]>::to_vec));
-                        // It was silent for as long as the copy was awaited.
+                        // The main connection was silent while the copy was being prepared.
                         main.heard_ms = self.channel.heard_ms;
                         self.joining = Joining::Names;
                     }
@@ -105,7 +106,7 @@ impl Apart {
         }
     }
 
-    /// Takes an answer by the main connection.
+    /// Handles a line on the main connection.
     fn join(&mut self, line: &[u8], main: &mut Channel) -> Result<(), GiveUp> {
         let text = String::from_utf8_lossy(line);
         let abort = || Err(GiveUp::because(format!("Aborting dual channel sync: {text}")));
@@ -124,7 +125,7 @@ impl Apart {
             }
             (Joining::Asks, Some(cut)) => {
                 let Some(id) = text.strip_prefix("+CONTINUE") else { return abort() };
-                // Under another name the copy would be a part of another history.
+                // Under another name the copy would belong to another history.
                 if !matches!(id.trim(), id if id.is_empty() || id == cut.id) {
                     return abort();
                 }
@@ -139,12 +140,12 @@ impl Apart {
         }
     }
 
-    /// What has taken too long, if anything has.
+    /// Which timeout has passed, if any.
     pub(super) fn overdue(&self, main: &Channel, since_ms: i64) -> Option<&'static str> {
         if matches!(self.joining, Joining::Names | Joining::Asks) && main.heard_ms < since_ms {
             return Some(HANDSHAKE_TIMEOUT);
         }
-        // The stream may be full, and is not read then.
+        // The main connection is not checked here: its buffer may be full, and then it is not read.
         (self.channel.heard_ms < since_ms).then_some(COPY_TIMEOUT)
     }
 }
@@ -162,12 +163,12 @@ mod tests {
         gathered_len_max: 100,
     };
 
-    /// A machine whose primary has asked it to fetch its copy by a connection of its own.
+    /// A machine whose primary has asked it to fetch its copy on a separate connection.
     fn machine() -> LinkMachine {
         machine_of("+DUALCHANNELSYNC")
     }
 
-    /// A machine whose primary has answered this to PSYNC.
+    /// A machine whose primary has given this answer to PSYNC.
     fn machine_of(answer: &str) -> LinkMachine {
         let introduction = Introduction { takes_dual_channel: true, ..Introduction::default() };
         let mut machine = LinkMachine::new(introduction, LIMITS, 0);
@@ -196,7 +197,7 @@ mod tests {
         String::from_utf8(std::mem::take(output)).expect("it is text").replace("\r\n", " ")
     }
 
-    /// Takes what has come: of the copy, whether it is whole, and of the stream.
+    /// Records what was received: the copy, whether it is complete, and the stream.
     fn look(machine: &mut LinkMachine, seen: &mut Seen) -> Result<(), GiveUp> {
         loop {
             match machine.next_event()? {
@@ -229,7 +230,7 @@ mod tests {
         format!("\n+OK\r\n\n\n$ENDOFF:12 {ID} {database} 7\r\n\n$4\r\nkeys").into_bytes()
     }
 
-    /// Brings the cut, and what the main connection says to that.
+    /// Delivers the cut, and the main connection's answers to it.
     fn cut(machine: &mut LinkMachine, answers: &str) -> Result<(), GiveUp> {
         tell_copy(machine, &copy(-1));
         look(machine, &mut Seen::default())?;
@@ -264,7 +265,7 @@ mod tests {
                 assert!(seen.is_whole && seen.copy == b"keys" && seen.database == Some(3));
                 assert!(machine.has_copy() && machine.copy_channel().is_none());
                 assert!(seen.stream.is_empty(), "it waits until the copy is loaded");
-                // What comes while it is loaded.
+                // This comes while the copy is being loaded.
                 tell(&mut machine, &STREAM[told..]);
                 assert_eq!(machine.gathered_bytes(), STREAM.len());
                 let output = said(machine.output());

@@ -1,5 +1,5 @@
-//! One connection of a replica to its primary, without the socket: the bytes that came by it, and
-//! those that will be sent.
+//! One connection of a replica to its primary, without its socket: the bytes that were received and
+//! the bytes to send.
 
 use super::GiveUp;
 use crate::engine::log::append_command;
@@ -9,27 +9,27 @@ use crate::engine::log::append_command;
 pub struct Channel {
     pub(super) input: Input,
     output: Vec<u8>,
-    /// When something came last (ms).
+    /// When something was last received (ms).
     pub(super) heard_ms: i64,
-    /// Why nothing more comes by it.
+    /// Why nothing more can be received.
     end: Option<GiveUp>,
 }
 
-/// Bytes that came and are not done with.
+/// Received bytes that are still needed.
 #[derive(Default)]
 pub(super) struct Input {
     pub bytes: Vec<u8>,
-    /// The first that is needed.
+    /// The start of the first byte that is needed.
     pub start: usize,
-    /// The first that was not looked at.
+    /// The first byte that was not parsed.
     pub at: usize,
-    /// Behind the last that came.
+    /// The end of the received bytes.
     pub end: usize,
 }
 
-/// Bytes of a line, at most.
+/// The longest line in bytes.
 pub(super) const LINE_MAX: usize = 4096;
-/// A buffer that grew beyond this is given back when it is not needed.
+/// A buffer that grew beyond this is freed when it is not needed.
 const KEPT_MAX: usize = 1 << 20;
 
 impl Channel {
@@ -37,28 +37,28 @@ impl Channel {
         Self { heard_ms: now_ms, ..Self::default() }
     }
 
-    /// Where to put bytes that come: at least `len` of them.
+    /// Room for received bytes, at least `len` of them.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         self.input.room(len)
     }
 
-    /// So many bytes came into the room.
+    /// Notes that `len` bytes were received into the room.
     pub const fn received(&mut self, len: usize, now_ms: i64) {
         self.input.end += len;
         self.heard_ms = now_ms;
     }
 
-    /// Nothing more comes by it. That matters only where what has come is not enough.
+    /// Notes that nothing more can be received. This matters only if more bytes are needed.
     pub fn ended(&mut self, why: GiveUp) {
         self.end = Some(why);
     }
 
-    /// More is needed: the error is why none comes.
+    /// Says that more bytes are needed. The error is why none can come.
     pub(super) fn expect_more(&self) -> Result<(), GiveUp> {
         self.end.clone().map_or(Ok(()), Err)
     }
 
-    /// The bytes that the driver has to send. It removes what it has sent.
+    /// The bytes to send. The caller removes those that were sent.
     pub const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -74,13 +74,14 @@ impl Input {
         &self.bytes[self.at..self.end]
     }
 
-    /// Bytes that are looked at and not needed any more.
+    /// Skips bytes that were parsed and are not needed any more.
     pub(super) const fn skip(&mut self, len: usize) {
         self.at += len;
         self.start = self.at;
     }
 
-    /// The next line that is not empty, without its end. Empty ones say that the primary is alive.
+    /// The next line that is not empty, without its end. Empty lines only show that the primary is
+    /// alive.
     pub(super) fn line(&mut self) -> Result<Option<Vec<u8>>, GiveUp> {
         loop {
             let rest = self.rest();
@@ -99,7 +100,7 @@ impl Input {
 
     fn room(&mut self, len: usize) -> &mut [u8] {
         let kept = self.end - self.start;
-        // What is kept is moved only when as much in front of it is not needed.
+        // Move the bytes only if at least as many before them are unused.
         if self.start >= kept {
             self.bytes.copy_within(self.start..self.end, 0);
             self.at -= self.start;

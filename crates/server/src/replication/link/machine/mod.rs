@@ -1,8 +1,8 @@
-//! What a replica says to its primary, and what it makes of the answers.
+//! The replica's side of the replication protocol.
 //!
-//! No socket, no clock and no key is here. The caller that drives the machine gives it the bytes
-//! that came and the time, does what the events say, and sends the output. So tests can cut the
-//! bytes anywhere, and lie.
+//! The machine has no socket, no clock and no keys. The caller gives it the received bytes and the
+//! time, handles its events, and sends its output. So tests can split the bytes anywhere, and send
+//! wrong ones.
 
 mod apart;
 mod channel;
@@ -15,115 +15,115 @@ pub use self::channel::Channel;
 use self::receipt::{Receipt, Received};
 use super::handshake::{Handshake, Introduction, NextStep};
 
-/// A replica's side of its connection to a primary, and of a second one that a copy may come by.
+/// The replica's side of its connection to a primary, and of a second connection for a copy.
 pub struct LinkMachine {
     limits: LinkLimits,
     stage: Stage,
     main: Channel,
     parser: Parser,
-    /// Commands that are given out at once.
+    /// How many commands are given out at once.
     batch: usize,
-    /// Bytes of the stream that were gathered while the copy came, and are not carried out.
+    /// Bytes of the stream that were kept while the copy came, and are not executed yet.
     gathered: usize,
-    /// When the replica last said how far it is, or that it is alive (ms).
+    /// When the replica last sent its offset or a sign of life (ms).
     said_ms: i64,
-    /// The primary asked how far the replica is.
+    /// The primary has asked for the replica's offset.
     is_asked: bool,
-    /// The primary counts the bytes of its stream.
+    /// The primary understands acknowledgements.
     takes_acks: bool,
 }
 
-/// What a primary may have the replica keep.
+/// How much a primary can make the replica keep in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLimits {
-    /// Bytes of one argument.
+    /// The most bytes of one argument.
     pub bulk_len_max: usize,
-    /// Bytes of one command.
+    /// The most bytes of one command.
     pub command_len_max: usize,
-    /// Bytes of a transaction: it is kept until its end has come.
+    /// The most bytes of a transaction, which is kept until its end comes.
     pub transaction_len_max: usize,
-    /// Bytes of the stream behind a copy that comes by a connection of its own. More of it is left
-    /// to the primary.
+    /// The most bytes of the stream that are kept while a copy comes on a connection of its own.
+    /// The rest stays with the primary.
     pub gathered_len_max: usize,
 }
 
 enum Stage {
     Handshake(Handshake),
-    /// A copy comes. The history and the offset that it belongs to; `None`: the primary is so old
-    /// that it does not tell.
+    /// A copy is being received. The history and the offset that it belongs to; `None`: the primary
+    /// is too old to give them.
     Copy(Receipt, Option<(String, u64)>),
-    /// The primary wants to send the copy by a connection of its own.
+    /// The primary wants to send the copy on a connection of its own.
     WantsChannel {
         handshake: Handshake,
         main_client: Option<u64>,
     },
     Apart(Box<Apart>),
-    /// All of the copy is here. The stream waits until it is loaded.
+    /// The copy is complete. The stream waits until it is loaded.
     Loads {
         gathers: bool,
     },
     Stream,
 }
 
-/// What has come.
+/// An event for the caller.
 #[derive(PartialEq, Eq, Debug)]
 pub enum LinkEvent<'a> {
-    /// Nothing that is whole: more bytes are needed.
+    /// Nothing complete was received: more bytes are needed.
     Nothing,
-    /// The stream goes on where it was; perhaps under a new name.
+    /// The stream continues where it was, perhaps under a new name.
     GoesOn { id: Option<String> },
     /// The primary will send a copy of all keys.
     WillCopy,
-    /// The primary will send a copy of all keys by a connection of its own. `channel_opened` must
-    /// follow.
+    /// The primary will send a copy of all keys on a connection of its own. The caller must open it
+    /// and then call `channel_opened`.
     WantsChannel,
-    /// A copy of all keys begins. `history`: what it is part of, if the primary tells; `database`:
-    /// what the stream behind it is about, if the primary tells that here; `length`: its bytes, if
-    /// that is known.
+    /// A copy of all keys begins. `history` is the history and the offset that it belongs to, and
+    /// `database` is the one that the stream has selected behind it, if the primary gives them
+    /// here. `length` is its length in bytes, if that is known.
     CopyBegins { history: Option<(String, u64)>, database: Option<u32>, length: Option<u64> },
     /// Bytes of the copy.
     Copy(&'a [u8]),
-    /// That was all of it. `loaded` has the stream begin.
+    /// The copy is complete. The caller must load it and then call `loaded`; the stream follows.
     CopyEnds,
-    /// Commands of the stream. `applied` must follow.
+    /// Commands of the stream. The caller must call `applied` afterwards.
     Commands(Commands<'a>),
 }
 
 /// Some commands of the stream.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Commands<'a> {
-    /// From the end of the last unit on.
+    /// The bytes from the end of the last unit on.
     pub bytes: &'a [u8],
     /// The arguments of all commands, one behind the other.
     args: Vec<&'a [u8]>,
-    /// For each command where its arguments end, and where it ends in `bytes`.
+    /// For each command, where its arguments end in `args`, and where it ends in `bytes`.
     ends: Vec<(usize, usize)>,
-    /// Where what was given out ends in `bytes`: the last command, and empty lines behind it.
+    /// Where the given commands, and empty lines behind them, end in `bytes`.
     len: usize,
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection must be closed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GiveUp {
     pub why: String,
-    /// What came was no stream: going on from the same byte would end in the same way.
+    /// The stream was damaged, so continuing from the same byte would fail in the same way.
     pub is_damage: bool,
 }
 
-/// How often a replica says how far it is, or that it is alive (ms).
+/// How often a replica sends its offset, or a sign of life (ms).
 const SAY_INTERVAL_MS: i64 = 1000;
 const HANDSHAKE_TIMEOUT: &str = "Timeout connecting to the PRIMARY...";
 const COPY_TIMEOUT: &str = "Timeout receiving bulk data from PRIMARY... If the problem persists try \
                             to set the 'repl-timeout' parameter to a larger value.";
-/// Commands that are given out at once, so that several threads can share them; and as long as
-/// commands take long, so that the replica can say in between how far it is.
+/// How many commands are given out at once, so that several threads can share them. While commands
+/// take long there are fewer, so that the replica can report its offset in between.
 const BATCH: usize = 512;
 const BATCH_OF_SLOW: usize = 64;
-/// Bytes of the shortest argument: `$0`, and two ends of lines.
+/// The length of the shortest argument: `$0` and two line ends.
 const ARGUMENT_LEN_MIN: usize = 6;
 
 impl LinkMachine {
-    /// A machine for a connection that was just made.
+    /// A machine for a new connection.
     pub fn new(introduction: Introduction, limits: LinkLimits, now_ms: i64) -> Self {
         let (handshake, first) = Handshake::begin(introduction);
         let mut machine = Self {
@@ -141,17 +141,17 @@ impl LinkMachine {
         machine
     }
 
-    /// Where to put bytes that come: at least `len` of them.
+    /// Room for received bytes, at least `len` of them.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         self.main.room(len)
     }
 
-    /// So many bytes came into the room.
+    /// Notes that `len` bytes were received into the room.
     pub const fn received(&mut self, len: usize, now_ms: i64) {
         self.main.received(len, now_ms);
     }
 
-    /// The connection to the primary that the copy comes by is there.
+    /// Begins the talk on the connection for the copy, which was opened.
     pub fn channel_opened(&mut self, now_ms: i64) {
         if let Stage::WantsChannel { handshake, main_client } = &self.stage {
             let (copy, first) = handshake.fetch_apart(*main_client);
@@ -160,7 +160,7 @@ impl LinkMachine {
         }
     }
 
-    /// The connection that a copy comes by, as long as it is needed.
+    /// The connection for a copy, while it is needed.
     pub const fn copy_channel(&mut self) -> Option<&mut Channel> {
         match &mut self.stage {
             Stage::Apart(apart) => Some(&mut apart.channel),
@@ -168,12 +168,12 @@ impl LinkMachine {
         }
     }
 
-    /// What has come. Ask again until it is nothing.
+    /// The next event. The caller repeats this until the event is `Nothing`.
     pub fn next_event(&mut self) -> Result<LinkEvent<'_>, GiveUp> {
         self.next_up_to(usize::MAX)
     }
 
-    /// Returns what has come. Of a copy it returns `copy_len_max` bytes at most at a time.
+    /// The next event, with at most `copy_len_max` bytes of a copy.
     pub fn next_up_to(&mut self, copy_len_max: usize) -> Result<LinkEvent<'_>, GiveUp> {
         while let Stage::Handshake(_) = &self.stage {
             let Some(line) = self.main.input.line()? else { return Ok(LinkEvent::Nothing) };
@@ -213,7 +213,7 @@ impl LinkMachine {
         })
     }
 
-    /// Takes a line of the handshake.
+    /// Handles a line of the handshake.
     fn take_line(&mut self, line: &[u8]) -> Result<Option<LinkEvent<'static>>, GiveUp> {
         let Stage::Handshake(handshake) = &mut self.stage else { return Ok(None) };
         match handshake.answer(line) {
@@ -246,21 +246,21 @@ impl LinkMachine {
 
     fn begin_stream(&mut self) {
         self.stage = Stage::Stream;
-        // The first word shows the primary that the replica is ready.
+        // Acknowledge at once: this shows the primary that the replica is ready.
         self.is_asked = true;
     }
 
-    /// Whether the primary has been asked for the stream, and has not agreed.
+    /// Whether the primary was asked for the stream and has not agreed yet.
     pub fn asked_for_stream(&self) -> bool {
         matches!(&self.stage, Stage::Handshake(handshake) if handshake.asked_for_stream())
     }
 
-    /// Whether all of a copy is here, and `loaded` is awaited.
+    /// Whether a copy is complete, and the machine waits for `loaded`.
     pub const fn has_copy(&self) -> bool {
         matches!(self.stage, Stage::Loads { .. })
     }
 
-    /// Whether the stream comes, and is kept until the copy is in its place.
+    /// Whether the stream comes and is kept until the copy is loaded.
     pub fn gathers(&self) -> bool {
         match &self.stage {
             Stage::Apart(apart) => apart.gathers(),
@@ -269,23 +269,23 @@ impl LinkMachine {
         }
     }
 
-    /// Whether the stream comes, and is carried out as it does.
+    /// Whether the stream comes and is executed at once.
     pub const fn streams(&self) -> bool {
         matches!(self.stage, Stage::Stream)
     }
 
-    /// Whether more of the stream may come while it is kept: so much is kept at most. `is_held`:
-    /// nothing of it is carried out now.
+    /// Whether more of the stream may be received. While the stream is kept, there is a limit.
+    /// `is_held`: the stream is not being executed now.
     pub fn has_room(&self, is_held: bool) -> bool {
         !(is_held || self.gathers()) || self.kept_bytes() < self.limits.gathered_len_max
     }
 
-    /// Bytes of the stream that were gathered while the copy came, and are not carried out.
+    /// Bytes of the stream that were kept while the copy came, and are not executed yet.
     pub fn gathered_bytes(&self) -> usize {
         if self.gathers() { self.kept_bytes() } else { self.gathered }
     }
 
-    /// The copy is in its place: the stream begins.
+    /// The copy is loaded: begins the stream.
     pub fn loaded(&mut self, now_ms: i64) {
         self.main.heard_ms = now_ms;
         self.gathered = self.gathered_bytes();
@@ -301,7 +301,7 @@ impl LinkMachine {
         let Self { main: Channel { input, .. }, parser, .. } = self;
         let bytes = &input.bytes[input.start..input.end];
         let (mut at, mut fault) = (input.at - input.start, None);
-        // Often a single command has come.
+        // Often only one command has come.
         let args_max = bytes.len().saturating_sub(at) / ARGUMENT_LEN_MIN;
         let mut args = Vec::with_capacity(args_max.min(4 * batch));
         let mut ends = Vec::with_capacity(args_max.min(batch));
@@ -344,15 +344,14 @@ impl LinkMachine {
         if !is_news {
             return fault.map_or(Ok(LinkEvent::Nothing), Err);
         }
-        // A fault is met again behind what is whole.
+        // The fault is found again when the complete commands have been executed.
         let commands = Commands { bytes, args, ends, len: at };
         self.is_asked |= commands.iter().any(|(args, _)| is_getack(args));
         Ok(LinkEvent::Commands(commands))
     }
 
-    /// Notes that the commands that were given out are carried out. The first `len` of the bytes
-    /// that came with them are whole units. The rest belongs to a transaction whose end has not
-    /// come.
+    /// Notes that the given commands were executed. The first `len` of their bytes are complete
+    /// units. The rest belongs to a transaction whose end has not come.
     pub fn applied(&mut self, len: usize) -> Result<(), GiveUp> {
         let input = &mut self.main.input;
         input.start += len;
@@ -365,20 +364,20 @@ impl LinkMachine {
         Ok(())
     }
 
-    /// Whether the commands that were given out last took long.
+    /// Notes whether the last commands took long.
     pub const fn note_slow(&mut self, is_slow: bool) {
         self.batch = if is_slow { BATCH_OF_SLOW } else { BATCH };
     }
 
-    /// Whether it is time to say how far the replica is.
+    /// Whether it is time to report the replica's offset.
     pub const fn wants_ack(&self, now_ms: i64) -> bool {
         matches!(self.stage, Stage::Stream)
             && self.takes_acks
             && (self.is_asked || now_ms - self.said_ms >= SAY_INTERVAL_MS)
     }
 
-    /// Says how far the replica is: up to this offset it has carried out the stream, and up to that
-    /// it has it on disk.
+    /// Reports up to which offset the replica has executed the stream, and up to which it has the
+    /// stream on disk.
     pub fn acknowledge(&mut self, offset: u64, on_disk: Option<u64>, now_ms: i64) {
         self.is_asked = false;
         self.said_ms = now_ms;
@@ -389,7 +388,7 @@ impl LinkMachine {
         self.main.say(&words);
     }
 
-    /// Says now and then, while a copy is loaded, that the replica is alive.
+    /// Sends a sign of life now and then while a copy is loaded.
     pub fn keep_alive(&mut self, now_ms: i64) {
         if now_ms - self.said_ms >= SAY_INTERVAL_MS {
             self.said_ms = now_ms;
@@ -397,8 +396,8 @@ impl LinkMachine {
         }
     }
 
-    /// Gives up if nothing came for too long. All that has come must have been given to the machine
-    /// before.
+    /// Fails if nothing was received for too long. The caller must first give the machine all
+    /// received bytes.
     pub fn check_time(&self, now_ms: i64, timeout_ms: i64) -> Result<(), GiveUp> {
         let since_ms = now_ms - timeout_ms;
         let is_silent = self.main.heard_ms < since_ms;
@@ -412,18 +411,18 @@ impl LinkMachine {
         why.map_or(Ok(()), |why| Err(GiveUp::because(why.to_owned())))
     }
 
-    /// The bytes that the driver has to send. It removes what it has sent.
+    /// The bytes to send. The caller removes those that were sent.
     pub const fn output(&mut self) -> &mut Vec<u8> {
         self.main.output()
     }
 
-    /// Bytes that are kept.
+    /// How many received bytes are kept.
     pub const fn kept_bytes(&self) -> usize {
         self.main.input.end - self.main.input.start
     }
 }
 
-/// Arguments of one command, as in Redis.
+/// The most arguments of one command, as in Redis.
 const MULTIBULK_LEN_MAX: usize = i32::MAX as usize;
 
 fn digits(number: u64) -> Vec<u8> {
@@ -436,13 +435,13 @@ fn is_getack(args: &[&[u8]]) -> bool {
 }
 
 impl<'a> Commands<'a> {
-    /// Each command, and where it ends in `bytes`.
+    /// Each command's arguments, and where it ends in `bytes`.
     pub fn iter(&self) -> impl Iterator<Item = (&[&'a [u8]], usize)> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
         starts.zip(&self.ends).map(|(start, (args_end, end))| (&self.args[start..*args_end], *end))
     }
 
-    /// Where what was given out ends in `bytes`: the last command, and empty lines behind it.
+    /// Where the given commands, and empty lines behind them, end in `bytes`.
     pub const fn len(&self) -> usize {
         self.len
     }

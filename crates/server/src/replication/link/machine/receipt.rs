@@ -1,4 +1,4 @@
-//! A copy of all keys as it comes, by whatever connection.
+//! Receives a copy of all keys, on any connection.
 
 use std::ops::Range;
 
@@ -6,29 +6,29 @@ use super::super::copy::CopyEnd;
 use super::GiveUp;
 use super::channel::Input;
 
-/// How far a copy has come.
+/// How far a copy was received.
 pub(super) enum Receipt {
-    /// The line before it is awaited.
+    /// The line before it has not come yet.
     Awaited,
     Arrives(CopyEnd),
-    /// All of it is here.
+    /// The whole copy was received.
     Whole,
 }
 
-/// What came of it.
+/// What was received.
 pub(super) enum Received {
-    /// Nothing that is of any use yet.
+    /// Nothing usable yet.
     Nothing,
-    /// It begins. So many bytes, if that is known.
+    /// The copy begins. Its length in bytes, if that is known.
     Begins(Option<u64>),
-    /// These bytes of the input.
+    /// These bytes of the input belong to the copy.
     Bytes(Range<usize>),
-    /// It is whole.
+    /// The copy is complete.
     Whole,
 }
 
 impl Receipt {
-    /// Takes what has come: `len_max` bytes of the copy at most.
+    /// Handles what was received: at most `len_max` bytes of the copy.
     pub(super) fn next(&mut self, input: &mut Input, len_max: usize) -> Result<Received, GiveUp> {
         match self {
             Self::Awaited => {
@@ -40,7 +40,7 @@ impl Receipt {
             }
             Self::Arrives(end) => {
                 let part = end.take(input.rest(), len_max);
-                // The end is told on its own.
+                // The end is reported separately from the last bytes.
                 if part.len == 0 && part.is_last {
                     input.skip(part.used);
                     *self = Self::Whole;

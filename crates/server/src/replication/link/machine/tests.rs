@@ -1,4 +1,4 @@
-//! What a primary may send, cut anywhere, and what it may not.
+//! What a primary may send, split at any byte, and what it may not send.
 
 use super::channel::LINE_MAX;
 use super::*;
@@ -11,10 +11,10 @@ const LIMITS: LinkLimits = LinkLimits {
     gathered_len_max: 500,
 };
 
-/// The history and the offset of a copy, and its length.
+/// The history and the offset of a copy, and its length in bytes.
 type CopyHeader = (Option<(String, u64)>, Option<u64>);
 
-/// What a replica sees, whatever the pieces are in which it comes.
+/// What a replica sees, however the bytes are split.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Seen {
     goes_on: Option<Option<String>>,
@@ -32,7 +32,7 @@ fn introduction(position: Option<(String, u64)>) -> Introduction {
     Introduction { position, port: 7000, ..Introduction::default() }
 }
 
-/// Gives a machine these pieces of bytes, one after the other.
+/// Gives a machine these pieces of bytes one after the other.
 fn see<'a>(
     position: Option<(String, u64)>,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -78,7 +78,7 @@ fn look(machine: &mut LinkMachine, seen: &mut Seen) -> Result<(), GiveUp> {
     }
 }
 
-/// What is seen of these bytes, which is the same however they are cut.
+/// What a replica sees of these bytes. Checks that it is the same however they are split.
 fn seen(position: Option<(String, u64)>, bytes: &[u8]) -> Seen {
     let (_, whole) = see(position.clone(), [bytes]);
     let (_, single) = see(position.clone(), bytes.chunks(1));
@@ -91,7 +91,7 @@ fn seen(position: Option<(String, u64)>, bytes: &[u8]) -> Seen {
     whole
 }
 
-/// The answers to all that is said before PSYNC, with what old and new servers say.
+/// The answers to everything before PSYNC, as old and new servers give them.
 fn greeting() -> String {
     "+PONG\r\n-ERR Unrecognized REPLCONF option: x\r\n\n+OK\r\n+OK\r\n".to_owned()
 }
@@ -182,7 +182,7 @@ fn what_is_kept_has_a_limit() {
         let seen = seen(position(), bytes.as_bytes());
         assert_eq!(seen.end.is_some(), len == 2);
     }
-    // A transaction is kept until its end has come.
+    // A transaction is kept until its end comes.
     let (mut machine, seen) = see(position(), [go_on.as_bytes()]);
     assert!(seen.end.is_none());
     let command = format!("*1\r\n{argument}");

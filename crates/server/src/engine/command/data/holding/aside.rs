@@ -1,14 +1,14 @@
-//! Shards that a paused script keeps reserved.
+//! Shards that a paused script or transaction keeps reserved.
 
 use bobbin_store::{Keyspace, SHARDS, ShardGuard};
 
 use super::{Data, HeldShards};
 
-/// The shards that a paused script keeps reserved.
+/// The shards that a paused script or transaction keeps reserved.
 pub struct Aside {
-    /// Ascending; `None`: every shard.
+    /// The reserved shards, ascending; `None` for every shard.
     pub(super) shards: Option<Vec<usize>>,
-    /// Those that it has looked at in this slice, ascending.
+    /// The shards that were used in this slice, ascending.
     pub(super) entered: Vec<ShardGuard<'static>>,
 }
 
@@ -21,7 +21,7 @@ impl Aside {
         self.shards.as_ref().map_or(Some(SHARDS - 1), |shards| shards.last().copied())
     }
 
-    /// One shard more.
+    /// Adds a shard.
     pub(super) fn add(&mut self, guard: ShardGuard<'static>) {
         let shard = guard.index();
         if let Some(shards) = &mut self.shards
@@ -33,7 +33,7 @@ impl Aside {
         self.entered.insert(at, guard);
     }
 
-    /// Where the shard is among those that were entered. It is entered if it is not.
+    /// The index of a shard among the entered ones. The shard is entered first if necessary.
     #[cold]
     #[inline(never)]
     pub(super) fn enter(&mut self, keyspace: &'static Keyspace, shard: usize) -> usize {
@@ -46,11 +46,11 @@ impl Aside {
 }
 
 impl Data {
-    /// Releases everything, but reserves what was held until it is taken back. Others must see what
-    /// was changed together with what comes after that, so the effects so far must have been taken
-    /// out.
+    /// Unlocks everything that is held, and reserves it until it is taken back. Others must not see
+    /// a part of the changes, so the effects so far must have been taken out before.
     ///
-    /// `narrow`: of everything, only these shards (ascending, without repeats) are reserved.
+    /// If the gate is held, `narrow` names the only shards (ascending, without repeats) that are
+    /// reserved.
     pub(in crate::engine::command::data) fn set_aside(
         &mut self,
         narrow: Option<Vec<usize>>,
@@ -89,16 +89,16 @@ impl Data {
         Box::new(Aside { shards, entered: Vec::new() })
     }
 
-    /// Goes on with what was set aside, and nothing else, until it is set aside again. The shards
-    /// stay reserved, so that others are refused at once instead of waiting; each is entered when
-    /// it is looked at first.
+    /// Goes on with the shards that were set aside, and no others, until they are set aside again.
+    /// The shards stay reserved, so that others are refused at once instead of waiting. Each shard
+    /// is entered when it is first used.
     pub(in crate::engine::command::data) fn enter_aside(&mut self, aside: Box<Aside>) {
         self.release();
         self.unit.held = HeldShards::Reserved(aside);
     }
 
-    /// Holds what was set aside, and no other, as it was before: with the gate, where that is every
-    /// shard.
+    /// Holds the shards that were set aside, and no others, as before; if that is every shard, with
+    /// the gate.
     pub(in crate::engine::command::data) fn take_back(&mut self, aside: &Aside) {
         match &aside.shards {
             Some(shards) => {
@@ -119,8 +119,8 @@ impl Data {
         self.holding.gate.reserve(false);
     }
 
-    /// Holds everything, with the gate, instead of some shards that were set aside and entered
-    /// again. `false`: others have something reserved, and what was held still is.
+    /// Takes the gate instead of some shards that were set aside and entered again. Returns
+    /// `false`, and changes nothing, if others have something reserved.
     pub fn widen(&mut self) -> bool {
         if self.holds_all() {
             return true;
@@ -133,7 +133,7 @@ impl Data {
             self.holding.member.leave();
             self.turn.waited = true;
             let mut gate = self.holding.gate.take();
-            // Only now: a thread that was busy before may have reserved something at last.
+            // Another thread may have reserved something while this one waited.
             if self.holding.gate.reservations() == 1 {
                 self.holding.keyspace.free_all(&mut gate);
                 self.holding.gate.reserve(false);

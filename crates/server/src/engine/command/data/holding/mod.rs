@@ -1,8 +1,8 @@
 //! Which shards a thread holds.
 //!
-//! A script that pauses in the midst of a change *reserves* its shards, or all shards. The lock
-//! then refuses every other thread: the script may take as long as it likes, so no thread that
-//! serves clients waits for it. Only work that a half-done change cannot harm (`visit`,
+//! A script that pauses within a change *reserves* its shards, or all shards. Their locks then
+//! refuse every other thread: the script may take as long as it likes, so no thread that serves
+//! clients waits for it. Only work that a half-made change cannot harm (`visit`,
 //! `hold_gate_anyway`) passes.
 
 mod aside;
@@ -15,33 +15,33 @@ use super::Data;
 use crate::engine::script::GateWish;
 use crate::engine::server::Server;
 
-/// What a thread holds.
+/// The shards that a thread holds.
 #[derive(Default)]
 pub enum HeldShards {
     #[default]
     None,
     One(ShardGuard<'static>),
-    /// Ascending.
+    /// Several shards, ascending.
     Many(Vec<ShardGuard<'static>>),
-    /// A paused script goes on: its shards stay reserved, and it enters those that it looks at. The
-    /// gate is open.
+    /// A paused script goes on. Its shards stay reserved, and it enters those that it uses. The
+    /// thread does not hold the gate.
     Reserved(Box<Aside>),
-    /// The gate is held, and with it everything.
+    /// The gate, and with it all shards.
     All(GateGuard<'static>),
 }
 
-/// What can be held, and what makes holding it quick.
+/// What can be held, and caches that make holding quick.
 pub(super) struct Holding {
     pub(super) keyspace: &'static Keyspace,
     gate: &'static Gate,
     member: Member<'static>,
-    /// The memory of guards that were released, for the next.
+    /// The memory of released guards, for the next ones.
     guards: Vec<ShardGuard<'static>>,
-    /// Which of many held shards was looked at last.
+    /// The index of the guard that was used last, if several are held.
     recent: usize,
-    /// Which were looked at with the gate held.
+    /// The shards that were used while the gate was held.
     looked_at: LookedAt,
-    /// The gate was refused, as something is reserved.
+    /// Whether the gate was refused because something is reserved.
     is_gate_refused: bool,
 }
 
@@ -56,12 +56,12 @@ impl Holding {
     }
 }
 
-/// Shards, one bit each.
+/// A set of shards, one bit each.
 struct LookedAt([u64; SHARDS / 64]);
 
 impl Data {
-    /// Holds one shard and no other. Kept when it is held already. `false`: it is reserved, and
-    /// nothing is held.
+    /// Holds one shard and no other. If it is held already, it stays so. Returns `false`, with
+    /// nothing held, if the shard is reserved.
     #[inline(always)]
     #[must_use]
     pub fn hold_one(&mut self, shard: usize) -> bool {
@@ -73,7 +73,7 @@ impl Data {
         self.release();
         match self.lock(shard) {
             Some(guard) => {
-                // Nothing was held, so nothing needs to be dropped.
+                // Nothing was held, so there is nothing to drop.
                 std::mem::forget(std::mem::replace(&mut self.unit.held, HeldShards::One(guard)));
                 true
             }
@@ -81,7 +81,7 @@ impl Data {
         }
     }
 
-    /// A shard, which is waited for; `None`: it is reserved.
+    /// Locks a shard, with a wait if necessary. Returns `None` if it is reserved.
     #[inline(always)]
     fn lock(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
         match self.holding.keyspace.try_lock_in_order(shard) {
@@ -99,8 +99,8 @@ impl Data {
         self.holding.keyspace.lock_unless_reserved(shard)
     }
 
-    /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and
-    /// nothing is held.
+    /// Holds these shards (ascending, without repeats) and no other. Returns `false`, with nothing
+    /// held, if one of them is reserved.
     #[must_use]
     pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         self.release();
@@ -131,8 +131,8 @@ impl Data {
         }
     }
 
-    /// Finds, among many shards that are held, the one that the next command needs. Of thousands it
-    /// is found quicker here than by bisection (`shard`), which is quicker for few.
+    /// Finds, among many held shards, the one that the next command needs. For thousands of shards
+    /// this is quicker than the bisection in `shard`; for few it is slower.
     pub fn find_next(&mut self, shard: usize) {
         if let HeldShards::Many(guards) = &self.unit.held
             && let Some(at) = position(guards, shard)
@@ -141,7 +141,7 @@ impl Data {
         }
     }
 
-    /// Holds one shard more, if it is free.
+    /// Holds one shard in addition, if it is free.
     pub fn try_hold_also(&mut self, shard: usize) -> bool {
         if self.holds(shard) {
             return true;
@@ -151,8 +151,8 @@ impl Data {
         true
     }
 
-    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it
-    /// is free.
+    /// Holds one shard in addition. It waits for the shard if that is above all held ones;
+    /// otherwise it takes the shard only if it is free.
     pub fn hold_beyond(&mut self, shard: usize) -> bool {
         let is_above = match &self.unit.held {
             HeldShards::None => true,
@@ -188,27 +188,27 @@ impl Data {
         self.unit.held = HeldShards::Many(guards);
     }
 
-    /// Prefetches the entry of a key whose shard is held, to read or to write it.
+    /// Prefetches the entry of a key whose shard is held, for reading or writing.
     pub fn prefetch(&mut self, database: u32, hash: Hash, writes: bool) {
         if let Some(database) = self.shard(hash.shard()).database(database) {
             database.table().prefetch_entry(hash, writes);
         }
     }
 
-    /// Holds everything: waits until no other thread is busy. `false`: something is reserved, and
-    /// nothing is held.
+    /// Takes the gate, which waits for all other threads. Returns `false`, with nothing held, if
+    /// something is reserved.
     #[must_use]
     pub fn hold_gate(&mut self) -> bool {
         if self.holds_all() {
             return true;
         }
-        // No thread needs to make way for nothing.
+        // If something is reserved, the other threads need not be stopped.
         if self.is_refused_everything() {
             self.release();
             return false;
         }
         self.hold_gate_anyway();
-        // Only now: a thread that was busy before may have reserved something at last.
+        // Another thread may have reserved something while this one waited.
         if self.is_refused_everything() {
             self.release();
             return false;
@@ -216,18 +216,18 @@ impl Data {
         true
     }
 
-    /// Whether the gate was refused since this was last asked, or a walk over all keys.
+    /// Whether the gate or a walk over all keys was refused since the last call.
     pub fn take_refusal(&mut self) -> bool {
         std::mem::take(&mut self.holding.is_gate_refused)
     }
 
-    /// Holds everything, even if something is reserved and changes may be half done. The caller has
+    /// Takes the gate even if something is reserved and changes may be half made. The caller has
     /// made the reservation itself, or looks at no keys.
     pub fn hold_gate_anyway(&mut self) {
         if !self.holds_all() {
             self.release();
             self.holding.member.leave();
-            // Even if no thread was in the way: others may have had it in between.
+            // Even without a wait: other threads may have had the gate in between.
             self.turn.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
@@ -236,8 +236,8 @@ impl Data {
         }
     }
 
-    /// Gives away the shards that are held, for other threads to work on. This one waits until it
-    /// has them all back, and unlocks them then.
+    /// Lends the held shards to other threads. This thread waits until it has all of them back, and
+    /// then unlocks them.
     pub fn lend(&mut self, give: impl FnMut(ShardGuard<'static>)) {
         if let HeldShards::Many(mut guards) = std::mem::take(&mut self.unit.held) {
             guards.drain(..).for_each(give);
@@ -245,8 +245,8 @@ impl Data {
         }
     }
 
-    /// Holds shards, ascending, that another thread lends. Until they are given back nothing else
-    /// may be held, or released.
+    /// Holds shards (ascending) that another thread lends. Nothing else may be held or released
+    /// until they are given back.
     pub fn borrow(&mut self, guards: Vec<ShardGuard<'static>>) {
         debug_assert!(matches!(self.unit.held, HeldShards::None), "something else is held");
         self.holding.recent = 0;
@@ -254,7 +254,7 @@ impl Data {
         self.refresh();
     }
 
-    /// Gives back what was borrowed.
+    /// Gives the borrowed shards back.
     pub fn give_back(&mut self) -> Vec<ShardGuard<'static>> {
         match std::mem::take(&mut self.unit.held) {
             HeldShards::Many(guards) => guards,
@@ -262,8 +262,8 @@ impl Data {
         }
     }
 
-    /// The first of the hashes whose shard, one of several that are held, has keys that blocked
-    /// clients wait for.
+    /// The index of the first hash in whose shard blocked clients wait for keys. Several shards are
+    /// held.
     pub fn first_awaited(&mut self, hashes: impl Iterator<Item = Hash>) -> Option<usize> {
         let HeldShards::Many(guards) = &self.unit.held else { return None };
         if !guards.iter().any(|shard| shard.has_waiters()) {
@@ -273,7 +273,7 @@ impl Data {
         hashes.position(|hash| self.shard(hash.shard()).has_waiters())
     }
 
-    /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
+    /// Begins a cut of all keys and holds the gate. There must be no other cut.
     pub fn begin_cut(&mut self) -> Cut {
         self.hold_gate_anyway();
         match &mut self.unit.held {
@@ -282,7 +282,7 @@ impl Data {
         }
     }
 
-    /// Holds nothing any more, and frees what waited for that.
+    /// Unlocks everything, and frees entries that waited for the unlock.
     #[inline(always)]
     pub fn release(&mut self) {
         self.number_unit(false);
@@ -302,19 +302,19 @@ impl Data {
         }
     }
 
-    /// Whether any shards are kept in the midst of a change.
+    /// Whether a paused script or transaction has any shard reserved.
     pub fn is_something_reserved(&self) -> bool {
         self.holding.gate.is_reserved()
     }
 
-    /// Likewise, for what must wait then; `take_refusal` tells of it.
+    /// Whether anything is reserved, for work that must then wait. `take_refusal` reports it later.
     pub fn is_refused_everything(&mut self) -> bool {
         let is_refused = self.is_something_reserved();
         self.holding.is_gate_refused |= is_refused;
         is_refused
     }
 
-    /// Whether it has the gate, and not only all shards.
+    /// Whether the thread holds the gate, and not only all shards.
     pub const fn has_gate(&self) -> bool {
         matches!(self.unit.held, HeldShards::All(_))
     }
@@ -329,7 +329,7 @@ impl Data {
         }
     }
 
-    /// Whether what is held is reserved, and entered where it is looked at.
+    /// Whether the held shards are reserved ones, which are entered when they are used.
     pub(super) const fn is_aside(&self) -> bool {
         matches!(self.unit.held, HeldShards::Reserved(_))
     }
@@ -367,7 +367,7 @@ impl Data {
         }
     }
 
-    /// Takes up what may have changed while another thread held everything.
+    /// Applies what may have changed while another thread held the gate.
     #[inline]
     fn refresh(&mut self) {
         self.recorder.refresh();
@@ -375,7 +375,7 @@ impl Data {
             self.audience.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
     }
 
-    /// Ends a turn, with nothing held.
+    /// Ends a turn, and unlocks everything.
     #[inline]
     pub fn leave(&mut self) {
         self.release();
@@ -411,13 +411,13 @@ impl Data {
         self.shard(hash.shard()).database_mut(database)
     }
 
-    /// Calls `f` with a shard: one that is held, or one that is locked for as long as the call,
-    /// though it may be reserved.
+    /// Calls `f` with a shard. If the shard is not held, it is locked during the call, even if it
+    /// is reserved.
     pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         self.visit_with(index, |shard, _| f(shard))
     }
 
-    /// As `visit`, and tells `f` whether another thread has the shard reserved.
+    /// As `visit`, but tells `f` whether another thread has the shard reserved.
     pub fn visit_with<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match &mut self.unit.held {
             HeldShards::None => self.holding.keyspace.visit_with(index, f),
@@ -429,9 +429,9 @@ impl Data {
     }
 }
 
-/// Where a shard is among many, ascending. Keys are spread evenly over shards, so it is near the
-/// place that it would have if the shards were, too; with all shards it is there. To bisect
-/// thousands takes longer.
+/// The index of a shard among many guards, which are ascending. As keys are spread evenly over
+/// shards, it is near its place among evenly spread shards; if all shards are held it is exactly
+/// there. Bisecting thousands of guards takes longer.
 fn position(guards: &[ShardGuard<'static>], index: usize) -> Option<usize> {
     let mut at = index * guards.len() / SHARDS;
     while guards.get(at)?.index() > index {
@@ -443,7 +443,7 @@ fn position(guards: &[ShardGuard<'static>], index: usize) -> Option<usize> {
     (guards[at].index() == index).then_some(at)
 }
 
-/// A shard, if they may be all that are held. `recent`, `looked_at`: of [`Holding`].
+/// A shard, where all shards may be held. `recent` and `looked_at` are those of [`Holding`].
 #[inline(never)]
 fn shard_of_all<'h>(
     held: &'h mut HeldShards,
@@ -473,7 +473,7 @@ impl LookedAt {
         self.0[shard / 64] |= 1 << (shard % 64);
     }
 
-    /// Calls `f` with each, and forgets them.
+    /// Calls `f` with each shard of the set, and empties the set.
     fn drain(&mut self, mut f: impl FnMut(usize)) {
         for (at, word) in self.0.iter_mut().enumerate() {
             while *word != 0 {
@@ -490,5 +490,5 @@ impl Default for LookedAt {
     }
 }
 
-/// How long a thread that may wait sleeps before it looks again.
+/// How long a thread sleeps before it looks again whether something is reserved.
 const RESERVED_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
