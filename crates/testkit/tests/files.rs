@@ -248,22 +248,28 @@ fn set_mode(path: &Path, mode: u32) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_folder_that_has_no_way_to_it_is_as_good_as_any() {
+    const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let folder = Folder::new();
     let (closed, working) = (folder.path().join("closed"), folder.path().join("closed/working"));
     std::fs::create_dir_all(&working).expect("it can be made");
     std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("it is ours");
     std::fs::set_permissions(&working, Permissions::from_mode(0o777)).expect("it is ours");
+    // Of the arguments that follow, the first two are the port's. It stays in its working folder, so
+    // `--dir` is left out.
     let begin = || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(peers::bobbin());
-        command.current_dir(&working);
+        let rest = "\"$0\" \"$1\" \"$2\" --bind 127.0.0.1 --save '' --appendonly yes";
+        let script = format!("exec setpriv {} {rest}", AS_NOBODY.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(peers::bobbin()).current_dir(&working);
         command
     };
-    if !begin().arg("--version").output().is_ok_and(|output| output.status.success()) {
+    let mut trial = Command::new("setpriv");
+    trial.args(AS_NOBODY).arg(peers::bobbin()).arg("--version").current_dir(&working);
+    if !trial.output().is_ok_and(|output| output.status.success()) {
         println!("not tested: only root can give up its rights");
         return;
     }
-    let server = Server::start_by(begin, &["--dir", ".", "--appendonly", "yes"]);
+    let server = Server::start_by(begin, &[]);
     let server = server.unwrap_or_else(|error| panic!("{error}"));
     let mut client = server.connect();
     assert_eq!(client.say("SET k v").text(), "OK");
