@@ -1,4 +1,4 @@
-//! What a connection has received and not executed yet, and what it is to send.
+//! Buffers of a connection: bytes that it has received and not executed, and bytes to send.
 
 pub mod input;
 pub mod output;

@@ -88,8 +88,8 @@ impl Account {
         Self { quiet, ..self }
     }
 
-    /// Puts off the reply of a client that is blocked now. The command is counted when the wait
-    /// ends.
+    /// Drops the account of a command whose job has blocked its client: the command is counted when
+    /// the wait ends. If the client wants no reply, the answer at that end is suppressed too.
     pub fn suspend(self, client: &mut Client) {
         if self.quiet && client.replies == Replies::On {
             client.replies = Replies::Skip;

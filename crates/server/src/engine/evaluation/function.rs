@@ -20,8 +20,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;
-    // The library's state is then either free or used by a slow function, even if this thread holds
-    // the gate.
+    // While the gate is held, the library's state is either free or used by a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
         return Err(wait_for_reserved(call));
     }
@@ -56,7 +55,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
             return Err(call.server.scripts.busy_failure(&call.server.config));
         }
         if ticks() >= until && !call.data.holds_all() {
-            // The wish is noted before the last look, so that a thread that gives the state back
+            // The wait is noted before the last look, so that a thread that gives the state back
             // later sees it.
             library.await_state();
             return library.take_state().ok_or_else(|| wait_for_reserved(call));
