@@ -193,8 +193,12 @@ pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
     Ok(len)
 }
 
-/// The longest string that commands may make.
+/// The longest string that commands may make. Commands of a log or a primary were checked where
+/// they came from.
 pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
+    if call.data.turn.loading {
+        return usize::MAX;
+    }
     call.server.config.proto_max_bulk_len() as usize
 }
 
