@@ -1,8 +1,8 @@
-//! Replies as a client reads them: bytes to values.
+//! Replies as a client reads them: turns bytes into values.
 //!
-//! Reading is in two steps, so that a reply that arrives in many pieces costs time linear in its
-//! size and allocates only once it is whole: a [`ReplyScanner`] finds where it ends, and
-//! [`read_reply`] makes a [`Value`] of it.
+//! A reply is read in two steps: a [`ReplyScanner`] finds its end, and [`read_reply`] makes a
+//! [`Value`] of it. So a reply that arrives in many pieces costs time linear in its size, and
+//! memory is allocated only when it is complete.
 
 use std::{error, fmt};
 
@@ -10,8 +10,8 @@ use memchr::memchr;
 
 use crate::{Value, parse_f64, parse_i64};
 
-/// Reads the reply that `input` starts with: it and its length in bytes, or `None` when its end
-/// is not there yet.
+/// Reads the reply at the start of `input`. Returns it and its length in bytes, or `None` if its
+/// end has not arrived.
 pub fn read_reply(input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
     let Some(len) = ReplyScanner::default().scan(input)? else { return Ok(None) };
     let mut reader = Reader { input: &input[..len], at: 0 };
@@ -20,19 +20,19 @@ pub fn read_reply(input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
     Ok(Some((value, len)))
 }
 
-/// Finds the end of one reply, going on where it stopped when more bytes have come.
+/// Finds the end of one reply. When more bytes have come, it continues where it stopped.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyScanner {
-    /// Bytes understood so far.
+    /// How many bytes were understood so far.
     at: usize,
-    /// Values that must still come, less the first.
+    /// How many values must still come, minus the first.
     pending: u64,
 }
 
 impl ReplyScanner {
-    /// The length of the reply that `input` starts with, once it is whole. `input` must start
-    /// where it did on the calls before, and have lost nothing since. After an answer or an error
-    /// a new scanner is needed.
+    /// The length of the reply at the start of `input`, if the reply is complete. `input` must
+    /// start at the same byte as in earlier calls, and must not have lost any bytes since. After it
+    /// has returned a length or an error, a new scanner is needed.
     pub fn scan(&mut self, input: &[u8]) -> Result<Option<usize>, ReplyError> {
         loop {
             let Some(item) = item(input, self.at)? else { return Ok(None) };
@@ -46,18 +46,18 @@ impl ReplyScanner {
     }
 }
 
-/// Bytes that are no reply.
+/// Why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {
     /// No type of reply starts with this byte.
     UnknownType(u8),
-    /// A count or a number that is none, or a line or a bulk that does not end where it must.
+    /// A count or a number is not one, or a line or a bulk does not end where it must.
     Malformed,
-    /// A bulk longer than [`REPLY_BULK_LEN_MAX`].
+    /// A bulk is longer than [`REPLY_BULK_LEN_MAX`].
     BulkTooLong,
-    /// A line longer than [`REPLY_LINE_LEN_MAX`].
+    /// A line is longer than [`REPLY_LINE_LEN_MAX`].
     LineTooLong,
-    /// Aggregates nested more than [`REPLY_DEPTH_MAX`] deep.
+    /// Aggregates are nested more than [`REPLY_DEPTH_MAX`] deep.
     TooDeep,
 }
 
@@ -122,13 +122,14 @@ impl Reader<'_> {
         }
     }
 
-    /// As many values as the bytes that are left can hold, however many are claimed.
+    /// The number of values to reserve room for: not more than the remaining bytes can hold, even
+    /// if the count says so.
     fn believable(&self, len: usize) -> usize {
         len.min((self.input.len() - self.at) / VALUE_LEN_MIN)
     }
 }
 
-/// One line and, for a bulk, what follows it.
+/// One line, and for a bulk also what follows it.
 struct Item {
     kind: Kind,
     payload_start: usize,
@@ -262,7 +263,7 @@ pub const REPLY_BULK_LEN_MAX: usize = 4 << 30;
 /// The longest status, error or number.
 pub const REPLY_LINE_LEN_MAX: usize = 1 << 20;
 
-/// `_` CR LF is the shortest value.
+/// The shortest value is `_` CR LF.
 const VALUE_LEN_MIN: usize = 3;
 const CRLF_LEN: usize = 2;
 
@@ -391,7 +392,7 @@ mod tests {
         })
     }
 
-    /// Writes with counts that are known only afterwards, when `defer` is set.
+    /// Writes the value. If `defer` is set, counts are written only after the elements.
     fn write(reply: &mut Reply<'_>, value: &Value, defer: bool) {
         let all = |reply: &mut Reply<'_>, kind, elements: &mut dyn Iterator<Item = &Value>, len| {
             let deferred = defer.then(|| reply.defer());
