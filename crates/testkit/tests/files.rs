@@ -254,8 +254,8 @@ fn a_folder_that_has_no_way_to_it_is_as_good_as_any() {
     std::fs::create_dir_all(&working).expect("it can be made");
     std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("it is ours");
     std::fs::set_permissions(&working, Permissions::from_mode(0o777)).expect("it is ours");
-    // Of the arguments that follow, the first two are the port's. It stays in its working folder, so
-    // `--dir` is left out.
+    // Of the arguments that follow, the first two are the port's. The server stays in its working
+    // folder, so `--dir` is left out.
     let begin = || {
         let rest = "\"$0\" \"$1\" \"$2\" --bind 127.0.0.1 --save '' --appendonly yes";
         let script = format!("exec setpriv {} {rest}", AS_NOBODY.join(" "));
