@@ -32,6 +32,15 @@ pub fn connect(common: &Common) -> Result<Client, String> {
     Ok(client)
 }
 
+/// Such a connection to each node that takes writes.
+pub fn connect_to_primaries(common: &Common) -> Result<Vec<Client>, String> {
+    if !common.cluster {
+        return Ok(vec![connect(common)?]);
+    }
+    let connect = |(host, port, _)| connect(&Common { host, port, socket: None, ..common.clone() });
+    places(common, ReadFrom::Primaries)?.into_iter().map(connect).collect()
+}
+
 /// Sends a command; an error reply is an error here.
 pub fn call(client: &mut Client, command: &[impl AsRef<[u8]>]) -> Result<Value, String> {
     let reply = client.command(command).map_err(|error| format!("Error: {error}"))?;
@@ -51,16 +60,26 @@ pub fn option(client: &mut Client, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
 }
 
+type Place = (String, u16, Vec<[u8; TAG_LEN]>);
+
 /// The server alone, or the nodes of the cluster that it belongs to.
 pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> {
     if !common.cluster {
         return Ok(vec![node(&common.address(), common, &[])?]);
     }
+    places(common, read_from)?
+        .into_iter()
+        .map(|(host, port, tags)| node(&Address::Tcp { host, port }, common, &tags))
+        .collect()
+}
+
+/// The nodes of the cluster: host, port, and words that lead to each of its slots.
+fn places(common: &Common, read_from: ReadFrom) -> Result<Vec<Place>, String> {
     let mut client = connect(common)?;
     let reply = call(&mut client, &["CLUSTER", "SLOTS"])
         .map_err(|error| format!("Cannot learn the cluster's nodes. {error}"))?;
     let tags = tags_by_slot();
-    let mut nodes: Vec<(String, u16, Vec<[u8; TAG_LEN]>)> = Vec::new();
+    let mut nodes: Vec<Place> = Vec::new();
     for range in reply.as_elements().unwrap_or_default() {
         let Some([from, to, primary, replicas @ ..]) = range.as_elements() else { continue };
         let slots = from.as_integer().zip(to.as_integer());
@@ -84,10 +103,7 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
     if nodes.is_empty() {
         return Err("The cluster has no nodes with slots".into());
     }
-    nodes
-        .into_iter()
-        .map(|(host, port, tags)| node(&Address::Tcp { host, port }, common, &tags))
-        .collect()
+    Ok(nodes)
 }
 
 /// For a cluster, a function that asks for its nodes again.

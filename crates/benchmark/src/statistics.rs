@@ -17,9 +17,10 @@ impl Interval {
         Self { low: middle - half, high: middle + half }
     }
 
-    /// Half its width, as a share of its middle.
+    /// Half its width, as a share of its middle; 0 where it has none.
     pub fn relative_half(&self) -> f64 {
-        (self.high - self.low) / (self.high + self.low)
+        let width = self.high - self.low;
+        if width == 0.0 { 0.0 } else { width / (self.high + self.low) }
     }
 
     fn exp(self) -> Self {
@@ -146,6 +147,8 @@ mod tests {
         let found = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         close(found.low, 1.0371);
         close(found.high, 4.9629);
+        // Nothing was answered in any round.
+        close(interval(&[0.0, 0.0]).unwrap().relative_half(), 0.0);
         assert_eq!(interval(&[5.0]), None);
         assert_eq!(interval(&[]), None);
     }

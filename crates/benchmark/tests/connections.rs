@@ -72,6 +72,11 @@ fn a_cluster_whose_slots_move() {
         memtier(first, "--cluster-mode -t 1 -c 3 -n 200 --hide-histogram --key-maximum 1000");
     assert!(text.contains("   MOVED/sec      ASK/sec "), "{text}");
     assert_eq!(
+        bench(first, "-q --cluster -n 60 -c 9 -t fcall").matches("requests per second").count(),
+        1,
+        "the library is on all nodes"
+    );
+    assert_eq!(
         failure(first, "--cluster -c 2 -t ping"),
         "The cluster has 3 nodes, so -c must be at least that"
     );

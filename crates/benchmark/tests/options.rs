@@ -103,6 +103,13 @@ fn keys_and_values() {
     bench(&server, &format!("-q -n 400 --command-file {}", file.display()));
     assert_eq!(integer(&server, "STRLEN mixed"), 3);
     assert_eq!(integer(&server, "EXISTS weighted"), 1);
+    std::fs::write(&file, format!("{max} PING\n{max} PING\n", max = u64::MAX)).unwrap();
+    let error = failure(&server, &format!("-q --command-file {}", file.display()));
+    assert!(error.ends_with("the weights are too large"), "{error}");
+    // A command is more than the tests that are named, as in valkey-benchmark.
+    let text = bench(&server, "-q -n 10 -t set INCR beside");
+    assert!(text.contains("INCR beside: "), "{text}");
+    assert_eq!(integer(&server, "EXISTS beside"), 1);
 }
 
 #[test]

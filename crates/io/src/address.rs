@@ -1,4 +1,4 @@
-//! The address of a peer or of our own end, as the logs and CLIENT LIST write it.
+//! The address of a peer or of our own end, as logs and CLIENT LIST show it.
 
 use rustix::net::SocketAddrAny;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Displays as `127.0.0.1:1234`, `[::1]:1234`, `/path/of/socket:0`. A Unix connection's two ends
-/// both have the path of the server's socket, as in Redis.
+/// Displayed as `127.0.0.1:1234`, `[::1]:1234` or `/path/of/socket:0`. As in Redis, both ends of a
+/// Unix connection have the path of the server's socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -16,7 +16,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Of this machine, in the sense of protected mode: 127.0.0.0/8, ::1, or a Unix socket.
+    /// Whether protected mode counts the address as this machine's: 127.0.0.0/8, ::1 or a Unix
+    /// socket.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -24,7 +25,8 @@ impl Address {
         }
     }
 
-    /// The address without port (CLIENT KILL, MAXCLIENTS by address): `127.0.0.1`, `::1`, `/path`.
+    /// The address without the port (CLIENT KILL, MAXCLIENTS by address): `127.0.0.1`, `::1`,
+    /// `/path`.
     pub fn host(&self) -> String {
         match self {
             Self::Tcp(address) => address.ip().to_string(),
@@ -32,7 +34,7 @@ impl Address {
         }
     }
 
-    /// Zero for a Unix socket.
+    /// The port; 0 for a Unix socket.
     pub fn port(&self) -> u16 {
         match self {
             Self::Tcp(address) => address.port(),
@@ -40,7 +42,7 @@ impl Address {
         }
     }
 
-    /// Our own end of a TCP socket.
+    /// The address of our end of a TCP socket.
     pub(super) fn of_socket(socket: BorrowedFd<'_>) -> Option<Self> {
         rustix::net::getsockname(socket).ok().and_then(Self::of_tcp)
     }
@@ -54,7 +56,7 @@ impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => match address.ip() {
-                // Without the scope that std would add.
+                // Without the scope, which the standard library would add.
                 IpAddr::V6(ip) => write!(out, "[{ip}]:{}", address.port()),
                 IpAddr::V4(ip) => write!(out, "{ip}:{}", address.port()),
             },

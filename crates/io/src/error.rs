@@ -1,8 +1,8 @@
-//! The words of the system's errors.
+//! The texts of the system's errors.
 
 use std::io;
 
-/// The system's words for an error, without the number that the standard library appends.
+/// The system's text for an error, without the number that the standard library appends.
 pub fn error_text(error: &io::Error) -> String {
     let mut text = error.to_string();
     if let Some(end) = text.find(" (os error") {

@@ -1,9 +1,9 @@
-//! The sockets: everything that speaks to the kernel about connections.
+//! Everything that asks the kernel about connections.
 //!
 //! A worker thread owns one [`Driver`] and loops: `wait`, handle the events, queue sends, `wait`.
-//! Two drivers stand behind the trait, [`Epoll`] and (where the kernel lets us) [`Uring`];
-//! [`AnyDriver`] is the one a worker holds. New connections come from the [`Acceptor`], a thread
-//! that sleeps on all [`Listener`]s.
+//! Two drivers implement the trait: [`Epoll`] and (if the kernel permits it) [`Uring`]. A worker
+//! has an [`AnyDriver`]. New connections come from the [`Acceptor`], a thread that sleeps on all
+//! [`Listener`]s.
 
 mod accept;
 mod address;

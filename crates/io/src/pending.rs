@@ -1,12 +1,13 @@
-//! What a socket holds that its peer has not taken.
+//! How many bytes of a socket its peer has not taken.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Bytes in a socket that the peer's machine has not taken yet; 0 for what cannot tell.
+/// How many bytes in a socket the peer's machine has not taken yet; 0 if the descriptor cannot
+/// tell.
 pub fn unsent(socket: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open while it is borrowed. For this request the kernel writes one
-    // `int` to where the pointer shows (tcp(7) and unix(7), SIOCOUTQ), which is `bytes`.
+    // `int` to where the pointer points (tcp(7) and unix(7), SIOCOUTQ), which is `bytes`.
     let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if told == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Wakes a sleeping driver from another thread, by an eventfd.
+//! Wakes a sleeping driver from another thread, with an eventfd.
 
 use bobbin_sync::inbox::Bell;
 use rustix::event::{EventfdFlags, eventfd};
@@ -6,11 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Makes one driver's `wait` return. Clones wake the same driver; waking one that is gone does
-/// nothing.
+/// Makes one driver's `wait` return. Clones wake the same driver. To wake a driver that was dropped
+/// does nothing.
 ///
-/// The drivers watch the eventfd edge-triggered: each write is an edge, so its counter is never
-/// read, and a wake-up costs the woken thread no system call of its own.
+/// The drivers watch the eventfd edge-triggered: each write is an edge. So its counter is never
+/// read, and a wake costs the woken thread no system call of its own.
 #[derive(Clone, Debug)]
 pub struct Waker {
     event: Arc<OwnedFd>,
@@ -24,7 +24,7 @@ impl Waker {
 
     /// Wakes the driver: its current or next `wait` returns with `Event::Woken`.
     pub fn wake(&self) {
-        // The write can only fail when the counter is full, after 2^64 wake-ups.
+        // The write can fail only when the counter is full, after 2^64 wakes.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }

@@ -1,29 +1,29 @@
-//! What a client can do wrong at the level of the protocol. Each such error is answered with its
-//! text, and then the connection is closed: after it the two sides no longer agree on where a
-//! command starts.
+//! The errors in the protocol that a client can make. The server answers each with its text and
+//! then closes the connection, because the two sides do not agree any more on where a command
+//! starts.
 
 use std::{error, fmt};
 
 /// A request that is not RESP. The texts are those of valkey-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// An inline request of more than the allowed bytes without an end of line.
+    /// An inline request has more than the allowed bytes without an end of line.
     InlineTooBig,
-    /// A quote that never ends in an inline request.
+    /// A quote in an inline request never ends.
     UnbalancedQuotes,
     /// The line of `*<count>` is longer than any number.
     MultibulkCountTooBig,
     /// `*<count>` is not a number, or is more than is allowed.
     InvalidMultibulkLength,
-    /// More arguments than a client that has not authenticated may send.
+    /// A client that has not authenticated sends more arguments than it may.
     UnauthenticatedMultibulkLength,
     /// The line of `$<length>` is longer than any number.
     BulkCountTooBig,
-    /// Something else (this byte) where `$` must stand.
+    /// This byte is where a `$` must be.
     ExpectedDollar(u8),
     /// `$<length>` is not a number, is negative, or is more than `proto-max-bulk-len`.
     InvalidBulkLength,
-    /// A longer argument than a client that has not authenticated may send.
+    /// A client that has not authenticated sends a longer argument than it may.
     UnauthenticatedBulkLength,
     /// A carriage return without its line feed, or an argument that does not end where it must.
     InvalidCrlf,
@@ -35,7 +35,7 @@ impl ProtocolError {
         output.extend_from_slice(b"-ERR Protocol error: ");
         match *self {
             Self::ExpectedDollar(byte) => {
-                // The byte goes out as it came in, unless it would end the reply's line.
+                // The reply shows the byte as it came, unless it would end the reply's line.
                 let shown = if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
                 output.extend_from_slice(b"expected '$', got '");
                 output.extend_from_slice(&[shown, b'\'']);
@@ -45,7 +45,7 @@ impl ProtocolError {
         output.extend_from_slice(b"\r\n");
     }
 
-    /// How the server's log names this error; it differs from the reply.
+    /// The name of this error in the server's log, which is not the text of the reply.
     pub fn log_text(&self) -> &'static str {
         match self {
             Self::InlineTooBig => "too big inline request",

@@ -1,15 +1,15 @@
-//! Splitting a line into arguments as people type them: words between blanks, `"..."` with
-//! escapes, `'...'` almost without. Inline commands, configuration files and the shell share it.
+//! Splits a line into arguments as people type them: words between blanks, `"..."` with escapes,
+//! and `'...'` with almost none. Inline commands, configuration files and the shell all use it.
 
 use memchr::{memchr, memchr2};
 
-/// The arguments of `line`, or `None` when a quote in it never ends.
+/// The arguments of `line`, or `None` if a quote in it never ends.
 ///
-/// In double quotes `\n \r \t \b \a` and `\xHH` are escapes, and a backslash makes any other byte
-/// plain; in single quotes only `\'` is one. Quotes may stand in the middle of a word and add to
-/// it. A backslash whose byte would be the last of the line stands for itself: `"a\"` is `a\`.
-/// Blanks in front of a word are those of C's `isspace`; a word ends at a space, a tab, CR or LF.
-/// A NUL ends the line.
+/// In double quotes `\n \r \t \b \a` and `\xHH` are escapes, and any other byte behind a backslash
+/// means itself. In single quotes only `\'` is an escape. A quoted part may be in the middle of a
+/// word and belongs to that word. If the byte behind a backslash would be the last of the line, the
+/// backslash means itself: `"a\"` is `a\`. The blanks before a word are those of C's `isspace`, but
+/// a word ends only at a space, a tab, CR or LF. A NUL ends the line.
 pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut rest = &line[..memchr(0, line).unwrap_or(line.len())];
     let mut words = Vec::new();
@@ -21,7 +21,7 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// Pushes the words of a line without quotes and NULs, which need no copy.
+/// Pushes the words of a line that has no quotes and no NULs. They need no copy.
 pub(crate) fn split_plain<'a>(line: &'a [u8], arguments: &mut Vec<&'a [u8]>) {
     let mut rest = line;
     while skip_blanks(&mut rest) {
@@ -29,13 +29,13 @@ pub(crate) fn split_plain<'a>(line: &'a [u8], arguments: &mut Vec<&'a [u8]>) {
     }
 }
 
-/// Whether there is a word behind the blanks.
+/// Skips blanks. Returns whether a word follows.
 fn skip_blanks(rest: &mut &[u8]) -> bool {
     take_until(rest, |byte| !is_blank(byte));
     !rest.is_empty()
 }
 
-/// Plain and quoted parts up to where a word ends.
+/// Takes plain and quoted parts up to the end of the word.
 fn take_word(rest: &mut &[u8], word: &mut Vec<u8>) -> Option<()> {
     loop {
         word.extend_from_slice(take_until(rest, |byte| is_quote(byte) || ends_word(byte)));
@@ -49,7 +49,7 @@ fn take_word(rest: &mut &[u8], word: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// What stands before the closing quote, and that quote.
+/// Takes the text before the closing quote, and that quote.
 fn take_quoted(rest: &mut &[u8], quote: u8, word: &mut Vec<u8>) -> Option<()> {
     loop {
         let (plain, special) = rest.split_at(memchr2(quote, b'\\', rest)?);
@@ -64,8 +64,8 @@ fn take_quoted(rest: &mut &[u8], quote: u8, word: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// The byte that the backslash at the start makes, and how many bytes it makes it of. It makes none
-/// of the last byte of a line.
+/// The byte that the escape at the start of `text` means, and the length of the escape. The
+/// backslash means itself if the byte behind it is the last of the line.
 fn unescape(text: &[u8], quote: u8) -> (u8, usize) {
     match *text {
         [_, b'x', high, low, _, ..] if quote == b'"' && is_hex(high) && is_hex(low) => {
@@ -77,7 +77,7 @@ fn unescape(text: &[u8], quote: u8) -> (u8, usize) {
     }
 }
 
-/// The control character that a letter behind a backslash stands for.
+/// The control character that a letter behind a backslash means.
 fn control(letter: u8) -> Option<u8> {
     const CONTROLS: [(u8, u8); 5] =
         [(b'a', 0x07), (b'b', 0x08), (b't', b'\t'), (b'n', b'\n'), (b'r', b'\r')];
@@ -107,7 +107,7 @@ fn is_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit()
 }
 
-/// Of a digit that [`is_hex`].
+/// The value of a digit for which [`is_hex`] is true.
 fn hex_value(digit: u8) -> u8 {
     if digit.is_ascii_digit() { digit - b'0' } else { (digit | 0x20) - b'a' + 10 }
 }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(split(b"a\0b"), words(&[b"a"]));
     }
 
-    // Each of these was asked of valkey-server 9.1.2 with ECHO.
+    // The expected results were obtained from valkey-server 9.1.2 with ECHO.
     #[test]
     fn quotes_and_escapes() {
         assert_eq!(split(br#""""#), words(&[b""]));
@@ -185,7 +185,8 @@ mod tests {
         }
     }
 
-    /// The word in double quotes, everything that can be escaped in one of the ways there are.
+    /// The word in double quotes. Every byte that can be escaped is escaped in one of the possible
+    /// ways.
     fn quoted(word: &[u8]) -> Vec<u8> {
         let mut line = vec![b'"'];
         for &byte in word {
@@ -203,7 +204,7 @@ mod tests {
         #[test]
         fn quoted_words_come_back(words: Vec<Vec<u8>>) {
             let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(&b' ');
-            // With a byte behind it no escape is the last.
+            // With another byte at the end no escape is the last byte.
             prop_assert_eq!(split(&[&line[..], b" "].concat()), Some(words));
         }
 
@@ -215,7 +216,7 @@ mod tests {
             prop_assert_eq!(Some(owned), split(line.as_bytes()));
         }
 
-        /// A line is split as its words are, one by one.
+        /// A line gives the same words as its words split one by one.
         #[test]
         fn words_do_not_depend_on_their_neighbours(words in r#"([ab'"\\x4n]{1,8} ){0,5}"#) {
             let mut each = Vec::new();
@@ -225,7 +226,7 @@ mod tests {
                 each.push(split(word));
                 rest = others;
             }
-            // Blanks within quotes join words: such lines are for other tests.
+            // Blanks within quotes join words. Other tests have such lines.
             if let Some(each) = each.into_iter().collect::<Option<Vec<_>>>() {
                 prop_assert_eq!(split(words.as_bytes()), Some(each.concat()));
             }

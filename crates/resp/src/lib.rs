@@ -1,8 +1,8 @@
-//! The Redis serialisation protocol, versions 2 and 3: bytes to arguments, replies to bytes, and
-//! replies back to values for clients. There is no I/O here, no clock and no command: the caller
-//! owns the buffers, and arguments are slices of them.
+//! The Redis serialisation protocol, versions 2 and 3. It turns bytes into arguments, replies into
+//! bytes, and, for clients, replies back into values. It does no I/O, reads no clock and knows no
+//! command. The caller has the buffers, and arguments are slices of them.
 //!
-//! The reference for every text and every byte is valkey-server 9.1.
+//! valkey-server 9.1 is the reference for every text and every byte.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ mod reply;
 mod slots;
 mod value;
 
-// Arguments are numbers often enough that a parser of requests wants these with it.
+// Arguments are often numbers, so code that parses requests usually needs these too.
 pub use bobbin_number::{
     FloatText, append_f64, format_f64, format_f64_as_digits, parse_f64, parse_i64,
 };

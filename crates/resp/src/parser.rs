@@ -1,25 +1,25 @@
-//! Requests: bytes of a connection to the arguments of its next command.
+//! Requests: turns the bytes of a connection into the arguments of its next command.
 //!
-//! Nearly every command is complete when it is first looked at, and is then parsed in one pass that
-//! writes nothing but the argument slices. Only when many arguments (or a long line) have been seen
-//! and the end has not is that progress kept, so that a command that arrives in any number of
-//! pieces costs time linear in its size; anything shorter is cheaper to parse again than to
-//! remember.
+//! Nearly every command is complete when the parser first sees it. Then it is parsed in one pass,
+//! which writes only the argument slices. If a command is not complete, the progress in it is kept
+//! only if it has many arguments or a long line so far. So a command that arrives in many pieces
+//! costs time linear in its size. A short command is cheaper to parse again than to remember.
 
 use memchr::{memchr, memchr2};
 
 use crate::{ProtocolError, inline, parse_i64};
 
-/// Finds commands in a connection's bytes. It keeps at most the progress in one partial command.
+/// Finds commands in a connection's bytes. The most that it keeps is the progress in one partial
+/// command.
 #[derive(Debug, Default)]
 pub struct Parser {
     partial: Option<Box<Partial>>,
 }
 
-/// A large argument that has begun to arrive.
+/// A large argument of which the first part has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Large {
-    /// Where it starts, from the command's start.
+    /// Where it starts, counted from the command's start.
     pub start: usize,
     pub len: usize,
 }
@@ -27,11 +27,11 @@ pub struct Large {
 impl Parser {
     /// Parses the command that starts at `input[*position]`.
     ///
-    /// On `Complete` its arguments, slices of `input`, have been pushed to `arguments`, and
-    /// `*position` stands behind it. On `Incomplete` nothing is pushed and `*position` has not
-    /// moved: call again when more bytes have been appended. The bytes may have been moved in
-    /// between, as long as the command again starts at the position passed, and none of those seen
-    /// are changed. After an error the connection must be closed.
+    /// On `Complete`, the command's arguments have been pushed to `arguments` as slices of `input`,
+    /// and `*position` is behind the command. On `Incomplete`, nothing was pushed and `*position`
+    /// has not changed: call this again when more bytes were appended. In between the bytes may be
+    /// moved, but none of them may be changed, and the command must start at the position that is
+    /// passed. After an error the connection must be closed.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -54,13 +54,13 @@ impl Parser {
         }
     }
 
-    /// The argument that the partial command lacks the end of, if it is a large one.
+    /// The argument at which the partial command ends, if it is a large one.
     pub fn large(&self) -> Option<Large> {
         self.partial.as_ref()?.large
     }
 
-    /// From now on the argument of `large` is not among the bytes that are passed: the line end
-    /// that follows it comes right behind its header, and what it is the caller knows.
+    /// From now on the argument of `large` is not among the bytes that are passed. The line end
+    /// that follows it comes directly behind its header. The caller keeps the argument itself.
     pub fn keep_outside(&mut self) {
         if let Some(partial) = &mut self.partial
             && let Some(large) = partial.large.take()
@@ -73,30 +73,31 @@ impl Parser {
     }
 
     /// How many bytes of the partial command are parsed, from its start on: complete arguments, and
-    /// what comes before them. As far as progress is kept; 0 without.
+    /// what comes before them. 0 if no progress is kept.
     pub fn parsed_len(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| partial.at)
     }
 
-    /// Whether the last argument so far is one of `keep_outside`, and the line end behind it is
-    /// missing.
+    /// Whether the last argument so far was kept outside (`keep_outside`) and the line end behind
+    /// it is missing.
     pub fn awaits_line_end(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.line_end_due)
     }
 
-    /// Whether progress in a partial command is kept: the caller must not drop its bytes.
+    /// Whether progress in a partial command is kept. Then the caller must not drop the command's
+    /// bytes.
     pub fn is_partial(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// Heap bytes held for a partial command.
+    /// The heap bytes that a partial command uses.
     pub fn memory_len(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| {
             size_of::<Partial>() + partial.spans.capacity() * size_of::<Span>()
         })
     }
 
-    /// The usual way: the whole command from its first byte, without a note.
+    /// The usual case: parses the whole command from its first byte, with no progress kept before.
     #[inline]
     fn multibulk<'a>(
         &mut self,
@@ -144,7 +145,7 @@ impl Parser {
         Ok(Step::Complete)
     }
 
-    /// Goes on where a partial command was left.
+    /// Continues a partial command where parsing stopped.
     #[cold]
     fn resume<'a>(
         &mut self,
@@ -157,7 +158,7 @@ impl Parser {
             return self.multibulk(command, position, limits, arguments);
         };
         if partial.remaining == 0 && !partial.line_end_due {
-            // Not even the first line was complete.
+            // The first line was not even complete.
             match multibulk_header(command, partial.searched, limits)? {
                 Header::Complete { value: 0, end } => {
                     *position += end;
@@ -217,7 +218,7 @@ impl Parser {
         self.partial = Some(Box::new(partial));
     }
 
-    /// Notes that a command's first line does not end within its first `searched` bytes.
+    /// Remembers that a command's first line does not end within its first `searched` bytes.
     #[cold]
     fn keep_line(&mut self, searched: usize) {
         if searched >= RESUME_LINE_LEN_MIN {
@@ -225,7 +226,7 @@ impl Parser {
         }
     }
 
-    /// A command as people type it: one line.
+    /// Parses a command as people type it: one line.
     #[cold]
     fn inline<'a>(
         &mut self,
@@ -235,7 +236,7 @@ impl Parser {
         arguments: &mut Vec<&'a [u8]>,
     ) -> Result<Step, ProtocolError> {
         let searched = self.partial.take().map_or(0, |partial| partial.searched);
-        // A NUL hides all that follows it, as in a C string, until the line is too long.
+        // A NUL hides everything behind it, as in a C string, until the line is too long.
         let newline = memchr2(b'\n', 0, &command[searched..]).map(|found| searched + found);
         let Some(newline) = newline.filter(|&at| command[at] == b'\n') else {
             if command.len() > limits.inline_len_max {
@@ -244,7 +245,7 @@ impl Parser {
             self.keep_line(newline.unwrap_or(command.len()));
             return Ok(Step::Incomplete { wanted: 1 });
         };
-        // However the bytes arrive.
+        // This must not depend on how the bytes arrive.
         if newline > limits.inline_len_max {
             return Err(ProtocolError::InlineTooBig);
         }
@@ -270,28 +271,29 @@ impl Parser {
 pub enum Step {
     /// A command; its arguments have been pushed.
     Complete,
-    /// A command whose arguments of these numbers are kept outside (`Parser::keep_outside`). Empty
-    /// slices were pushed for them.
+    /// A command. The arguments with these numbers are kept outside (`Parser::keep_outside`), and
+    /// empty slices were pushed for them.
     CompleteOutside(Vec<usize>),
-    /// A command typed as a line with quotes; its arguments had to be unquoted.
+    /// A command typed as a line with quotes. Its arguments had to be unquoted.
     Inline(Vec<Vec<u8>>),
-    /// Nothing to execute (an empty line, `*0`), and the position stands behind it.
+    /// There is nothing to execute (an empty line, `*0`). The position is behind it.
     Empty,
-    /// The command's end has not arrived. At least `wanted` more bytes are missing, which is
-    /// exact for what is left of an argument whose length is known.
+    /// The command's end has not arrived. At least `wanted` more bytes are missing. If they are the
+    /// rest of an argument whose length is known, the number is exact.
     Incomplete { wanted: usize },
 }
 
-/// What a client may claim. `Limits::new` gives those of a client that has authenticated.
+/// The limits of what a client may send. `Limits::new` gives those of a client that has
+/// authenticated.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of one argument: `proto-max-bulk-len`, which is at least a megabyte.
+    /// The most bytes of one argument: `proto-max-bulk-len`, which is at least a megabyte.
     pub bulk_len_max: usize,
-    /// Arguments of one command.
+    /// The most arguments of one command.
     pub multibulk_len_max: usize,
-    /// Bytes of a line whose end has not been seen.
+    /// The most bytes of a line whose end was not seen.
     pub inline_len_max: usize,
-    /// The client has yet to authenticate: it may send only short commands.
+    /// The client has not authenticated yet, so it may send only short commands.
     pub unauthenticated: bool,
 }
 
@@ -305,31 +307,31 @@ impl Limits {
         }
     }
 
-    /// The limits before authentication.
+    /// The limits of a client that has not authenticated.
     pub fn unauthenticated(bulk_len_max: usize) -> Self {
         Self { unauthenticated: true, ..Self::new(bulk_len_max) }
     }
 }
 
-/// Progress in a command; positions count from the command's start.
+/// Progress in a command. Positions count from the command's start.
 #[derive(Debug)]
 struct Partial {
-    /// Arguments yet to come; 0 while the first line is incomplete.
+    /// How many arguments are still to come; 0 while the first line is incomplete.
     remaining: usize,
     spans: Vec<Span>,
-    /// Where the next argument's `$` is.
+    /// The position of the next argument's `$`.
     at: usize,
-    /// Bytes from `at` in which no end of line was found.
+    /// How many bytes from `at` on were searched for an end of line without finding one.
     searched: usize,
     /// The argument at `at`, if it is a large one.
     large: Option<Large>,
-    /// Which of the `spans` stand for arguments that are kept outside.
+    /// The indices of the `spans` that stand for arguments kept outside.
     outside: Vec<usize>,
-    /// The last argument was one of those, and the line end behind it comes at `at`.
+    /// The last argument is kept outside, and the line end behind it will come at `at`.
     line_end_due: bool,
 }
 
-/// Nothing known yet.
+/// No progress.
 const PARTIAL: Partial = Partial {
     remaining: 0,
     spans: Vec::new(),
@@ -354,13 +356,13 @@ enum Header {
 enum Bulk {
     /// The argument is `start..end`, and its CR LF follows.
     Complete { start: usize, end: usize },
-    /// `searched` bytes of the argument's line are there without its end (0 if the line is
-    /// complete), and at least `wanted` bytes are missing. `len`: of the argument, if that is
-    /// known.
+    /// The end of the argument's line is not among its first `searched` bytes (0 if the line is
+    /// complete), and at least `wanted` bytes are missing. `len` is the argument's length if that
+    /// is known.
     Incomplete { searched: usize, wanted: usize, len: usize },
 }
 
-/// Reads `*<count>` CR LF at the start of a command; a negative count is as good as 0.
+/// Reads `*<count>` CR LF at the start of a command. A negative count is the same as 0.
 #[inline(always)]
 fn multibulk_header(
     command: &[u8],
@@ -408,7 +410,7 @@ fn bulk(
     limits: &Limits,
 ) -> Result<Bulk, ProtocolError> {
     let rest = &command[at..];
-    // Short lengths are below every limit: those that are set cannot be less than a megabyte.
+    // Short lengths are below every limit, since no limit can be set below a megabyte.
     let (len, start) = match rest {
         [b'$', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(d0), 4),
         [b'$', d1 @ b'1'..=b'9', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => {
@@ -467,9 +469,10 @@ fn long_bulk_header(
     Ok(Header::Complete { value: len, end: line_len + CRLF_LEN })
 }
 
-/// Bytes before the line's carriage return, if that and the byte behind it have arrived.
+/// How many bytes come before the line's carriage return, if that and the byte behind it have
+/// arrived.
 fn line_len(line: &[u8], searched: usize) -> Option<usize> {
-    // The last byte searched may have been a carriage return whose follower was missing.
+    // The last byte that was searched may be a carriage return whose next byte was missing.
     let from = searched.saturating_sub(1);
     let found = from + memchr(b'\r', line.get(from..)?)?;
     (found + 1 < line.len()).then_some(found)
@@ -477,11 +480,11 @@ fn line_len(line: &[u8], searched: usize) -> Option<usize> {
 
 /// The argument whose last bytes are missing, if it is a large one.
 fn large(command: &[u8], len: usize, wanted: usize) -> Option<Large> {
-    // The command ends within the argument, or within the line end behind it.
+    // The bytes that are missing end the argument and the line end behind it.
     (len >= LARGE_LEN_MIN).then(|| Large { start: command.len() + wanted - CRLF_LEN - len, len })
 }
 
-/// Where slices of `command` lie in it.
+/// Where the slices of `command` lie in it.
 fn spans_of(command: &[u8], arguments: &[&[u8]]) -> Vec<Span> {
     let base = command.as_ptr().addr();
     arguments
@@ -493,21 +496,22 @@ fn spans_of(command: &[u8], arguments: &[&[u8]]) -> Vec<Span> {
         .collect()
 }
 
-/// The most arguments that a command can claim.
+/// The largest number of arguments that a command can announce.
 pub const MULTIBULK_LEN_MAX: usize = i32::MAX as usize;
-/// Bytes of an inline command, or of a count's line, before its end must have been seen.
+/// The most bytes of an inline command, or of a count's line, of which no end was seen.
 pub const INLINE_LEN_MAX: usize = 64 * 1024;
-/// Arguments of a command from a client that has not authenticated.
+/// The most arguments of a command from a client that has not authenticated.
 pub const UNAUTHENTICATED_MULTIBULK_LEN_MAX: usize = 10;
-/// Bytes of an argument from a client that has not authenticated.
+/// The most bytes of an argument from a client that has not authenticated.
 pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
 
-/// From this length on an argument is a large one: `Parser::large`.
+/// An argument of at least this length is a large one: `Parser::large`.
 pub const LARGE_LEN_MIN: usize = 8 * 1024;
 
-/// From this many complete arguments on, the progress of a partial command is kept.
+/// The progress of a partial command is kept if it has at least this many complete arguments.
 const RESUME_ARGUMENTS_MIN: usize = 16;
-/// After searching this many bytes for the end of a line, the parser remembers how far it got.
+/// If this many bytes were searched for the end of a line, the parser remembers how far it
+/// searched.
 const RESUME_LINE_LEN_MIN: usize = 256;
 
 const CRLF_LEN: usize = 2;
@@ -561,8 +565,8 @@ mod tests {
         Limits::new(512 << 20)
     }
 
-    /// Feeds `input` in pieces that end at `cuts`, moving the unconsumed bytes to a new buffer
-    /// each time, and returns the commands until the end or the first error.
+    /// Feeds `input` in pieces that end at `cuts`. Each time the bytes that were not used are moved
+    /// to a new buffer. Returns the commands up to the end or the first error.
     fn parse_in_pieces(
         input: &[u8],
         cuts: &[usize],
@@ -652,7 +656,7 @@ mod tests {
         assert_eq!(size_of::<Parser>(), size_of::<usize>());
     }
 
-    // Each was asked of valkey-server 9.1.2.
+    // The expected results were obtained from valkey-server 9.1.2.
     #[test]
     fn errors() {
         use ProtocolError::*;
@@ -765,7 +769,7 @@ mod tests {
         assert!(arguments.capacity() < 16 && parser.memory_len() == 0);
     }
 
-    /// A million arguments in pieces of 100 bytes: were they parsed again for every piece, this
+    /// A million arguments in pieces of 100 bytes. If all were parsed again for every piece, this
     /// would take hours.
     #[test]
     fn many_arguments_in_many_pieces() {
@@ -791,7 +795,7 @@ mod tests {
         ]
     }
 
-    /// Requests, good and nearly good ones.
+    /// Requests, both correct and nearly correct ones.
     fn requests() -> impl Strategy<Value = Vec<u8>> {
         let request = prop_oneof![
             8 => proptest::collection::vec(argument(), 1..5).prop_map(|command| encode(&command)),

@@ -1,7 +1,7 @@
-//! Replies: values to bytes, in the protocol version that the connection speaks.
+//! Replies: turns values into bytes, in the connection's protocol version.
 //!
-//! What only version 3 has is written to a version 2 client as the nearest thing that version 2
-//! has, just as the reference server does it.
+//! What only version 3 has is written to a client of version 2 as the most similar thing that
+//! version 2 has, exactly as the reference server does it.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// 2 or 3, as HELLO names it.
+    /// 2 or 3, the numbers that HELLO uses.
     pub fn number(self) -> u8 {
         match self {
             Self::Resp2 => 2,
@@ -26,7 +26,8 @@ impl Protocol {
     }
 }
 
-/// Appends replies to a buffer. It borrows the buffer, so it costs nothing to make one per command.
+/// Appends replies to a buffer. It borrows the buffer, so it costs nothing to make one for each
+/// command.
 #[derive(Debug)]
 pub struct Reply<'a> {
     output: &'a mut Vec<u8>,
@@ -34,14 +35,14 @@ pub struct Reply<'a> {
     protocol: Protocol,
 }
 
-/// Bytes that belong into the output at `at` and are not copied there.
+/// Bytes that belong into the output at `at` but are not copied there.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub at: usize,
     pub bytes: SharedSlice,
 }
 
-/// Bytes, or a range of them, that others refer to as well.
+/// Bytes, or a range of them, that are shared with other owners.
 #[derive(Clone, Debug)]
 pub struct SharedSlice {
     owner: Arc<Vec<u8>>,
@@ -51,7 +52,7 @@ pub struct SharedSlice {
 
 impl SharedSlice {
     /// # Panics
-    /// When the range is not within the bytes.
+    /// If the range is not within the bytes.
     pub fn new(owner: Arc<Vec<u8>>, range: Range<usize>) -> Self {
         let Range { start, end } = range;
         assert!(start <= end && end <= owner.len(), "{start}..{end} of {} bytes", owner.len());
@@ -80,7 +81,8 @@ impl<'a> Reply<'a> {
         Self { output, parts: None, protocol }
     }
 
-    /// Large values go to `parts`, whose positions ascend; the output has the rest.
+    /// Large values are put into `parts`, whose positions ascend. Everything else is written to the
+    /// output.
     #[inline(always)]
     pub fn with_parts(
         output: &'a mut Vec<u8>,
@@ -95,12 +97,12 @@ impl<'a> Reply<'a> {
         Reply { output: self.output, parts: self.parts.as_deref_mut(), protocol: self.protocol }
     }
 
-    /// Has what follows written in this protocol version.
+    /// Everything after this is written in this protocol version.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
 
-    /// Takes back what was written since the output was `len` long.
+    /// Removes what was written since the output was `len` long.
     pub fn truncate(&mut self, len: usize) {
         self.output.truncate(len);
         if let Some(parts) = &mut self.parts {
@@ -108,8 +110,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Takes out what was written since the output was `len` long: the bytes, and the parts that
-    /// belong between them.
+    /// Removes and returns what was written since the output was `len` long: the bytes, and the
+    /// parts that belong between them.
     pub fn take_since(&mut self, len: usize) -> (Vec<u8>, Vec<Part>) {
         let bytes = self.output.split_off(len);
         let Some(parts) = &mut self.parts else { return (bytes, Vec::new()) };
@@ -118,7 +120,7 @@ impl<'a> Reply<'a> {
         (bytes, taken)
     }
 
-    /// Appends what `take_since` took.
+    /// Appends what `take_since` has returned.
     pub fn append(&mut self, bytes: &[u8], taken: &[Part]) {
         let Some(parts) = &mut self.parts else {
             let mut from = 0;
@@ -135,7 +137,8 @@ impl<'a> Reply<'a> {
         self.output.extend_from_slice(bytes);
     }
 
-    /// Bytes of the reply behind the output's first `start`, those of parts included.
+    /// How many bytes of the reply come after the output's first `start` bytes. Those of parts
+    /// count too.
     pub fn len_since(&self, start: usize) -> usize {
         let parts = self.parts.as_deref().map_or(&[][..], |parts| parts_since(parts, start));
         self.output.len() - start + parts.iter().map(|part| part.bytes.len()).sum::<usize>()
@@ -146,13 +149,13 @@ impl<'a> Reply<'a> {
         self.protocol
     }
 
-    /// The buffer itself, for what has been serialised elsewhere.
+    /// The buffer itself, for bytes that were serialised elsewhere.
     #[inline(always)]
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.output
     }
 
-    /// Appends whole replies that are already in the right protocol version.
+    /// Appends complete replies that are already in the right protocol version.
     #[inline(always)]
     pub fn raw(&mut self, reply: &[u8]) {
         self.output.extend_from_slice(reply);
@@ -169,14 +172,14 @@ impl<'a> Reply<'a> {
         self.raw(b"+QUEUED\r\n");
     }
 
-    /// A status; line ends and zero bytes in it become blanks.
+    /// A status. Line ends and zero bytes in it become blanks.
     pub fn simple(&mut self, text: impl AsRef<[u8]>) {
         self.output.push(b'+');
         self.line(text.as_ref());
     }
 
-    /// An error. The text starts with its code (`ERR`, `WRONGTYPE`); line ends at its end are
-    /// dropped, others become blanks, as do zero bytes.
+    /// An error. The text starts with its code (`ERR`, `WRONGTYPE`). Line ends at the end of the
+    /// text are dropped. Other line ends and zero bytes become blanks.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         let text = text.as_ref();
@@ -202,7 +205,7 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
-    /// A bulk that may be sent from where it is.
+    /// A bulk that may be sent from where it is stored.
     #[inline]
     pub fn bulk_shared(&mut self, value: &Arc<Vec<u8>>) {
         match &mut self.parts {
@@ -218,21 +221,21 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A whole reply, made elsewhere and in the right protocol version, that may be sent from where
-    /// it is.
+    /// A complete reply, already in the right protocol version, that may be sent from where it is
+    /// stored.
     pub fn whole_shared(&mut self, reply: &Arc<Vec<u8>>) {
         match (&mut self.parts, reply.strip_suffix(b"\r\n")) {
             (Some(parts), Some(before)) => {
                 let bytes = SharedSlice::new(Arc::clone(reply), 0..before.len());
                 parts.push(Part { at: self.output.len(), bytes });
-                // So that it does not lie on a border of replies.
+                // The line end is written here so that the part does not end at the end of a reply.
                 self.raw(b"\r\n");
             }
             _ => self.raw(reply),
         }
     }
 
-    /// A bulk of `len` bytes that are in several places, and may be sent from there.
+    /// A bulk of `len` bytes that are stored in several places and may be sent from there.
     pub fn bulk_of_parts(&mut self, len: usize, parts: impl Iterator<Item = SharedSlice>) {
         self.bulk_header(len);
         for bytes in parts {
@@ -244,7 +247,8 @@ impl<'a> Reply<'a> {
         self.bulk_end();
     }
 
-    /// The header of a bulk of `len` bytes; the caller sends those bytes, then [`Self::bulk_end`].
+    /// The header of a bulk of `len` bytes. The caller then writes those bytes and calls
+    /// [`Self::bulk_end`].
     #[inline(always)]
     pub fn bulk_header(&mut self, len: usize) {
         self.length(b'$', len);
@@ -255,13 +259,13 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
-    /// The decimal text of a number as a bulk.
+    /// The decimal text of a number, as a bulk.
     #[inline]
     pub fn bulk_i64(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// A bulk, or null when there is none.
+    /// A bulk, or null if there is none.
     #[inline(always)]
     pub fn bulk_or_null(&mut self, value: Option<&[u8]>) {
         match value {
@@ -278,7 +282,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The null of commands that else reply with an array.
+    /// The null of commands that otherwise reply with an array.
     #[inline]
     pub fn null_array(&mut self) {
         match self.protocol {
@@ -292,32 +296,32 @@ impl<'a> Reply<'a> {
         self.raw(b"*0\r\n");
     }
 
-    /// The header of `len` values.
+    /// The header of an array of `len` values.
     #[inline(always)]
     pub fn array(&mut self, len: usize) {
         self.length(b'*', len);
     }
 
-    /// The header of `len` pairs.
+    /// The header of a map of `len` pairs.
     #[inline]
     pub fn map(&mut self, len: usize) {
         self.aggregate(Aggregate::Map, len);
     }
 
-    /// The header of `len` values in no order.
+    /// The header of a set of `len` values, which have no order.
     #[inline]
     pub fn set(&mut self, len: usize) {
         self.aggregate(Aggregate::Set, len);
     }
 
-    /// The header of `len` values that are no reply.
+    /// The header of a push of `len` values. A push is not a reply.
     #[inline]
     pub fn push(&mut self, len: usize) {
         self.aggregate(Aggregate::Push, len);
     }
 
-    /// The header of `len` pairs about the value that follows them. Version 2 has nothing of the
-    /// kind: ask [`Self::protocol`] first, and leave them out.
+    /// The header of `len` pairs that describe the value after them. Version 2 has nothing similar:
+    /// ask [`Self::protocol`] first, and omit them there.
     pub fn attribute(&mut self, len: usize) {
         debug_assert_eq!(self.protocol, Protocol::Resp3, "attributes need RESP3");
         self.length(b'|', len);
@@ -341,7 +345,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A number that was formatted elsewhere (INCRBYFLOAT's kind): a double or a bulk.
+    /// A number that was formatted elsewhere (such as by INCRBYFLOAT): a double or a bulk.
     pub fn double_text(&mut self, text: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
@@ -352,7 +356,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// An integer of any size by its digits.
+    /// An integer of any size, given by its digits.
     pub fn big_number(&mut self, digits: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits),
@@ -372,7 +376,7 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// Text with a format of three letters, such as `txt` or `mkd`.
+    /// A text with a format of three letters, such as `txt` or `mkd`.
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
         debug_assert_eq!(format.len(), VERBATIM_FORMAT_LEN, "format {format:?}");
         match self.protocol {
@@ -387,8 +391,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Remembers this place for a header whose count is not known yet: write the elements, then
-    /// call [`Self::finish`]. Deferred headers nest, innermost finished first.
+    /// Remembers this place for a header whose count is not known yet. Write the elements, then
+    /// call [`Self::finish`]. Deferred headers may be nested; the innermost is finished first.
     #[inline]
     pub fn defer(&mut self) -> Deferred {
         let position = self.output.len();
@@ -396,8 +400,8 @@ impl<'a> Reply<'a> {
         Deferred { position }
     }
 
-    /// Puts the header of what has been written since `deferred`. A count of one digit fits the
-    /// room kept for it; a longer one moves the elements.
+    /// Writes the header for everything written since `deferred`. A count of one digit fits the
+    /// reserved room. For a longer one the elements are moved.
     pub fn finish(&mut self, deferred: Deferred, kind: Aggregate, len: usize) {
         let (prefix, len) = kind.header(self.protocol, len);
         let room = deferred.position..deferred.position + DEFERRED_LEN;
@@ -426,12 +430,12 @@ impl<'a> Reply<'a> {
         self.finish(deferred, Aggregate::Array, len);
     }
 
-    /// Takes back everything written since `deferred`, and it.
+    /// Removes everything written since `deferred`, and the reserved room.
     pub fn cancel(&mut self, deferred: Deferred) {
         self.truncate(deferred.position);
     }
 
-    /// A length or a count: nearly always of one or two digits.
+    /// A length or a count. It nearly always has one or two digits.
     #[inline(always)]
     fn length(&mut self, prefix: u8, len: usize) {
         if len < 10 {
@@ -467,13 +471,14 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Those of the parts that lie behind the output's first `start` bytes.
+/// The parts that lie behind the output's first `start` bytes.
 pub fn parts_since(parts: &[Part], start: usize) -> &[Part] {
-    // A part has a line end behind it that is not its, so none lies on a border of replies.
+    // Each part has a line end behind it that is in the output, so no part lies exactly between two
+    // replies.
     &parts[parts.partition_point(|part| part.at < start)..]
 }
 
-/// Drops those parts.
+/// Drops the parts that lie behind the output's first `start` bytes.
 pub fn truncate_parts(parts: &mut Vec<Part>, start: usize) {
     if !parts.is_empty() {
         let kept = parts.len() - parts_since(parts, start).len();
@@ -481,7 +486,7 @@ pub fn truncate_parts(parts: &mut Vec<Part>, start: usize) {
     }
 }
 
-/// What holds values, or pairs of them.
+/// A reply that holds values or pairs of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
     Array,
@@ -491,7 +496,7 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// The prefix and the count by which a protocol version announces `len` values or pairs.
+    /// The prefix and the count with which a protocol version announces `len` values or pairs.
     #[inline]
     fn header(self, protocol: Protocol, len: usize) -> (u8, usize) {
         match (protocol, self) {
@@ -504,7 +509,7 @@ impl Aggregate {
     }
 }
 
-/// A place where a header is still missing.
+/// A place where the header is still missing.
 #[must_use = "a deferred header must be finished or cancelled"]
 #[derive(Debug)]
 pub struct Deferred {
@@ -597,7 +602,7 @@ mod tests {
         assert_eq!(same(|reply| reply.bulk_shared(&value)), "$3\r\nxxx\r\n");
     }
 
-    // The forms are those that DEBUG PROTOCOL of valkey-server 9.1.2 answers with.
+    // The expected forms are the answers of valkey-server 9.1.2 to DEBUG PROTOCOL.
     #[test]
     fn version_2_gets_the_nearest_type() {
         assert_eq!(both(|reply| reply.null()), ["$-1\r\n", "_\r\n"]);

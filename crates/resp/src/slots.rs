@@ -1,6 +1,6 @@
-//! The slots of a cluster, by which keys belong to nodes.
+//! The slots of a cluster. They say which node a key belongs to.
 
-/// The slot that a key lies in: CRC-16 (XMODEM) of the key, or of its hash tag.
+/// The slot of a key: the CRC-16 (XMODEM) of the key or of its hash tag.
 pub fn key_slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let len = key[open + 1..].iter().position(|&byte| byte == b'}').filter(|&len| len > 0)?;
@@ -16,7 +16,7 @@ pub fn key_slot(key: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// How many slots there are.
+/// The number of slots.
 pub const SLOTS: u16 = 16384;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A reply as a client sees it.
 
-/// One reply of either protocol version, owned.
+/// One reply of either protocol version. It owns its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `+text`
@@ -21,19 +21,19 @@ pub enum Value {
     Map(Vec<(Self, Self)>),
     /// `~n`, in the order sent
     Set(Vec<Self>),
-    /// `,1.5`: the number, and its digits as they came
+    /// `,1.5`: the number, and its text as it came
     Double { value: f64, text: Vec<u8> },
     /// `#t` or `#f`
     Boolean(bool),
     /// `(digits`
     BigNumber(Vec<u8>),
-    /// `!n`, an error of any bytes
+    /// `!n`, an error that may contain any bytes
     BulkError(Vec<u8>),
     /// `=n`, text with a format of three letters such as `txt` or `mkd`
     Verbatim { format: [u8; 3], text: Vec<u8> },
-    /// `>n`, which is no reply: it may come between replies at any time
+    /// `>n`, which is not a reply: it may come between replies at any time
     Push(Vec<Self>),
-    /// `|n`, notes about the value that follows them
+    /// `|n`, additional information about the value that follows
     Attribute { attributes: Vec<(Self, Self)>, value: Box<Self> },
 }
 
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// The bytes of any kind of string that is not an error.
+    /// The bytes of a string of any kind, unless it is an error.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Simple(text)

@@ -1,5 +1,5 @@
-//! What merging the lanes of many threads costs: nanoseconds a record, by the number of lanes.
-//! `merge [ROUNDS]`; the best of them counts.
+//! Measures how long it takes to merge the lanes of many threads: nanoseconds for each record, by
+//! the number of lanes. Usage: `merge [ROUNDS]`. The best round counts.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn main() {
         let (mut best, mut random) = (Duration::MAX, 1_u64);
         for _ in 0..rounds {
             for _ in 0..RECORDS {
-                // A linear congruential generator; its upper bits are good enough.
+                // A linear congruential generator. Its upper bits are good enough.
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 lanes[(random >> 33) as usize % count].append(&RECORD);
             }
@@ -32,5 +32,5 @@ fn main() {
 }
 
 const RECORDS: usize = 10_000;
-/// As long as a SET's.
+/// As long as the record of a SET.
 const RECORD: [u8; 60] = [b'x'; 60];

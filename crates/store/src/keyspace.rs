@@ -229,7 +229,8 @@ impl Keyspace {
     /// A shard, for a thread that holds the gate and so needs no lock. It must be the gate whose
     /// members use this keyspace.
     ///
-    /// # Panics If a thread holds the shard's lock nevertheless.
+    /// # Panics
+    /// If a thread holds the shard's lock nevertheless.
     #[inline]
     pub fn exclusive<'g>(&'g self, _gate: &'g mut GateGuard<'_>, index: usize) -> &'g mut Shard {
         let cell = &self.shards[index];

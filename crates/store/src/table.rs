@@ -149,7 +149,8 @@ impl Slot {
 
     /// The entry, for reading. `None`: the slot is empty.
     ///
-    /// # Safety The slot's table is borrowed for 'a.
+    /// # Safety
+    /// The slot's table is borrowed for 'a.
     #[inline(always)]
     unsafe fn entry<'a>(self) -> Option<EntryRef<'a>> {
         // SAFETY: *owned*: the pointer is an entry's, which lives and does not change while the
@@ -159,8 +160,8 @@ impl Slot {
 
     /// The entry, for changing it. `None`: the slot is empty.
     ///
-    /// # Safety The slot's table is borrowed exclusively for 'a, and nothing else uses the entry
-    /// meanwhile.
+    /// # Safety
+    /// The slot's table is borrowed exclusively for 'a, and nothing else uses the entry meanwhile.
     #[inline(always)]
     unsafe fn entry_mut<'a>(self) -> Option<EntryMut<'a>> {
         // SAFETY: *owned*: the pointer is an entry's, which lives while the table is borrowed. The
@@ -170,8 +171,9 @@ impl Slot {
 
     /// The entry itself.
     ///
-    /// # Safety The slot has been removed from its table, or the table is being dropped and does
-    /// not use it again.
+    /// # Safety
+    /// The slot has been removed from its table, or the table is being dropped and does not use it
+    /// again.
     #[inline(always)]
     unsafe fn into_entry(self) -> OwnedEntry {
         let pointer = self.pointer().expect("a slot with an entry");

@@ -1,4 +1,4 @@
-//! What active defragmentation moves stays as it was.
+//! Active defragmentation does not change the content of what it moves.
 
 use bobbin_store::hash::Hasher;
 use bobbin_store::shard::Database;
@@ -10,10 +10,11 @@ use bobbin_store::value::{
 };
 use bobbin_store::{DefragCursor, Defragmenter, NewValue, OwnedEntry, ValueRef};
 
-/// Elements of large values. With as many as under Miri none of them is packed.
+/// The number of elements in large values. Even the smaller number, for Miri, is large enough that
+/// no value is packed.
 const MANY: usize = if cfg!(miri) { 700 } else { 3000 };
 
-/// A database with a value of each kind and encoding.
+/// A database with a value of each type and encoding.
 fn filled(hasher: &Hasher) -> Database {
     let mut database = Database::default();
     let mut insert = |key: String, value: NewValue<'_>, expire_ms: Option<i64>| {
@@ -61,7 +62,7 @@ fn filled(hasher: &Hasher) -> Database {
     database
 }
 
-/// Everything that one can see of each key.
+/// Everything that can be seen of each key.
 fn shown(database: &Database) -> Vec<String> {
     let entries = database.table().iter().map(|entry| {
         let (key, value) = (entry.key(), entry.value());
@@ -79,7 +80,7 @@ fn shown(database: &Database) -> Vec<String> {
     entries.collect()
 }
 
-/// Moves everything in steps, and returns how many there were and how many blocks moved.
+/// Moves everything in steps. Returns how many steps there were and how many blocks were moved.
 fn move_all(database: &mut Database, looks_max: usize) -> (usize, usize) {
     let (mut cursor, mut steps, mut moved) = (DefragCursor::default(), 0, 0);
     loop {
@@ -102,7 +103,8 @@ fn values_stay_as_they_were_wherever_they_are_moved() {
     let before = shown(&database);
     let (_, all) = move_all(&mut database, usize::MAX);
     assert_eq!(shown(&database), before);
-    // Entries, and behind each collection at least a block; many elements are some dozens of them.
+    // At least the entries, and for each collection one more block. The collections with many
+    // elements have some dozens of blocks each.
     assert!(all > before.len() + 12 + 5 * MANY / 300, "{all} blocks were moved");
     let (steps, moved) = move_all(&mut database, 1);
     assert_eq!(shown(&database), before);
@@ -127,7 +129,7 @@ fn what_a_clone_shares_is_not_moved() {
         .collect();
     let cloned = format!("{clones:?}");
     let (_, moved) = move_all(&mut database, 1);
-    // The entries, and what is packed: of that each clone has a copy of its own.
+    // The entries, and the values that are packed, since each clone has its own copy of them.
     assert!(moved >= before.len() && moved < all / 2, "{moved} of {all} blocks were moved");
     assert_eq!(shown(&database), before);
     assert_eq!(format!("{clones:?}"), cloned);

@@ -1,9 +1,9 @@
 //! Interleavings of the lock, the gate, the inbox, the log and the cut, chosen by shuttle's
-//! schedulers. Shuttle knows no weak memory: what fences and orderings are for is left to Miri,
-//! which runs `tests/threads.rs`.
+//! schedulers. Shuttle does not simulate weak memory. So fences and memory orderings are tested by
+//! Miri, which runs `tests/threads.rs`.
 //!
-//! `cargo xtask shuttle` runs them, always with the same schedules; `SHUTTLE_SEED` draws others,
-//! `SHUTTLE_ITERATIONS` more of them.
+//! `cargo xtask shuttle` runs these tests, always with the same schedules. `SHUTTLE_SEED` gives
+//! other schedules, `SHUTTLE_ITERATIONS` more of them.
 
 #![cfg(shuttle)]
 
@@ -31,7 +31,7 @@ fn a_lock_excludes_and_wakes() {
     explore(|| lock_storm::<RawLock>(3, 2));
 }
 
-/// The canaries: shuttle finds what a lock may do wrong.
+/// The canaries: shuttle finds the errors that a lock may have.
 #[test]
 fn a_lock_that_forgets_its_sleepers_is_caught() {
     assert_caught("deadlock", || lock_storm::<Forgetful>(3, 2));
@@ -42,7 +42,7 @@ fn a_lock_that_looks_before_it_takes_is_caught() {
     assert_caught("two at a time", || lock_storm::<Hasty>(3, 1));
 }
 
-/// Members that come and go, two takers: no member is busy while a taker has the gate.
+/// Members come and go, and there are two takers. No member is busy while a taker has the gate.
 #[test]
 fn a_reserved_lock_refuses_all_but_visitors() {
     explore(reservation_storm);
@@ -98,7 +98,8 @@ fn a_member_that_does_not_enter_is_caught() {
     assert_caught("has the gate", || gate_storm(2, 1, 2, |_| {}));
 }
 
-/// A member that takes the gate leaves first, as workers do, and so two of them may meet.
+/// A member leaves before it takes the gate, as workers do. So two of them may want it at the same
+/// time.
 #[test]
 fn members_take_the_gate_themselves() {
     explore(|| {
@@ -118,7 +119,7 @@ fn members_take_the_gate_themselves() {
     });
 }
 
-/// Flags go from thread to thread while the gate is taken.
+/// Flags pass from thread to thread while the gate is taken.
 #[test]
 fn members_join_and_leave_for_good() {
     explore(|| {
@@ -135,7 +136,7 @@ fn members_join_and_leave_for_good() {
                 if let Some(member) = shared.gate.join() {
                     member.enter();
                     shared.work();
-                    // Dropping it leaves.
+                    // Dropping the member leaves the gate.
                 }
             }
         });
@@ -145,13 +146,13 @@ fn members_join_and_leave_for_good() {
     });
 }
 
-/// The owner of an inbox sleeps whenever it finds nothing, and still gets every post, in order.
+/// The owner of an inbox sleeps whenever the inbox is empty. It still gets every post, in order.
 #[test]
 fn no_post_is_left_while_the_owner_sleeps() {
     explore(|| inbox_storm(Inbox::sleep));
 }
 
-/// The canary: an owner that looks before it says that it will sleep.
+/// The canary: an owner that looks before it announces that it will sleep.
 #[test]
 fn an_owner_that_announces_its_sleep_too_late_is_caught() {
     assert_caught("deadlock", || {
@@ -159,7 +160,7 @@ fn an_owner_that_announces_its_sleep_too_late_is_caught() {
             let idle = inbox.sleep();
             inbox.awake();
             idle && {
-                // It sleeps, whatever this says.
+                // It sleeps, whatever this returns.
                 inbox.sleep();
                 true
             }
@@ -167,7 +168,7 @@ fn an_owner_that_announces_its_sleep_too_late_is_caught() {
     });
 }
 
-/// Every post is taken once or given back, whenever the inbox closes.
+/// Every post is either taken once or given back, no matter when the inbox closes.
 #[test]
 fn a_closing_inbox_loses_no_post() {
     explore(|| {
@@ -191,7 +192,7 @@ fn a_closing_inbox_loses_no_post() {
     });
 }
 
-/// An owner that ends once nothing is left for it: every post is taken or given back.
+/// The owner ends when its inbox is empty. Every post is taken or given back.
 #[test]
 fn an_inbox_that_closes_when_it_is_empty_loses_no_post() {
     explore(|| {
@@ -210,46 +211,46 @@ fn an_inbox_that_closes_when_it_is_empty_loses_no_post() {
     });
 }
 
-/// What is left for something that changes its inbox is behind it there.
+/// Posts for something that moves to another inbox come behind it there.
 #[test]
 fn nothing_is_ahead_of_what_changes_its_inbox() {
     explore(|| moving_storm(true));
 }
 
-/// The canary: it says where it is before it is there.
+/// The canary: the new place is announced before it has arrived there.
 #[test]
 fn telling_of_a_move_too_early_is_caught() {
     assert_caught("ahead of what moves", || moving_storm(false));
 }
 
-/// Three threads change two things, one or both at a time; what is merged is what happened, in an
-/// order in which it can have happened, and none of it is left while the reader sleeps.
+/// Three threads change two things, one or both at a time. The merged log has exactly the changes
+/// that happened, in an order that is possible. None of it is left while the reader sleeps.
 #[test]
 fn the_log_has_every_change_in_an_order_that_explains_it() {
     explore(|| log_storm(Log::default(), true));
 }
 
-/// A clock numbers the records as well as the counter does.
+/// A clock numbers the records as correctly as the counter.
 #[test]
 fn the_log_by_the_clock_has_every_change_in_an_order_that_explains_it() {
     explore(|| log_storm(clocked_log(0), true));
 }
 
-/// The canary: a number that is taken when others can already see the change.
+/// The canary: a number is taken when others can already see the change.
 #[test]
 fn a_number_that_is_taken_too_late_is_caught() {
     assert_caught("out of order", || log_storm(Log::default(), false));
     assert_caught("out of order", || log_storm(clocked_log(0), false));
 }
 
-/// The canary: a clock that shows one thread less than it showed another one before.
+/// The canary: a clock that shows one thread less than it showed another thread before.
 #[test]
 fn a_clock_that_goes_back_is_caught() {
     assert_caught("out of order", || log_storm(clocked_log(4), true));
 }
 
-/// What a reader saw is in the log up to the number that was given out last when it had looked: its
-/// reply may go when all up to there is on disk.
+/// If a reader sees a change, the log has it at or below the number that was last given out after
+/// the reader looked. So its reply may be sent when everything up to that number is on disk.
 #[test]
 fn what_a_reader_saw_is_in_the_log_up_to_its_number() {
     explore(|| reading_storm(Log::default(), true));
@@ -263,10 +264,10 @@ fn a_reply_that_waits_for_too_little_is_caught() {
     assert_caught("missing in the log", || reading_storm(clocked_log(0), false));
 }
 
-// What is explored.
+// The scenarios.
 
-/// Something goes from one inbox to another, while others leave things for it where they are told
-/// that it is.
+/// Something moves from one inbox to another. Meanwhile other threads leave posts for it where they
+/// are told that it is.
 fn moving_storm(tells_behind: bool) {
     const MOVED: u32 = 99;
     let inboxes: Arc<[_; 2]> = Arc::new([0, 1].map(|rank| Inbox::new(rank, EventBell::default())));
@@ -291,7 +292,7 @@ fn moving_storm(tells_behind: bool) {
     assert_eq!(inboxes[1].take().first(), Some(&MOVED), "something is ahead of what moves");
 }
 
-/// A lock, right or wrong.
+/// A lock, correct or faulty.
 trait Lock: Default + Send + Sync + 'static {
     fn lock(&self);
     fn unlock(&self);
@@ -328,7 +329,7 @@ impl Lock for Forgetful {
     }
 }
 
-/// Looks and takes in two steps.
+/// A faulty lock: it looks and takes in two steps.
 #[derive(Default)]
 struct Hasty {
     state: Futex,
@@ -346,19 +347,19 @@ impl Lock for Hasty {
     }
 }
 
-/// A count under a lock; it is no atomic.
+/// A count under a lock. It is not atomic.
 struct Counted<L> {
     lock: L,
     inside: AtomicU32,
     count: UnsafeCell<u32>,
 }
 
-// SAFETY: `count` is only touched with the lock held, and `inside` tells when that excludes no
-// thread; shuttle runs one thread at a time, so even then there is no data race.
+// SAFETY: `count` is only used while the lock is held, and `inside` detects a lock that two threads
+// hold. Shuttle runs one thread at a time, so even then there is no data race.
 unsafe impl<L: Lock> Sync for Counted<L> {}
 
-/// One thread makes a change in two steps and leaves the lock reserved between them; others lock or
-/// visit.
+/// One thread makes a change in two steps and leaves the lock reserved between them. Others lock or
+/// visit it.
 fn reservation_storm() {
     let things = Arc::new((RawLock::default(), AtomicU32::new(0), AtomicU32::new(0)));
     spawn_and_join(3, move |thread| {
@@ -369,7 +370,7 @@ fn reservation_storm() {
                 assert!(lock.lock_unless_reserved());
                 add(first);
                 lock.reserve();
-                // In between, as in the slices of a script, it is no less reserved.
+                // In between it stays reserved, as between the slices of a script.
                 lock.enter();
                 add(first);
                 add(second);
@@ -416,7 +417,7 @@ fn lock_storm<L: Lock>(threads: u32, rounds: u32) {
     assert_eq!(unsafe { *counted.count.get() }, threads * rounds);
 }
 
-/// A gate, and what must hold of it.
+/// A gate, and what must hold for it.
 struct World {
     gate: Gate,
     busy: AtomicU32,
@@ -428,7 +429,7 @@ impl World {
         Self { gate: Gate::new(members), busy: AtomicU32::new(0), taken: AtomicU32::new(0) }
     }
 
-    /// What a busy member does.
+    /// What a member does while it is busy.
     fn work(&self) {
         self.busy.fetch_add(1, Ordering::SeqCst);
         assert_eq!(self.taken.load(Ordering::SeqCst), 0, "somebody has the gate");
@@ -459,7 +460,7 @@ fn gate_storm(members: u32, takers: u32, rounds: usize, enter: fn(&Member<'_>)) 
     });
 }
 
-/// What an eventfd does: a ring is remembered until a thread waits.
+/// Does what an eventfd does: a ring is remembered until a thread waits.
 #[derive(Default)]
 struct EventBell {
     rung: Mutex<bool>,
@@ -483,7 +484,7 @@ impl EventBell {
     }
 }
 
-/// Two threads post, the owner takes until it has everything.
+/// Two threads post. The owner takes posts until it has all of them.
 fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
     const POSTERS: u32 = 2;
     const POSTS: u32 = 2;
@@ -508,16 +509,16 @@ fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
     });
 }
 
-/// Things that are changed under their locks, and how often each was.
+/// Things that are changed under their locks, and how often each was changed.
 #[derive(Default)]
 struct Things {
     locks: [RawLock; 2],
     versions: [AtomicU32; 2],
-    /// The highest number of a record whose change was acknowledged.
+    /// The highest number of all records whose changes were acknowledged.
     acknowledged: AtomicU64,
 }
 
-/// A log that is numbered by a clock. Every second time, the clock shows this much less.
+/// A log whose numbers come from a clock. Every second time the clock shows `skew` less.
 fn clocked_log(skew: u64) -> Log {
     let time = AtomicU64::new(skew);
     let log = Log::with_clock(Box::new(move || {
@@ -529,8 +530,8 @@ fn clocked_log(skew: u64) -> Log {
     log
 }
 
-/// A record is: the versions that the change made of the things (0: not changed), and the highest
-/// acknowledged number before it began.
+/// A record has the version of each thing that the change made (0: not changed), and the highest
+/// number that was acknowledged before the change began.
 fn log_storm(log: Log, number_is_taken_before_unlocking: bool) {
     const WRITERS: u32 = 3;
     const CHANGES: u32 = 2;
@@ -588,13 +589,13 @@ fn read_log(log: &Log, records: u32) {
     }
 }
 
-/// Writers change a thing and readers look at it. A record is the version that it made.
+/// Writers change a thing, and readers look at it. A record is the version that the change made.
 fn reading_storm(log: Log, number_is_asked_for_last: bool) {
     const WRITERS: u32 = 2;
     const READERS: u32 = 2;
     const ROUNDS: u32 = 2;
     let (log, things) = (Arc::new(log), Things::default());
-    // The number that each reply waits for, and the version that it tells of.
+    // For each reply: the number that it waits for, and the version that it shows.
     let replies = Arc::<Mutex<Vec<(u64, u32)>>>::default();
     let (shared, told) = (Arc::clone(&log), Arc::clone(&replies));
     spawn_and_join(WRITERS + READERS, move |number| {
@@ -630,20 +631,20 @@ fn reading_storm(log: Log, number_is_asked_for_last: bool) {
 
 // The cut.
 
-/// A cut shows the keys as they were at one moment, in all shards, whichever thread changes them
-/// meanwhile.
+/// A cut shows the keys of all shards as they were at one moment, no matter which threads change
+/// them meanwhile.
 #[test]
 fn a_cut_is_one_moment() {
     explore(|| cut_storm(true));
 }
 
-/// The canary: a writer that the gate does not keep out, and that holds a shard beside it.
+/// The canary: a writer that the gate does not keep out, and that holds a shard meanwhile.
 #[test]
 fn a_writer_that_does_not_enter_is_caught() {
     assert_caught("is held by somebody, and so is the gate", || cut_storm(false));
 }
 
-/// Accounts between which writers move money: the sum is the same at every moment.
+/// Accounts between which writers move money. The sum is always the same.
 struct Bank {
     keyspace: Keyspace,
     gate: Gate,
@@ -678,7 +679,7 @@ fn cut_storm(enters: bool) {
 impl Bank {
     fn new(members: usize) -> Self {
         let keyspace = Keyspace::new(7);
-        // In as many shards.
+        // Each account is in a different shard.
         let in_shard = |wanted| {
             let mut names = (0..1000).map(|number| format!("account {number}").into_bytes());
             names.find(|name| keyspace.hash(name).shard() == wanted).expect("there is one")
@@ -712,7 +713,8 @@ impl Bank {
         balance
     }
 
-    /// Moves 1, with both held. `anew`: the entries are deleted and made again.
+    /// Moves 1 while both accounts are held. If `anew` is true, the entries are deleted and made
+    /// again.
     fn transfer(&self, from: usize, to: usize, anew: bool) {
         let accounts = [from.min(to), from.max(to)].map(|at| &self.accounts[at]);
         let mut shards =
@@ -722,7 +724,7 @@ impl Bank {
             let balance = self.take(&mut shards[at], account, anew);
             let balance = if gets { balance + 1 } else { balance - 1 };
             self.put(&mut shards[at], account, balance);
-            // Others come in between, unless they are kept out.
+            // Other threads run in between, unless they are kept out.
             thread::yield_now();
         }
     }
@@ -752,16 +754,16 @@ fn parse(text: &[u8]) -> u32 {
     str::from_utf8(text).ok().and_then(|text| text.parse().ok()).expect("a balance")
 }
 
-// Exploring.
+// The schedules.
 
-/// Of each scheduler.
+/// How many schedules each scheduler tries.
 const ITERATIONS: usize = 10_000;
 const SEED: u64 = 1009;
-/// How many changes of priority PCT places: most faults need fewer.
+/// How many changes of priority PCT makes. Most errors need fewer.
 const DEPTH: usize = 4;
 
-/// Runs `work` under many schedules, random ones and those of PCT. They are always the same, unless
-/// `SHUTTLE_SEED` draws others.
+/// Runs `work` under many schedules, both random ones and those of PCT. They are always the same,
+/// unless `SHUTTLE_SEED` is set.
 fn explore(work: impl Fn() + Send + Sync + 'static) {
     let seed = number("SHUTTLE_SEED").unwrap_or(SEED);
     let iterations = number("SHUTTLE_ITERATIONS").map_or(ITERATIONS, |count| count as usize);
@@ -772,7 +774,7 @@ fn explore(work: impl Fn() + Send + Sync + 'static) {
     run(PctScheduler::new_from_seed(seed, DEPTH, iterations), move || again());
 }
 
-/// Whether shuttle finds that this fails, and how.
+/// Checks that shuttle finds this to fail, and with this message.
 fn assert_caught(how: &str, work: impl Fn() + Send + Sync + 'static) {
     let caught = catch_unwind(AssertUnwindSafe(|| {
         run(RandomScheduler::new_from_seed(0, ITERATIONS), work);

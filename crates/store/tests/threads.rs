@@ -1,5 +1,5 @@
-//! Real threads on the lock, the gate, the inbox and a keyspace. Miri runs these too: it delays
-//! stores as weak memory may, and takes two accesses that nothing orders for the fault they are.
+//! Real threads use the lock, the gate, the inbox and a keyspace. Miri runs these tests too. It
+//! delays stores as weak memory may do, and it reports two accesses that nothing orders.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,21 +13,21 @@ use bobbin_sync::{Condvar, Mutex, RawLock};
 const ROUNDS: u64 = if cfg!(miri) { 8 } else { 5_000 };
 const THREADS: u64 = 3;
 
-/// A number that is no atomic, so that whatever should order accesses to it has to.
+/// A number that is not atomic. So accesses to it must be ordered by what is tested.
 #[derive(Default)]
 struct Plain(UnsafeCell<u64>);
 
-// SAFETY: the tests touch it only with what they test held.
+// SAFETY: the tests use it only while they hold what they test.
 unsafe impl Sync for Plain {}
 
 impl Plain {
     fn add_one(&self) {
-        // SAFETY: the caller has it alone.
+        // SAFETY: only the caller has access now.
         unsafe { *self.0.get() += 1 };
     }
 
     fn read(&self) -> u64 {
-        // SAFETY: no thread writes it meanwhile, by what the caller holds.
+        // SAFETY: because of what the caller holds, no thread writes it meanwhile.
         unsafe { *self.0.get() }
     }
 }
@@ -56,7 +56,7 @@ fn a_lock_orders_what_is_done_with_it_held() {
     assert_eq!(count.read(), THREADS * ROUNDS);
 }
 
-/// The thread that has the gate writes what members only read, and reads what each member writes
+/// The thread that has the gate writes what members only read, and it reads what each member writes
 /// for itself.
 #[test]
 fn the_gate_orders_members_and_takers() {
@@ -108,7 +108,7 @@ impl Bell for EventBell {
     }
 }
 
-/// The owner sleeps without a time limit: a post that does not wake it hangs the test.
+/// The owner sleeps without a time limit. If a post did not wake it, the test would hang.
 #[test]
 fn an_inbox_wakes_its_owner() {
     let inbox = Inbox::new(0, EventBell::default());
@@ -141,7 +141,7 @@ fn an_inbox_wakes_its_owner() {
     assert!(inbox.post(Box::new((0, 0))).is_err());
 }
 
-/// Threads set, read and prefetch keys of one keyspace, while one now and then has all of it.
+/// Threads set, read and prefetch keys of one keyspace. Sometimes one thread has all of it.
 #[test]
 fn a_keyspace_is_shared_by_lock_and_by_gate() {
     const CLOCK: AccessClock = AccessClock::new(AccessPolicy::Lru, 1000);

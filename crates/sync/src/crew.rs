@@ -1,24 +1,24 @@
-//! Work that one thread, the leader, splits into parts, and that helpers carry out with it.
+//! Work that one thread, the leader, splits into parts. Helpers do the parts together with it.
 //!
-//! The leader hands the parts out, takes parts itself until none is left, and then waits for those
-//! that helpers took. So it never waits for a helper to begin: if none has time the leader does
-//! everything. A part moves from thread to thread as a value and comes back with what was made of
-//! it, so nothing is shared but the lists.
+//! The leader hands the parts out and does parts itself until none is left. Then it waits for the
+//! parts that helpers took. So it never waits for a helper to begin: if none has time, the leader
+//! does everything. A part is a value that moves from thread to thread and comes back with its
+//! result, so the threads share only the lists.
 
 use crate::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, pause};
 
-/// How often a helper that was called looks for a part before it sleeps again: for some tens of
-/// microseconds.
+/// How often a helper that was called looks for a part before it sleeps again. This takes some tens
+/// of microseconds.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 2048 };
 
-/// The parts of one piece of work at a time. There is one leader, and any number of helpers.
+/// The parts of one piece of work at a time. There is one leader and any number of helpers.
 pub struct Crew<P> {
     state: Mutex<State<P>>,
     /// Whether there may be parts that no thread has taken.
     has_parts: AtomicBool,
-    /// Helpers sleep here until there is a part.
+    /// Helpers sleep on this until there is a part.
     handed_out: Condvar,
-    /// The leader sleeps here until all parts are done.
+    /// The leader sleeps on this until all parts are done.
     all_done: Condvar,
 }
 
@@ -26,11 +26,11 @@ struct State<P> {
     /// Parts that no thread has taken.
     waiting: Vec<P>,
     done: Vec<P>,
-    /// Parts that are being worked on.
+    /// How many parts are being worked on.
     taken: usize,
-    /// Helpers that sleep.
+    /// How many helpers sleep.
     idle: usize,
-    /// Helpers that were woken and have not looked yet.
+    /// How many helpers were woken and have not looked for a part yet.
     called: usize,
     leader_sleeps: bool,
     is_dismissed: bool,
@@ -69,8 +69,8 @@ impl<P> Crew<P> {
         (0..wanted).for_each(|_| self.handed_out.notify_one());
     }
 
-    /// The leader lets every thread take these parts. Those of before have been gathered. The one
-    /// that is taken first is the last of them.
+    /// The leader lets every thread take these parts. The earlier parts must have been gathered.
+    /// The last part is taken first.
     pub fn hand_out(&self, parts: &mut Vec<P>) {
         let mut state = self.lock();
         debug_assert!(state.is_all_done(), "there is work left");
@@ -79,7 +79,7 @@ impl<P> Crew<P> {
         self.wake(state);
     }
 
-    /// A part that no thread has taken; it must be finished.
+    /// Takes a part that no other thread has taken. The caller must finish it.
     pub fn take(&self) -> Option<P> {
         let part = self.lock().take();
         if part.is_none() {
@@ -88,7 +88,7 @@ impl<P> Crew<P> {
         part
     }
 
-    /// The part is done.
+    /// Puts back a part that is done.
     pub fn finish(&self, part: P) {
         let mut state = self.lock();
         state.done.push(part);
@@ -101,7 +101,8 @@ impl<P> Crew<P> {
         }
     }
 
-    /// A helper finishes a part, if it has one, and waits for the next; `None`: it is dismissed.
+    /// For helpers: finishes a part, if one is given, and waits for the next. `None` means that the
+    /// helper is dismissed.
     pub fn next(&self, finished: Option<P>) -> Option<P> {
         if let Some(part) = finished {
             self.finish(part);
@@ -130,7 +131,7 @@ impl<P> Crew<P> {
         }
     }
 
-    /// The leader waits until all parts are done, and has them back.
+    /// The leader waits until all parts are done and gets them back.
     pub fn gather(&self, parts: &mut Vec<P>) {
         let mut state = self.lock();
         while !state.is_all_done() {
@@ -141,7 +142,7 @@ impl<P> Crew<P> {
         parts.append(&mut state.done);
     }
 
-    /// Has the helpers end once no part is left.
+    /// Lets the helpers end when no part is left.
     pub fn dismiss(&self) {
         self.lock().is_dismissed = true;
         self.handed_out.notify_all();

@@ -1,18 +1,18 @@
-//! A queue of posts for one thread that sleeps somewhere else, such as in `epoll_wait`: how it is
-//! made sure that no post lies there while its owner sleeps.
+//! A queue of posts for one thread that sleeps somewhere else, such as in `epoll_wait`. It ensures
+//! that the owner does not sleep while a post waits.
 //!
-//! Posting never blocks and never fails for want of room: it may happen with a shard held. What a
-//! post makes grow has its own limit.
+//! Posting never blocks and never fails for lack of room, so a thread that holds a shard may post.
+//! Whatever grows because of posts has its own limit.
 
 use crate::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
 
-/// What wakes the owner from where it sleeps. A ring before it sleeps must keep it from sleeping.
+/// Wakes the owner from its sleep. A ring before the owner sleeps must keep it from sleeping.
 pub trait Bell {
     fn ring(&self);
 }
 
-/// A queue between threads. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that
-/// said so; [`awake`](Self::awake); [`take`](Self::take).
+/// A queue between threads. The owner repeats these steps: it calls [`sleep`](Self::sleep), sleeps
+/// if that returned true, and calls [`awake`](Self::awake) and [`take`](Self::take).
 pub struct Inbox<P, B> {
     queue: Mutex<Queue<P>>,
     asleep: AtomicBool,
@@ -25,13 +25,13 @@ struct Queue<P> {
 }
 
 impl<P, B: Bell> Inbox<P, B> {
-    /// `rank` is its own: see [`post_to_all`](Self::post_to_all).
+    /// `rank` is this inbox's own: see [`post_to_all`](Self::post_to_all).
     pub fn new(rank: u32, bell: B) -> Self {
         let queue = Mutex::ranked(Queue { posts: Vec::new(), closed: false }, rank);
         Self { queue, asleep: AtomicBool::new(false), bell }
     }
 
-    /// Leaves a post; gives it back when the owner has ended.
+    /// Leaves a post. If the owner has ended, the post is returned.
     pub fn post(&self, post: P) -> Result<(), P> {
         self.post_and(post, || ())
     }
@@ -50,9 +50,9 @@ impl<P, B: Bell> Inbox<P, B> {
         Ok(())
     }
 
-    /// Leaves a post in each of several inboxes, so that no owner sees its own before all the
-    /// others could see theirs. Inboxes are named by rising ranks. An owner that has ended gets
-    /// nothing. No owner is woken: [`wake`](Self::wake) each afterwards.
+    /// Leaves a post in each of several inboxes. No owner sees its post before all posts are there.
+    /// The inboxes must come in the order of rising ranks. An owner that has ended gets no post. No
+    /// owner is woken: call [`wake`](Self::wake) for each afterwards.
     pub fn post_to_all<'a>(inboxes: impl Iterator<Item = &'a Self>, mut post: impl FnMut() -> P)
     where
         Self: 'a,
@@ -64,23 +64,24 @@ impl<P, B: Bell> Inbox<P, B> {
             if !queue.closed {
                 queue.posts.push(post());
             }
-            // The last one may be let go at once; often it is the only one.
+            // The last queue's lock can be released at once. Often it is the only one.
             if inboxes.peek().is_some() {
                 queues.push(queue);
             }
         }
     }
 
-    /// Wakes the owner if it sleeps. To be called after what should wake it was left.
+    /// Wakes the owner if it sleeps. Call this after leaving what the owner should see.
     pub fn wake(&self) {
-        // Pairs with the fence in `sleep`: either the owner sees the post, or we see it asleep.
+        // Pairs with the fence in `sleep`: either the owner sees the post, or this thread sees that
+        // the owner sleeps.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             self.bell.ring();
         }
     }
 
-    /// Announces that the owner is about to sleep; `false` when there is something to do first.
+    /// Announces that the owner is about to sleep. Returns false if there is something to do first.
     pub fn sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -91,12 +92,12 @@ impl<P, B: Bell> Inbox<P, B> {
         idle
     }
 
-    /// The owner is awake and will look.
+    /// The owner is awake and will look for posts.
     pub fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes all posts, in the order in which they came.
+    /// Takes all posts, in the order in which they were left.
     pub fn take(&self) -> Vec<P> {
         std::mem::take(&mut self.lock().posts)
     }
@@ -110,14 +111,14 @@ impl<P, B: Bell> Inbox<P, B> {
         self.len() == 0
     }
 
-    /// Takes what is left; from now on `post` gives posts back.
+    /// Takes the remaining posts. From now on `post` returns posts to the caller.
     pub fn close(&self) -> Vec<P> {
         let mut queue = self.lock();
         queue.closed = true;
         std::mem::take(&mut queue.posts)
     }
 
-    /// Closes the inbox if nothing is left in it; returns whether it is closed.
+    /// Closes the inbox if it is empty. Returns whether it is closed.
     pub fn close_if_empty(&self) -> bool {
         let mut queue = self.lock();
         queue.closed |= queue.posts.is_empty();

@@ -1,9 +1,9 @@
-//! How threads wait for each other: the locks of the whole server, which debug builds see taken in
-//! one order (`order`), the lock of a shard, a word to sleep on, the queue between threads
-//! (`inbox`), and work that several threads share (`crew`).
+//! How threads wait for each other: the locks of the whole server, which debug builds check to be
+//! taken in one order (`order`); the lock of a shard; a word to sleep on; the queue between threads
+//! (`inbox`); and work that several threads share (`crew`).
 //!
-//! Nothing else uses the primitives of the standard library. Under `--cfg shuttle` they are
-//! shuttle's, so that its scheduler explores the interleavings of what is built on them.
+//! No other code uses the standard library's primitives. Under `--cfg shuttle` shuttle's primitives
+//! are used, so that its scheduler tries the interleavings of what is built on them.
 
 pub mod crew;
 pub mod inbox;
@@ -22,12 +22,13 @@ use rustix::thread::futex::Timespec;
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// How often a thread looks at a held lock before it sleeps. A shard is held for some 100 ns; more
-/// looks would burn a core whose owner may be the one that waits to run.
+/// How often a thread looks at a held lock before it sleeps. A shard is held for about 100 ns. More
+/// looks would waste a core that the lock's holder may be waiting for.
 const SPINS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// Lies on cache lines of its own, as something that changes often should: what lies beside it then
-/// stays in the caches of other cores. Two lines, as processors fetch them in pairs.
+/// A value that has its own cache lines. A value that changes often should have them: values beside
+/// it then stay in the caches of other cores. It has two lines, because processors fetch them in
+/// pairs.
 #[repr(align(128))]
 #[derive(Default, Debug)]
 pub struct OwnLine<T>(pub T);
@@ -36,17 +37,18 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and a thread may sleep on it.
 const CONTENDED: u32 = 2;
-/// Kept for a thread that does not hold it at the moment.
+/// Reserved for a thread that does not hold it at the moment.
 const RESERVED: u32 = 3;
 /// Reserved, and held for a short time by a visitor or by the thread that reserved it.
 const VISITED: u32 = 4;
 /// Reserved and held for a short time, and a thread may sleep on it.
 const VISITED_CONTENDED: u32 = 5;
 
-/// A mutex of one word: one compare-and-swap to take, one swap to give back, a futex to sleep on.
+/// A mutex of one word. To take it costs one compare-and-swap, to release it one swap. Threads
+/// sleep on it with a futex.
 ///
-/// Its holder may leave it *reserved*. Then others that want it are refused instead of waiting.
-/// Only visitors still get it: the holder does not need to keep them out.
+/// Its holder may leave it *reserved*. Then other threads do not wait for it but are refused. Only
+/// visitors still get it, because they need not be kept out.
 #[derive(Default)]
 pub struct RawLock {
     state: Futex,
@@ -58,13 +60,13 @@ impl RawLock {
         self.state.word().compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits for the lock; `false`: it is reserved.
+    /// Waits for the lock. Returns false if it is reserved.
     #[inline(always)]
     pub fn lock_unless_reserved(&self) -> bool {
         self.try_lock() || self.lock_contended()
     }
 
-    /// Only the thread that holds the lock may call it.
+    /// Only the thread that holds the lock may call this.
     #[inline(always)]
     pub fn unlock(&self) {
         if self.state.word().swap(FREE, Ordering::Release) == CONTENDED {
@@ -85,7 +87,7 @@ impl RawLock {
         let mut has_slept = false;
         loop {
             match self.state.word().load(Ordering::Relaxed) {
-                // A thread that has slept does not know whether others still do, so it takes the
+                // A thread that has slept does not know whether others still sleep, so it takes the
                 // lock as contended.
                 FREE if self.swap_if(FREE, CONTENDED) => return true,
                 HELD => _ = self.swap_if(HELD, CONTENDED),
@@ -94,8 +96,9 @@ impl RawLock {
                     has_slept = true;
                 }
                 RESERVED | VISITED | VISITED_CONTENDED => {
-                    // It may be the only one that was woken, before the lock was held and reserved
-                    // by a thread that found it free.
+                    // This thread may be the only one that was woken, and then another thread that
+                    // found the lock free may have held and reserved it. So the others are woken
+                    // here.
                     if has_slept {
                         self.state.wake(u32::MAX >> 1);
                     }
@@ -106,36 +109,36 @@ impl RawLock {
         }
     }
 
-    /// Gives a lock back that the caller holds, but keeps it reserved for the caller, which ends
+    /// Releases a lock that the caller holds, but keeps it reserved for the caller. The caller ends
     /// this with `take_back`.
     #[cold]
     pub fn reserve(&self) {
         if let CONTENDED | VISITED_CONTENDED = self.state.word().swap(RESERVED, Ordering::Release) {
-            // They are refused, but for visitors.
+            // Those that are not visitors will be refused.
             self.state.wake(u32::MAX >> 1);
         }
     }
 
-    /// Holds a lock again that the caller reserved; waits for visitors.
+    /// Holds a lock again that the caller has reserved. Waits for visitors.
     ///
     /// # Panics
-    /// When it is not reserved: another thread may hold it then.
+    /// If it is not reserved, because then another thread may hold it.
     #[cold]
     pub fn take_back(&self) {
         assert!(self.enter_reserved(HELD), "a lock is taken back that is not reserved");
     }
 
-    /// Holds a lock that the caller reserved, while it stays reserved for all other threads. The
+    /// Holds a lock that the caller has reserved; for all other threads it stays reserved. The
     /// caller ends this with `reserve`.
     ///
     /// # Panics
-    /// When it is not reserved.
+    /// If it is not reserved.
     #[cold]
     pub fn enter(&self) {
         assert!(self.enter_reserved(VISITED), "a lock is entered that is not reserved");
     }
 
-    /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this
+    /// Waits for a lock even if it is reserved. Release it with `end_visit`, passing what this
     /// returned.
     #[cold]
     pub fn visit(&self) -> Visit {
@@ -162,12 +165,13 @@ impl RawLock {
         }
     }
 
-    /// Whether a thread holds it at this moment.
+    /// Whether a thread holds the lock at this moment.
     pub fn is_held(&self) -> bool {
         !matches!(self.state.word().load(Ordering::Acquire), FREE | RESERVED)
     }
 
-    /// Makes a reserved lock what is said; `false`: it is not reserved any more.
+    /// Changes the state of a reserved lock to `to`. Returns false if the lock is not reserved any
+    /// more.
     fn enter_reserved(&self, to: u32) -> bool {
         loop {
             match self.state.word().load(Ordering::Relaxed) {
@@ -214,28 +218,28 @@ impl Futex {
         &self.0
     }
 
-    /// Sleeps while the word is `expected`; may return early.
+    /// Sleeps while the word is `expected`. May return early.
     pub fn wait(&self, expected: u32) {
         self.wait_for(expected, None);
     }
 
-    /// Sleeps while the word is `expected`, at most for the given time; may return early.
+    /// Sleeps while the word is `expected`, but at most for the given time. May return early.
     pub fn wait_for(&self, expected: u32, timeout: Option<Duration>) {
         use rustix::thread::futex;
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An error means that the word had changed, that a signal came or that time is over: look
-        // again.
+        // An error means that the word had changed, a signal came or the time is over. The caller
+        // looks again.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, timeout.as_ref());
     }
 
-    /// Wakes at most `count` sleepers.
+    /// Wakes at most `count` sleeping threads.
     pub fn wake(&self, count: u32) {
         use rustix::thread::futex;
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, count);
     }
 }
 
-/// What the futex system call promises, in terms of shuttle's mutex and condition variable.
+/// Does what the futex system call promises, with shuttle's mutex and condition variable.
 #[cfg(shuttle)]
 #[derive(Default)]
 pub struct Futex {
@@ -257,7 +261,7 @@ impl Futex {
         }
     }
 
-    /// Nothing takes time here, so nothing takes too long.
+    /// Under shuttle nothing takes time, so the time is never over.
     pub fn wait_for(&self, expected: u32, _: Option<Duration>) {
         self.wait(expected);
     }

@@ -1,8 +1,8 @@
-//! The locks of the whole server: the standard library's, or shuttle's, which keep to one order
-//! (`order`).
+//! The locks of the whole server. They are the standard library's or shuttle's, and they are
+//! checked to be taken in one order (`order`).
 //!
-//! That a thread panicked with one held is no problem here: release builds abort. So locking cannot
-//! fail.
+//! It is no problem here if a thread panics while it holds a lock, since release builds abort. So
+//! locking cannot fail.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -11,20 +11,20 @@ use std::time::Duration;
 use super::order::{Class, Held};
 use super::primitive;
 
-/// In release builds a `std::sync::Mutex` and nothing more.
+/// In release builds nothing more than a `std::sync::Mutex`.
 pub struct Mutex<T> {
     class: Class,
     lock: primitive::Mutex<T>,
 }
 
-/// A held mutex. Dropping it unlocks.
+/// A mutex that is held. Dropping this unlocks it.
 pub struct MutexGuard<'a, T> {
     guard: primitive::MutexGuard<'a, T>,
     held: Held,
 }
 
-/// In release builds a `std::sync::RwLock` and nothing more. A reader must not read again before it
-/// is done: if a writer came in between, both would wait for ever.
+/// In release builds nothing more than a `std::sync::RwLock`. A thread that reads must not read
+/// again before it is done: if a writer came in between, both would wait for ever.
 pub struct RwLock<T> {
     class: Class,
     lock: primitive::RwLock<T>,
@@ -40,7 +40,7 @@ pub struct RwLockWriteGuard<'a, T> {
     _held: Held,
 }
 
-/// Where threads sleep that hold a mutex; it is given up meanwhile.
+/// Where threads sleep that hold a mutex. While they sleep they do not hold it.
 #[derive(Default)]
 pub struct Condvar(primitive::Condvar);
 
@@ -50,14 +50,14 @@ impl<T> Mutex<T> {
         Self::ranked(value, 0)
     }
 
-    /// One of several that are made in the same place. They may be held together if they are locked
-    /// by rising ranks.
+    /// A mutex of several that are made in the same place. They may be held together if they are
+    /// locked in the order of rising ranks.
     #[cfg_attr(debug_assertions, track_caller)]
     pub const fn ranked(value: T, rank: u32) -> Self {
         Self { class: Class::of::<T>(rank), lock: primitive::Mutex::new(value) }
     }
 
-    /// For what is held as this is, though not by a guard.
+    /// For something that is held in the same way as this mutex, but without a guard.
     #[inline(always)]
     pub const fn class(&self) -> &Class {
         &self.class
@@ -71,7 +71,8 @@ impl<T> Mutex<T> {
         MutexGuard { guard, held: self.class.held() }
     }
 
-    /// `None`: another thread holds it. This does not wait, so it may be called in any order.
+    /// Returns `None` if another thread holds it. This does not wait, so it may be called in any
+    /// order.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -120,7 +121,7 @@ impl Condvar {
         self.0.notify_all();
     }
 
-    /// Sleeps until a thread notifies; may return early.
+    /// Sleeps until a thread notifies. May return early.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -129,7 +130,7 @@ impl Condvar {
         MutexGuard { guard: guard.unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// Sleeps while `condition` holds, which takes no locks.
+    /// Sleeps while `condition` is true. `condition` must take no locks.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_while<'a, T>(
@@ -142,7 +143,8 @@ impl Condvar {
         MutexGuard { guard: guard.unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// Sleeps for the given time, unless a thread notifies; whether the time is over.
+    /// Sleeps until a thread notifies or the given time is over. Returns also whether the time is
+    /// over.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_timeout<'a, T>(
@@ -156,8 +158,8 @@ impl Condvar {
         (MutexGuard { guard, held }, result.timed_out())
     }
 
-    /// Sleeps while `condition` holds, which takes no locks, at most for the given time; whether
-    /// that is over.
+    /// Sleeps while `condition` is true, but at most for the given time. `condition` must take no
+    /// locks. Returns also whether the time is over.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_timeout_while<'a, T>(
@@ -215,7 +217,7 @@ deref_mut!(MutexGuard);
 deref!(RwLockReadGuard);
 deref_mut!(RwLockWriteGuard);
 
-/// Without the checks of debug builds these are what they are made of.
+/// Without the checks of debug builds, these types are as large as those they are made of.
 #[cfg(not(debug_assertions))]
 const _: () = {
     assert!(size_of::<Mutex<u64>>() == size_of::<primitive::Mutex<u64>>());

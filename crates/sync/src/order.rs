@@ -1,11 +1,12 @@
-//! One order for all locks: in debug builds a thread that waits for a lock against it panics there
-//! and then, not only where two threads happen to meet.
+//! One order for all locks. In debug builds a thread that waits for a lock against this order
+//! panics at once, not only when two threads really block each other.
 //!
-//! Locks that are made in the same place and guard the same type are of one [`Class`]. Each thread
-//! knows what it holds, and all threads together know what was ever waited for with what held. A
-//! thread that waits for B with A held could have met a thread that waited for A with B held, or
-//! with a lock held that was waited for beneath B. A thread also may not wait for a lock of a class
-//! that it holds, unless the lock has a higher rank. Release builds have nothing of this.
+//! Locks are of the same [`Class`] if they are made in the same place and guard the same type. Each
+//! thread remembers what it holds, and all threads together remember which lock was ever waited for
+//! while which was held. A thread waits against the order if it holds A and waits for B, and a
+//! thread once held B and waited for A; or if a chain of such steps leads from B to A. Nor may a
+//! thread wait for a lock of a class that it holds, unless the lock has a higher rank. Release
+//! builds check none of this.
 
 #[cfg(debug_assertions)]
 mod graph;
@@ -15,7 +16,8 @@ use std::panic::Location;
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a lock is to the order: part of each mutex, and a `static` for locks that have no room.
+/// What the order knows about a lock. Each mutex contains one; for locks that have no room for it
+/// there is a `static`.
 pub struct Class {
     #[cfg(debug_assertions)]
     made_at: &'static Location<'static>,
@@ -23,17 +25,17 @@ pub struct Class {
     guards: fn() -> &'static str,
     #[cfg(debug_assertions)]
     rank: u32,
-    /// In the graph, from 1; 0: no thread has asked yet.
+    /// The class's number in the graph, from 1. 0 means that no thread has asked yet.
     #[cfg(debug_assertions)]
     number: AtomicU32,
 }
 
-/// A lock that is held. Dropping it, with the lock given back, ends that.
+/// A lock that is held. Drop this when the lock was released.
 #[must_use]
 pub struct Held(#[cfg(debug_assertions)] graph::Taken);
 
 impl Class {
-    /// The class of what is made where this is called and guards a `T`.
+    /// The class of locks that are made where this is called and guard a `T`.
     #[cfg_attr(debug_assertions, track_caller)]
     pub const fn of<T>(rank: u32) -> Self {
         let _ = rank;
@@ -49,7 +51,7 @@ impl Class {
         }
     }
 
-    /// Another one of this class.
+    /// Another lock of this class.
     #[inline(always)]
     pub fn ranked(&self, rank: u32) -> Self {
         let _ = rank;
@@ -65,8 +67,7 @@ impl Class {
         }
     }
 
-    /// To be called before a lock is waited for. Panics, in debug builds, if that is against the
-    /// order.
+    /// Call this before waiting for a lock. In debug builds it panics if that is against the order.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_for(&self) {
@@ -89,7 +90,7 @@ impl Class {
         graph::release(self.taken(Location::caller()));
     }
 
-    /// Does what `hold` does, until the returned value is dropped.
+    /// Does the same as `hold`, until the returned value is dropped.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn held(&self) -> Held {
@@ -119,14 +120,14 @@ impl Class {
 }
 
 impl Held {
-    /// Calls what gives the lock up and has it again when it returns.
+    /// Calls `sleep`, which releases the lock and holds it again when it returns.
     #[inline(always)]
     pub(super) fn give_up_while<R>(&self, sleep: impl FnOnce() -> R) -> R {
         #[cfg(debug_assertions)]
         {
             graph::release(self.0);
-            // What is held besides was perhaps taken later, and the lock will be waited for beneath
-            // it.
+            // Other locks that are held may have been taken later. The lock will be waited for
+            // while they are held.
             graph::wait_for(self.0);
         }
         let result = sleep();

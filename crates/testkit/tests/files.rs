@@ -1,6 +1,7 @@
 //! The files that the server makes: what is in them, who may read them, and what stands in their
 //! way.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -240,5 +241,44 @@ fn mode_of(path: &Path) -> u32 {
 }
 
 fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner may");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("its owner may");
+}
+
+/// A folder within one that the server's user may not search: no absolute name leads there.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_folder_that_has_no_way_to_it_is_as_good_as_any() {
+    const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let folder = Folder::new();
+    let (closed, working) = (folder.path().join("closed"), folder.path().join("closed/working"));
+    std::fs::create_dir_all(&working).expect("it can be made");
+    std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("it is ours");
+    std::fs::set_permissions(&working, Permissions::from_mode(0o777)).expect("it is ours");
+    // Of the arguments that follow, the first two are the port's. The server stays in its working
+    // folder, so `--dir` is left out.
+    let begin = || {
+        let rest = "\"$0\" \"$1\" \"$2\" --bind 127.0.0.1 --save '' --appendonly yes";
+        let script = format!("exec setpriv {} {rest}", AS_NOBODY.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(peers::bobbin()).current_dir(&working);
+        command
+    };
+    let mut trial = Command::new("setpriv");
+    trial.args(AS_NOBODY).arg(peers::bobbin()).arg("--version").current_dir(&working);
+    if !trial.output().is_ok_and(|output| output.status.success()) {
+        println!("not tested: only root can give up its rights");
+        return;
+    }
+    let server = Server::start_by(begin, &[]);
+    let server = server.unwrap_or_else(|error| panic!("{error}"));
+    let mut client = server.connect();
+    assert_eq!(client.say("SET k v").text(), "OK");
+    assert_eq!(client.say("SAVE").text(), "OK");
+    assert!(client.say("BGREWRITEAOF").text().contains("started"));
+    until(|| working.join("appendonlydir/appendonly.aof.2.base.rdb").exists());
+    assert!(working.join("dump.rdb").exists());
+    let is_unfinished = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.expect("it can be read").file_name().to_string_lossy().starts_with("temp-")
+    };
+    assert!(!std::fs::read_dir(&working).expect("it is there").any(is_unfinished));
 }

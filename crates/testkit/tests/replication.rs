@@ -526,9 +526,34 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
         for line in ["CLIENT CAPA REDIRECT", "MULTI", "SET a 1"] {
             early.say(line);
         }
+        let block = |lines: &[&str], waits: &str| {
+            let mut client = replica.connect();
+            lines.iter().for_each(|line| _ = client.say(line));
+            client.send(&waits.split(' ').collect::<Vec<_>>()).expect("it is sent");
+            client
+        };
+        let (pop, read) = ("BLPOP list 0", "XREAD BLOCK 0 STREAMS stream $");
+        let mut redirected = [
+            block(&["CLIENT CAPA REDIRECT"], pop),
+            block(&["CLIENT CAPA REDIRECT"], read),
+            block(&["CLIENT CAPA REDIRECT", "READONLY"], pop),
+        ];
+        let mut reader = block(&["CLIENT CAPA REDIRECT", "READONLY"], read);
+        let mut plain = block(&[], read);
+        until(|| replica.info("blocked_clients") == "5");
         follow(&replica, &primary);
         primary.settle(&[&replica]);
         assert_eq!(early.say("EXEC"), to_primary);
+        for client in &mut redirected {
+            assert_eq!(client.receive().expect("it is told"), to_primary);
+            assert_eq!(client.say("PING"), Reply::simple("PONG"));
+        }
+        assert!(plain.receive().expect("it is told").text().starts_with("UNBLOCKED "));
+        assert_eq!(replica.info("blocked_clients"), "1");
+        primary.connect().say("XADD stream 1-1 f v");
+        let served = reader.receive().expect("it is served");
+        assert_eq!(served.items().len(), 1, "{served:?}");
+        primary.connect().say("DEL stream");
         let mut client = replica.connect();
         let aborted = Reply::error("EXECABORT Transaction discarded because of previous errors.");
         for (line, expected) in [
@@ -642,6 +667,32 @@ fn the_stream_holds_each_unit_as_it_was() {
         replica.send(&["PSYNC", id.as_str(), offset.to_string().as_str()]).expect("it is sent");
         let line = replica.receive().expect("it answers").text();
         assert!(line.starts_with("FULLRESYNC"), "{line}");
+    }
+}
+
+/// A reply would lie between bytes of the stream.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
+    use std::io::Read;
+    let primary = start(&["--repl-ping-replica-period", "1000"]);
+    for line in ["GET k", "SUBSCRIBE channel", "HELLO 3", "RESET", "PING", "REPLCONF capa eof"] {
+        let mut replica = listen_to_stream(&primary);
+        replica.send_raw(format!("{line}\r\n").as_bytes()).expect("it is sent");
+        let mut bytes = Vec::new();
+        replica.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        replica.stream().read_to_end(&mut bytes).expect("the connection ends");
+        let end = &bytes[bytes.len().saturating_sub(20)..];
+        assert!(!end.ends_with(b"OK\r\n") && !end.ends_with(b"PONG\r\n"), "{line}");
+        assert!(!primary.connect().say("INFO replication").text().contains("slave0:"));
+    }
+    for line in ["REPLCONF ACK 1", "PSYNC ? -1", "MONITOR"] {
+        let mut replica = listen_to_stream(&primary);
+        replica.send_raw(format!("{line}\r\n").as_bytes()).expect("it is sent");
+        primary.connect().say("SET k v");
+        receive(&mut replica, &mut Vec::new(), |bytes| bytes.ends_with(b"$1\r\nv\r\n"));
+        drop(replica);
+        until(|| !primary.connect().say("INFO replication").text().contains("slave0:"));
     }
 }
 

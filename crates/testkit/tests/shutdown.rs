@@ -65,6 +65,24 @@ fn it_ends_once_replicas_have_everything() {
     ends_when_replica_has_all(&Server::valkey(&[]), false);
 }
 
+/// A pause of all clients does not concern replicas, which say how far they are.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_ends_in_a_pause_once_replicas_have_everything() {
+    let replica = Server::bobbin(&[]);
+    let mut primary = Server::bobbin(&["--repl-diskless-sync-delay", "0"]);
+    replica.follow(primary.address().port());
+    primary.settle(&[&replica]);
+    let mut client = primary.connect();
+    client.say("MULTI");
+    client.say("SET k 1");
+    client.say("CLIENT PAUSE 1000000 ALL");
+    client.say("EXEC");
+    primary.signal("TERM");
+    assert!(primary.wait(LIMIT).expect("it ends").success());
+    assert!(!primary.log().contains("0 of 1 replicas"), "{}", primary.log());
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_ends_when_the_time_is_over() {

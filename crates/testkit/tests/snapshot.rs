@@ -279,6 +279,12 @@ fn damaged_files_are_refused_with_a_reason() {
         let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
     }
+    for (check, way) in [("--check-rdb", "stderr"), ("--check-aof", "stdout")] {
+        let ran = Command::new(peers::bobbin()).arg(check).output().expect("it runs");
+        let text = if way == "stderr" { ran.stderr } else { ran.stdout };
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.starts_with(&format!("Usage: bobbin-server {check} ")), "{text}");
+    }
 }
 
 /// What the disk has not taken yet frees no memory, so it is not evicted for.

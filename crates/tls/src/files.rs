@@ -5,7 +5,10 @@ use std::path::Path;
 
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer,
+        pem::{self, PemObject},
+    },
 };
 
 use crate::encrypted_key;
@@ -34,7 +37,10 @@ pub fn private_key(file: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer
         return Err(fault(&reason));
     }
     if !text.contains(ENCRYPTED) {
-        return PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| fault(&error));
+        return PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
+            pem::Error::NoItemsFound => fault(&"there is no private key in it"),
+            error => fault(&error),
+        });
     }
     let Some(password) = password else {
         return Err(fault(&"the key is encrypted, and there is no password for it"));

@@ -35,6 +35,9 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     if settings.fuzz.is_wanted {
         return super::fuzz::run(settings);
     }
+    if settings.tests.is_some() && !command.is_empty() {
+        complain!("Warning: the tests of -t are passed over, there is a command");
+    }
     let mut loads = loads(settings, command)?;
     let provenance = Provenance::now();
     let bench = Bench::new(settings)?;
@@ -139,7 +142,9 @@ impl<'a> Bench<'a> {
     pub(super) fn measure(&self, load: &Load) -> Result<Vec<Outcome>, Failure> {
         let settings = self.settings;
         if let Some(command) = &load.preparation {
-            server::call(&mut server::connect(&settings.common)?, command)?;
+            for mut client in server::connect_to_primaries(&settings.common)? {
+                server::call(&mut client, command)?;
+            }
         }
         let job = self.job(load);
         let hidden = settings.common.hide_progress || settings.csv;
@@ -332,8 +337,8 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         "-x needs a command"
     } else if settings.command_file.is_some() && !command.is_empty() {
         "--command-file and a command exclude each other"
-    } else if settings.tests.is_some() && (!command.is_empty() || settings.command_file.is_some()) {
-        "-t and a command exclude each other"
+    } else if settings.tests.is_some() && settings.command_file.is_some() {
+        "-t and --command-file exclude each other"
     } else if settings.keyspace.is_none()
         && (settings.sequential || settings.zipf.is_some() || settings.hot.is_some())
     {

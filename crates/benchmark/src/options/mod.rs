@@ -245,7 +245,7 @@ mod tests {
             ("--bogus", "Unknown option '--bogus'; --help lists the options"),
             ("-c", "Option '-c' needs a value"),
             ("-c x", "Option '-c': 'x' is not a number from 0 on"),
-            ("-c 0", "Option '-c': 0 is out of range"),
+            ("-n 0", "Option '-n': 0 is out of range"),
             ("-q=1", "Unknown option '-q=1'; --help lists the options"),
             ("--csv=1", "Option '--csv' takes no value"),
         ] {

@@ -146,7 +146,8 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "clients",
         help: "Connections that send at the same time (default 50).",
         apply: |settings, value| {
-            settings.clients = number(value, 1..=CLIENTS_MAX)?;
+            // 0 is 1, as in valkey-benchmark.
+            settings.clients = number::<usize>(value, 0..=CLIENTS_MAX)?.max(1);
             Ok(())
         },
     },
@@ -201,7 +202,11 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "threads",
         help: "Threads that share the connections (default 1).",
         apply: |settings, value| {
-            settings.threads = number(value, 1..=THREADS_MAX)?;
+            let threads: u64 = number(value, 0..)?;
+            if threads > THREADS_MAX {
+                complain!("Warning: {threads} threads are too many, {THREADS_MAX} are used");
+            }
+            settings.threads = threads.min(THREADS_MAX) as usize;
             Ok(())
         },
     },
@@ -244,7 +249,8 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "0|1",
         help: "1 keeps connections (default), 0 opens a new one for each pipeline.",
         apply: |settings, value| {
-            settings.keep_alive = number::<u8>(value, 0..=1)? == 1;
+            // Any number but 0 is 1, as in valkey-benchmark.
+            settings.keep_alive = number::<u64>(value, ..)? != 0;
             Ok(())
         },
     },
@@ -297,7 +303,8 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "requests",
         help: "Send this many requests at once and wait for all their replies (default 1).",
         apply: |settings, value| {
-            settings.pipeline = number(value, 1..=PIPELINE_MAX)?;
+            // 0 is 1, as in valkey-benchmark.
+            settings.pipeline = number::<usize>(value, 0..=PIPELINE_MAX)?.max(1);
             Ok(())
         },
     },
@@ -314,9 +321,13 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--precision"],
         value: "digits",
         help: "Show the whole distribution, with this number of significant digits \
-               (0 to 3; 0 is as 1).",
+               (0 to 3; 0 is as 1). Latencies are measured to 3.",
         apply: |settings, value| {
-            settings.precision = Some(number(value, 0..=3)?);
+            let digits: u64 = number(value, 0..)?;
+            if digits > PRECISION_MAX {
+                complain!("Warning: latencies are measured to {PRECISION_MAX} digits");
+            }
+            settings.precision = Some(digits.min(PRECISION_MAX) as u8);
             Ok(())
         },
     },
@@ -495,3 +506,27 @@ pub(crate) const DATA_SIZE_MAX: u64 = 1 << 30;
 /// Numbers of 12 digits.
 const KEYSPACE_MAX: u64 = 1_000_000_000_000;
 const SECONDS_MAX: f64 = 1e7;
+/// Significant digits of the histogram that latencies are kept in.
+const PRECISION_MAX: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Settings {
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut settings = Settings::default();
+        GRAMMAR.parse(&arguments, &mut settings).unwrap_or_else(|stop| panic!("{line}: {stop:?}"));
+        settings
+    }
+
+    #[test]
+    fn what_valkey_benchmark_takes_as_something_else() {
+        assert_eq!(parse("--threads 0").threads, 0);
+        assert_eq!(parse("--threads 501").threads, 500);
+        assert_eq!(parse("--precision 5").precision, Some(3));
+        assert_eq!((parse("-c 0").clients, parse("-P 0").pipeline), (1, 1));
+        assert!(parse("-k 2").keep_alive && !parse("-k 0").keep_alive);
+        assert_eq!(parse("--user me").common.password, None);
+    }
+}

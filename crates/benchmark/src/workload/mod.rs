@@ -218,6 +218,10 @@ impl Workload {
             Order::Single => true,
             Order::Cycle(steps) | Order::Weighted(steps) => steps.iter().any(|(_, n)| *n > 0),
         };
+        if let Order::Cycle(steps) | Order::Weighted(steps) = &self.order {
+            let sum = steps.iter().try_fold(0_u64, |sum, (_, weight)| sum.checked_add(*weight));
+            sum.ok_or("the weights are too large")?;
+        }
         if positive { Ok(()) } else { Err("at least one ratio must be above 0".into()) }
     }
 }

@@ -146,6 +146,20 @@ impl Test {
         Ok(TESTS.iter().filter(is_wanted).collect())
     }
 
+    /// The own names of what a name measures: several for a group. What others only need before
+    /// them is left out.
+    pub fn members(name: &str) -> Vec<&'static str> {
+        let name = name.to_lowercase();
+        let is_member =
+            |test: &&Self| test.names.contains(&name.as_str()) && !test.prepares_others();
+        TESTS.iter().filter(is_member).map(|test| test.names[0]).collect()
+    }
+
+    /// Whether it writes what the tests that it is also named by find.
+    fn prepares_others(&self) -> bool {
+        self.names.len() > 2
+    }
+
     /// The names of all tests.
     pub fn names() -> Vec<&'static str> {
         let mut names = Vec::new();
@@ -236,6 +250,13 @@ mod tests {
         assert_eq!(titles("PING"), ["PING_INLINE", "PING_MBULK"]);
         assert_eq!(titles("lrange_300").len(), 2);
         assert_eq!(titles("lrange").len(), 5);
+        let lists = ["lrange_100", "lrange_300", "lrange_500", "lrange_600"];
+        assert_eq!(Test::members("LRANGE"), lists);
+        assert_eq!(Test::members("lrange_300"), ["lrange_300"]);
+        assert_eq!(Test::members("ping"), ["ping_inline", "ping_mbulk"]);
+        for test in TESTS.iter().filter(|test| !test.prepares_others()) {
+            assert_eq!(Test::members(test.names[0]), [test.names[0]]);
+        }
         assert!(Test::select(Some("set,nosuch")).is_err());
         assert_eq!(Test::select(None).unwrap().len(), 24);
     }

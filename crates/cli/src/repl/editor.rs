@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     cell::RefCell,
     fs::OpenOptions,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Write},
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
     rc::Rc,
@@ -36,6 +36,8 @@ pub enum Lines {
 pub enum Line {
     Text(Vec<u8>),
     End,
+    /// There is no more, because of an error that has been said.
+    Failed,
 }
 
 impl Lines {
@@ -51,18 +53,27 @@ impl Lines {
     /// The next line. A pipe gets no prompt.
     pub fn next(&mut self, prompt: &str) -> Line {
         match self {
-            Self::Typed(typed) => match typed.read_line(prompt) {
-                Ok(line) => Line::Text(line.into_bytes()),
-                Err(ReadlineError::Eof | ReadlineError::Interrupted) => Line::End,
-                Err(error) => {
-                    complain!("Error: {error}");
-                    Line::End
+            Self::Typed(typed) => loop {
+                match typed.read_line(prompt) {
+                    Ok(line) => break Line::Text(line.into_bytes()),
+                    Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Line::End,
+                    Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                        complain!("Error: that is not UTF-8. Write such bytes as \"\\xfc\".");
+                    }
+                    Err(error) => {
+                        complain!("Error: {error}");
+                        break Line::Failed;
+                    }
                 }
             },
             Self::Piped(input) => {
                 let mut line = Vec::new();
                 match input.read_until(b'\n', &mut line) {
-                    Ok(0) | Err(_) => Line::End,
+                    Ok(0) => Line::End,
+                    Err(error) => {
+                        complain!("Error: {}", error_text(&error));
+                        Line::Failed
+                    }
                     Ok(_) => {
                         line.pop_if(|byte| *byte == b'\n');
                         Line::Text(line)
@@ -141,6 +152,8 @@ impl Typed {
             .completion_type(CompletionType::List)
             .completion_show_all_if_ambiguous(true)
             .color_mode(colours)
+            // Pasted lines are commands one by one, not one text with line feeds in it.
+            .bracketed_paste(false)
             .build();
         let mut editor = Editor::with_config(config).ok()?;
         editor.set_helper(Some(Assistant::default()));
@@ -236,7 +249,8 @@ pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
         return Ok(line.trim_end_matches(['\r', '\n']).as_bytes().to_vec());
     }
     // The stars are what highlighting makes of the password: it must be on.
-    let config = Config::builder().color_mode(ColorMode::Forced).build();
+    // The line's end that is pasted with a password is not part of it.
+    let config = Config::builder().color_mode(ColorMode::Forced).bracketed_paste(false).build();
     let mut editor: Editor<Stars, DefaultHistory> =
         Editor::with_config(config).map_err(|error| error.to_string())?;
     editor.set_helper(Some(Stars));

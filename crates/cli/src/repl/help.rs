@@ -88,6 +88,8 @@ Type a command to run it; before it, a number says how often it runs.
   :set nohints       do not
   :set timing        say of each command how long it took
   :set notiming      do not
+  :set pretty        show JSON, MessagePack and compressed values decoded (:set nopretty)
+  :set pager         show long replies in a pager (:set nopager)
   :watch 2 command   run a command every 2 seconds until Ctrl-C
   connect host port  go to another server
   clear              clear the screen
@@ -95,3 +97,18 @@ Type a command to run it; before it, a number says how often it runs.
 
 Settings to begin with go into ~/.valkeyclirc, one to a line.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repl::preferences::Preferences;
+
+    #[test]
+    fn the_help_names_all_preferences() {
+        let Preferences { hints: _, timing: _, pretty: _, pager: _ } = Preferences::default();
+        for name in ["hints", "timing", "pretty", "pager"] {
+            assert!(GENERAL.contains(&format!(":set {name} ")), "{name}");
+            assert!(GENERAL.contains(&format!(":set no{name}")), "no{name}");
+        }
+    }
+}

@@ -93,6 +93,7 @@ impl Shell {
                     let _ = session.connect();
                 }
                 Line::End => return ExitCode::SUCCESS,
+                Line::Failed => return ExitCode::FAILURE,
             }
             if session.is_subscribed() {
                 let _ = messages::wait(session, &self.lines);

@@ -1,5 +1,6 @@
 //! `bobbin-cli migrate`: following another server, and taking over from it.
 
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
@@ -99,6 +100,35 @@ fn nothing_is_replaced_or_switched_by_mistake() {
     assert!(target.connect().say("INFO replication").text().contains("role:slave"));
     let errors = run(&target, &["migrate", "127.0.0.1:1", "switch"]).failed();
     assert!(errors.contains("Could not connect to 127.0.0.1:1"), "{errors}");
+}
+
+/// A primary that followed itself could be written to no more.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_server_does_not_follow_itself() {
+    let server = Server::bobbin(&ARGUMENTS);
+    let errors = migrate(&server, &server, &["replace", "switch"]).failed();
+    assert!(errors.contains("the same server"), "{errors}");
+    assert_eq!(server.info("role"), "master");
+}
+
+/// For the source that address is its own. It is refused before anything is changed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_way_back_wants_an_address_that_leads_there() {
+    let (source, target) = (Server::bobbin(&["--bind", "*"]), Server::bobbin(&ARGUMENTS));
+    let probe = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    // Nothing is sent: this asks by which of its addresses the machine is known to others.
+    let Ok(()) = probe.connect("192.0.2.1:9") else { return };
+    let ip = probe.local_addr().expect("an address").ip();
+    if ip.is_loopback() {
+        return;
+    }
+    source.connect().say("CONFIG SET protected-mode no");
+    let address = format!("{ip}:{}", source.address().port());
+    let errors = run(&target, &["migrate", &address, "switch", "back"]).failed();
+    assert!(errors.contains("leads to its own machine"), "{errors}");
+    assert_eq!([source.info("role"), target.info("role")], ["master", "master"]);
 }
 
 /// The address names the user by which the source is asked and followed. That user needs the rights

@@ -68,7 +68,21 @@ impl Terminal {
     }
 
     pub fn keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.bytes(keys.as_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.keyboard.write_all(bytes).unwrap();
+    }
+
+    /// Does what terminals do with a pasted text: they mark it if they were asked to.
+    fn paste(&mut self, text: &str) {
+        let is_marked = {
+            let screen = self.screen.lock().unwrap();
+            screen.rfind("\x1b[?2004h") > screen.rfind("\x1b[?2004l")
+        };
+        let text = text.replace('\n', "\r");
+        self.keys(&if is_marked { format!("\x1b[200~{text}\x1b[201~\r") } else { text });
     }
 
     /// Waits for a text behind what was waited for before.
@@ -509,6 +523,16 @@ fn passwords_stay_out_of_the_history() {
     assert!(!terminal.screen.lock().unwrap().contains("secret"));
     terminal.keys("\x1b[A\x1b[A\r");
     terminal.sees("PONG\r\n");
+    let mut terminal = Terminal::open(&server, &["--askpass"], Some(name));
+    terminal.sees("Please input password: ");
+    terminal.paste("secret\n");
+    terminal.sees("> ");
+    terminal.paste("get k\nauth secret\n");
+    terminal.sees("(nil)\r\n");
+    terminal.sees("OK\r\n");
+    terminal.keys("exit\r");
+    assert_eq!(terminal.ends(), Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "ping\nexit\nping\nget k\nexit\n");
 }
 
 /// What is pasted, or typed ahead, is all there.
@@ -522,4 +546,39 @@ fn several_lines_at_once() {
     terminal.sees("OK\r\n");
     terminal.sees("(integer) 2\r\n");
     terminal.sees("(integer) 3\r\n");
+    terminal.paste("rpush l 1\nrpush l 2\n");
+    terminal.sees("(integer) 1\r\n");
+    terminal.sees("(integer) 2\r\n");
+    assert_eq!(server.connect().say("LRANGE l 0 -1").items().len(), 2);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bytes_that_are_not_utf_8() {
+    let server = Server::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.bytes(b"set k \xfcber\r");
+    terminal.sees("not UTF-8");
+    terminal.sees("> ");
+    // What was behind that byte may be there still.
+    terminal.keys("\x15set k \"\\xfcber\"\r");
+    terminal.sees("OK\r\n");
+    terminal.keys("get k\r");
+    terminal.sees("\"\\xfcber\"\r\n");
+    assert_eq!(server.connect().say("STRLEN k").as_integer(), Some(4));
+    terminal.keys("exit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+/// A folder can be opened, but not read.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_input_that_cannot_be_read() {
+    let server = Server::bobbin(&[]);
+    let mut command = program();
+    command.args(["-p", &server.address().port().to_string()]);
+    let output = command.stdin(File::open("/").unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Is a directory"), "{output:?}");
 }

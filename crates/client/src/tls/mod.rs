@@ -154,6 +154,8 @@ mod tests {
         assert!(error(&missing).starts_with("/nowhere: "));
         let empty = TlsOptions { authorities: Some("/dev/null".into()), ..TlsOptions::default() };
         assert_eq!(error(&empty), "/dev/null: there is no certificate in it");
+        let no_key = TlsOptions { certificate: Some("/dev/null".into()), ..options() };
+        assert_eq!(error(&no_key), "/dev/null: there is no private key in it");
         let name = TlsOptions { server_name: Some("a b".into()), ..options() };
         assert_eq!(error(&name), "'a b' is no server name");
         let old = TlsOptions { protocols: Some("TLSv1.1".into()), ..options() };

@@ -1,5 +1,5 @@
 //! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `socket-mark-id`, `unixsocket`,
-//! `unixsocketgroup` and `unixsocketperm`, with the messages of valkey-server 9.1.
+//! `unixsocketgroup` and `unixsocketperm`. The messages are those of valkey-server 9.1.
 
 use crate::address::Address;
 use crate::error::error_text;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A bound, listening, non-blocking socket.
+/// A non-blocking socket that is bound and listens.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -22,27 +22,27 @@ pub struct Listener {
     is_tls: bool,
 }
 
-/// What all listening sockets of TCP have in common.
+/// The settings that all listening TCP sockets have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions {
     pub backlog: u32,
-    /// MultiPath TCP, for clients that ask for it.
+    /// Whether clients that ask for MultiPath TCP get it.
     pub multipath: bool,
-    /// The mark that packet filters and routes see (`SO_MARK`); 0: none. Where it may not be set
-    /// (it takes `CAP_NET_ADMIN`) a warning is logged, and the socket has none.
+    /// The mark that packet filters and routes see (`SO_MARK`); 0 for none. A process without
+    /// `CAP_NET_ADMIN` may not set it: then a warning is logged and the socket has no mark.
     pub mark: u32,
 }
 
-/// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp),
+/// Why the server cannot listen, in the words of the log: `Failed listening on port 6379 (tcp),
 /// aborting.`
 #[derive(Debug)]
 pub struct ListenError(String);
 
 impl Listener {
-    /// Binds all addresses of `bind` to `port`; with port 0, none. The addresses are as in
-    /// redis.conf: names or numbers, `*` for all of IPv4, `::*` for all of IPv6; a leading `-`
-    /// excuses an address this machine does not have. A protocol that the machine lacks is always
-    /// excused. What could not be bound is logged.
+    /// Binds all addresses of `bind` to `port`. With port 0 it binds none. The addresses are
+    /// written as in redis.conf: names or numbers, `*` for all of IPv4, `::*` for all of IPv6. If
+    /// an address begins with `-`, it is no error that this machine does not have it. It is never
+    /// an error that the machine lacks a protocol. Addresses that could not be bound are logged.
     pub fn tcp(
         addresses: &[impl AsRef<str>],
         port: u16,
@@ -75,9 +75,9 @@ impl Listener {
         Ok(listeners)
     }
 
-    /// Binds a Unix socket, in place of whatever file of that name there is. `group`: the name of
-    /// the file's group, or nothing for that of the process; `permission`: the file's mode, or 0 to
-    /// leave it to the umask.
+    /// Binds a Unix socket. It replaces a file of that name. `group` is the name of the file's
+    /// group; if it is empty, the file gets the process's group. `permission` is the file's mode;
+    /// with 0 the umask decides.
     pub fn unix(
         path: &Path,
         group: &[u8],
@@ -92,7 +92,7 @@ impl Listener {
         &self.address
     }
 
-    /// The same socket, for connections that begin with TLS.
+    /// Makes this socket one whose connections begin with TLS.
     pub fn with_tls(self) -> Self {
         Self { is_tls: true, ..self }
     }
@@ -120,7 +120,7 @@ impl Listener {
         })?;
         let mut failure = Failure { text: "unable to bind socket".to_owned(), errno: None };
         for address in resolved.filter(|address| address.is_ipv6() == six) {
-            // The first that there is a socket for decides, as in valkey-server.
+            // The first address for which a socket can be made decides, as in valkey-server.
             let family = if six { AddressFamily::INET6 } else { AddressFamily::INET };
             match tcp_socket(family, options.multipath) {
                 Ok(socket) => {
@@ -135,7 +135,7 @@ impl Listener {
 
     fn tcp_bound(socket: OwnedFd, address: SocketAddr, backlog: u32) -> Result<Self, Failure> {
         if address.is_ipv6() {
-            // So that `*` and `::*` can both have the port.
+            // Without this, `*` and `::*` could not both have the port.
             sockopt::set_ipv6_v6only(&socket, true)
                 .map_err(|error| Failure::of("setsockopt", error))?;
         }
@@ -153,8 +153,8 @@ impl Listener {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(|error| Failure::of("creating socket", error))?;
         if permission != 0 {
-            // The file is made with no more than the socket has: at no time may more connect than
-            // are to.
+            // The file gets no more permissions than the socket has. So there is no moment at which
+            // more users can connect than should.
             rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(permission))
                 .map_err(|error| Failure::of("chmod", error))?;
         }
@@ -165,7 +165,7 @@ impl Listener {
                 .map_err(|error| Failure::of("chown", error))?;
         }
         if permission != 0 {
-            // What the umask took away. Before any client can connect.
+            // Restores the permissions that the umask removed. No client can connect yet.
             rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(permission))
                 .map_err(|error| Failure::of("chmod", error))?;
         }
@@ -188,7 +188,8 @@ impl std::fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// `bind: Address already in use`, and the error by itself.
+/// `text` is what failed and why, such as `bind: Address already in use`; `errno` is the error
+/// itself.
 struct Failure {
     text: String,
     errno: Option<Errno>,
@@ -200,7 +201,8 @@ impl Failure {
     }
 }
 
-/// A socket of MultiPath TCP where that is wanted and the system has it.
+/// A MultiPath TCP socket if the caller wants one and the system can make one, else a plain TCP
+/// socket.
 fn tcp_socket(family: AddressFamily, multipath: bool) -> Result<OwnedFd, Errno> {
     if multipath {
         match socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::MPTCP)) {
@@ -229,7 +231,7 @@ fn lacks_protocol(error: Errno) -> bool {
     )
 }
 
-/// Gives a socket its mark; connections that are accepted have it as well.
+/// Gives a socket its mark. Connections that it accepts inherit the mark.
 fn mark(socket: &OwnedFd, mark: u32) {
     if mark == 0 {
         return;
@@ -239,7 +241,7 @@ fn mark(socket: &OwnedFd, mark: u32) {
     }
 }
 
-/// The group of this name.
+/// Looks a group up by its name.
 fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     let failure = |reason: &str| {
         let name = String::from_utf8_lossy(name);
@@ -247,11 +249,12 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     };
     let terminated = CString::new(name).map_err(|_| failure("Invalid argument"))?;
     let mut buffer = vec![0 as libc::c_char; GROUP_BYTES_MAX];
-    // SAFETY: all zeros are a `group`: its pointers may be null, and the number 0 is one.
+    // SAFETY: a `group` may be all zeros: its pointers may be null, and 0 is a valid group number.
     let mut group: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name ends in a NUL. The function writes a group, a pointer, and into the buffer
-    // at most as many bytes as it has; all three are ours and live through the call.
+    // SAFETY: the name ends in a NUL. The function writes a group, a pointer, and at most as many
+    // bytes into the buffer as it has. All three belong to this function and live until the call
+    // has returned.
     let error = unsafe {
         libc::getgrnam_r(
             terminated.as_ptr(),
@@ -268,6 +271,6 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     }
 }
 
-/// Room for a group's entry, its members included.
+/// Room for a group's entry with its members.
 const GROUP_BYTES_MAX: usize = 64 * 1024;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);

@@ -1,4 +1,5 @@
-//! The acceptor: one thread that sleeps on all listening sockets and hands every new connection on.
+//! The acceptor: one thread that sleeps on all listening sockets and passes every new connection to
+//! a handler.
 
 use bobbin_sync::Mutex;
 
@@ -20,14 +21,15 @@ pub use listen::{ListenError, Listener, TcpOptions};
 
 mod listen;
 
-/// A new connection: non-blocking, closed on exec; if TCP, with no delay and with keepalive.
+/// A new connection. Its socket is non-blocking and is closed on exec. A TCP socket has no delay
+/// and sends keepalive probes.
 #[derive(Debug)]
 pub struct Accepted {
     pub socket: OwnedFd,
     pub peer: Address,
-    /// Our own end: the address the peer connected to.
+    /// The address of our end, to which the peer connected.
     pub local: Address,
-    /// The peer will begin with TLS.
+    /// Whether the peer will begin with TLS.
     pub is_tls: bool,
 }
 
@@ -37,8 +39,8 @@ impl Accepted {
     }
 }
 
-/// The acceptor's handle. Listeners may come and go while it runs; dropping it stops the thread and
-/// closes them.
+/// The acceptor's handle. Listeners can be added and removed while it runs. Dropping it stops the
+/// thread and closes all listeners.
 pub struct Acceptor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -49,8 +51,8 @@ struct Shared {
     stop: AtomicBool,
     waker: Waker,
     keepalive_s: AtomicU32,
-    /// By the number that epoll reports. Held while accepting, so that a removed listener accepts
-    /// nothing more.
+    /// The listeners, by the number that epoll reports. The thread holds this lock while it
+    /// accepts, so a listener that was removed accepts nothing more.
     listeners: Mutex<Listeners>,
 }
 
@@ -61,8 +63,8 @@ struct Listeners {
 }
 
 impl Acceptor {
-    /// Starts the thread, which calls `handle` with every connection. `keepalive_s`: as
-    /// `tcp-keepalive`, 0 for none.
+    /// Starts the thread, which calls `handle` with every connection. `keepalive_s` means the same
+    /// as `tcp-keepalive`: 0 for no probes.
     pub fn start(
         listeners: Vec<Listener>,
         keepalive_s: u32,
@@ -70,7 +72,7 @@ impl Acceptor {
     ) -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Waker::new()?;
-        // Level-triggered: once woken to stop, awake for good.
+        // Level-triggered: the thread, once told to stop, does not sleep again.
         epoll::add(&poll, &waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
         let shared = Arc::new(Shared {
             poll,
@@ -88,7 +90,7 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    /// Accepts on these, too.
+    /// Adds listeners.
     pub fn add(&self, listeners: Vec<Listener>) -> io::Result<()> {
         let mut set = self.shared.listeners.lock();
         for listener in listeners {
@@ -101,22 +103,22 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Closes those listeners that `choice` picks. After the return their addresses are free, so
-    /// the way to change `bind` or `port` is: remove, bind the new ones, add those or, if they
-    /// failed, the old ones bound again.
+    /// Closes the listeners that `choice` picks. When this returns, their addresses are free. So
+    /// `bind` or `port` is changed in these steps: remove the old listeners, bind the new ones, and
+    /// add those; if binding failed, bind the old ones again and add them.
     pub fn remove(&self, mut choice: impl FnMut(&Listener) -> bool) {
-        // Closing takes them out of the epoll set.
+        // Closing a socket removes it from the epoll set.
         self.shared.listeners.lock().open.retain(|_, listener| !choice(listener));
     }
 
-    /// The addresses that are listened on, in no order, and whether with TLS.
+    /// The addresses of all listeners, in no particular order, each with whether it is for TLS.
     pub fn addresses(&self) -> Vec<(Address, bool)> {
         let listeners = self.shared.listeners.lock();
         let address = |listener: &Listener| (listener.address().clone(), listener.is_tls());
         listeners.open.values().map(address).collect()
     }
 
-    /// For connections accepted from now on.
+    /// Changes the keepalive of connections that are accepted from now on.
     pub fn change_keepalive(&self, keepalive_s: u32) {
         self.shared.keepalive_s.store(keepalive_s, Ordering::Relaxed);
     }
@@ -156,7 +158,8 @@ fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
     }
 }
 
-/// Accepts what waits at one listener, up to a limit; if more is there, epoll reports it again.
+/// Accepts waiting connections of one listener, up to a limit. If more wait, epoll reports them
+/// again.
 fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Result<(), Errno> {
     let listeners = shared.listeners.lock();
     let Some(listener) = listeners.open.get(&number) else { return Ok(()) };
@@ -165,8 +168,8 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
         let (socket, peer) = match acceptfrom_with(listener, flags) {
             Ok(accepted) => accepted,
             Err(Errno::AGAIN) => break,
-            // That connection is gone, others may wait. The kernel passes its network errors on
-            // here (accept(2)).
+            // This connection is gone, but others may wait. accept(2) returns such network errors
+            // of the new connection.
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -190,7 +193,7 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
             }
             unix => (Some(unix.clone()), Some(unix.clone())),
         };
-        // Without an address it was reset already.
+        // If an end has no address, the peer has already reset the connection.
         if let (Some(peer), Some(local)) = (peer, local) {
             let is_tls = listener.is_tls();
             accepted.push(Accepted { socket, peer, local, is_tls });
@@ -199,12 +202,13 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
     Ok(())
 }
 
-/// Options of a TCP connection. Failures do not matter: they come from connections that are broken
-/// already.
+/// Sets the options of a TCP connection. Failures are ignored: they only happen on connections that
+/// are already broken.
 fn tune(socket: &OwnedFd, keepalive_s: u32) {
     let _ = sockopt::set_tcp_nodelay(socket, true);
     if keepalive_s > 0 {
-        // As Redis sets them: the first probe after the interval, three more a third of it apart.
+        // The same as in Redis: the first probe after the interval, then three more, each a third
+        // of the interval later.
         let interval_s = (keepalive_s / KEEPALIVE_PROBES).max(1);
         let _ = sockopt::set_socket_keepalive(socket, true);
         let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(keepalive_s.into()));
@@ -213,8 +217,8 @@ fn tune(socket: &OwnedFd, keepalive_s: u32) {
     }
 }
 
-/// Out of descriptors or memory: the connections stay in the backlog, and epoll would report them
-/// without end.
+/// Called when the process is out of descriptors or memory. The connections stay in the backlog,
+/// and without this pause epoll would report them in an endless loop.
 fn back_off(shared: &Shared) {
     let pause = Timespec { tv_sec: 0, tv_nsec: BACK_OFF_MS * 1_000_000 };
     let _ = poll(&mut [PollFd::new(&shared.waker, PollFlags::IN)], Some(&pause));
@@ -227,7 +231,7 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    /// `what` failed.
+    /// Logs that `what` failed.
     pub fn say(&mut self, what: &str, error: &io::Error) {
         if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
             log::warn!("{what}: {}", error_text(error));
@@ -237,9 +241,9 @@ impl Complaint {
 }
 
 const WAKER: u64 = u64::MAX;
-/// Reports of one `epoll_wait`; there are few listeners.
+/// The most reports from one `epoll_wait`; there are few listeners.
 const REPORTS_MAX: usize = 16;
-/// Connections accepted from one listener before the others' turn.
+/// The most connections that are accepted from one listener before the others have their turn.
 const ACCEPTS_MAX: usize = 64;
 const BACK_OFF_MS: i64 = 50;
 const KEEPALIVE_PROBES: u32 = 3;

@@ -1,4 +1,4 @@
-//! Listeners and the acceptor together, over real sockets.
+//! Tests of listeners with the acceptor, over real sockets.
 
 use super::*;
 use std::io::{Read, Write};
@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Ports that no process listened on a moment ago. They can be lost to another process, hence the
-/// attempts.
+/// Listens on ports that no process used a moment ago. Another process may take such a port first,
+/// so this tries several times.
 fn listen_somewhere(bind: &[&str]) -> (Vec<Listener>, u16) {
     listen_with(bind, OPTIONS)
 }
@@ -46,7 +46,8 @@ fn temporary(name: &str) -> PathBuf {
 
 const OPTIONS: TcpOptions = TcpOptions { backlog: 511, multipath: false, mark: 0 };
 
-/// Where the system has MultiPath TCP both kinds of clients connect; where not, those of plain TCP.
+/// If the system has MultiPath TCP, clients of both kinds can connect; if not, only those of plain
+/// TCP.
 #[test]
 fn multipath_tcp_takes_plain_connections_too() {
     let (listeners, port) = listen_with(&["127.0.0.1"], TcpOptions { multipath: true, ..OPTIONS });
@@ -54,7 +55,7 @@ fn multipath_tcp_takes_plain_connections_too() {
     TcpStream::connect(("127.0.0.1", port)).unwrap();
 }
 
-/// A process that may not set marks listens without one.
+/// If the process may not set marks, it listens without one.
 #[test]
 fn a_mark_is_put_on_what_listens() {
     let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -115,7 +116,7 @@ fn accepts_on_a_unix_socket_with_its_permission() {
     assert_eq!(ours.peer.to_string(), format!("{}:0", path.display()));
     assert_eq!(ours.local, ours.peer);
     assert!(!ours.is_tcp());
-    // Again over the socket just left.
+    // The name of the socket that was just closed can be used again.
     drop(Listener::unix(&path, b"", 0, 511).unwrap());
     std::fs::remove_file(&path).unwrap();
 }
@@ -137,7 +138,7 @@ fn tells_why_it_cannot_listen() {
 #[test]
 fn port_zero_and_absent_addresses_are_harmless() {
     assert!(Listener::tcp(&["127.0.0.1"], 0, OPTIONS).unwrap().is_empty());
-    // 192.0.2.0/24 is for documentation: no machine has it.
+    // Addresses in 192.0.2.0/24 are reserved for documentation: no machine has one.
     let (listeners, port) = listen_somewhere(&["-192.0.2.1", "127.0.0.1"]);
     assert_eq!(listeners.len(), 1);
     drop(listeners);
@@ -153,7 +154,7 @@ fn changes_its_listeners_while_running() {
     next(&accepted);
     acceptor.remove(Listener::is_tcp);
     assert!(TcpStream::connect(("127.0.0.1", old)).is_err());
-    // The port is free again at once, though a connection of it is still open.
+    // The port is free again at once, though one of its connections is still open.
     let again = Listener::tcp(&["127.0.0.1"], old, OPTIONS).unwrap();
     let (more, new) = listen_somewhere(&["127.0.0.1"]);
     acceptor.add(again).unwrap();
@@ -183,7 +184,7 @@ fn accepts_a_crowd() {
     assert_eq!(ports, expected);
 }
 
-/// In a process of its own, whose other tests cannot suffer from the limit.
+/// Runs in its own process, so that no other test meets the limit.
 #[test]
 fn survives_running_out_of_descriptors() {
     let name = "io::accept::tests::survives_running_out_of_descriptors";

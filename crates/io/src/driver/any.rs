@@ -1,4 +1,4 @@
-//! The driver a worker holds: either of the two, chosen at start, called without a virtual table.
+//! The driver that a worker has: one of the two, chosen at the start. Calls need no virtual table.
 
 use super::{Driver, Epoll, Event, Token, Uring, Waker, uring};
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ pub enum AnyDriver {
     Memory(super::Memory),
 }
 
-/// Which driver, before any is made.
+/// Which driver to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DriverKind {
     Epoll,
@@ -21,7 +21,7 @@ pub enum DriverKind {
 }
 
 impl DriverKind {
-    /// The better one that works here, and why not io_uring if it is not that.
+    /// The better driver that works here. If that is not io_uring, also why io_uring does not work.
     pub fn best() -> (Self, Option<io::Error>) {
         match Self::Uring.check() {
             Ok(()) => (Self::Uring, None),
@@ -29,7 +29,7 @@ impl DriverKind {
         }
     }
 
-    /// Tries with real operations, in about a millisecond, whether the driver works here.
+    /// Tries real operations, for about a millisecond, to learn whether the driver works here.
     pub fn check(self) -> io::Result<()> {
         match self {
             Self::Epoll => Epoll::new().map(drop),
@@ -37,7 +37,7 @@ impl DriverKind {
         }
     }
 
-    /// As the option `io-driver` and INFO spell it.
+    /// The name that the option `io-driver` and INFO use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Epoll => "epoll",
@@ -47,7 +47,7 @@ impl DriverKind {
 }
 
 impl AnyDriver {
-    /// A driver for the calling thread. It must be used by no other.
+    /// A driver for the calling thread. No other thread may use it.
     pub fn new(kind: DriverKind) -> io::Result<Self> {
         match kind {
             DriverKind::Epoll => Epoll::new().map(Self::Epoll),
@@ -56,7 +56,7 @@ impl AnyDriver {
     }
 }
 
-/// Calls the same method of whichever driver it is.
+/// Calls the same method of the driver, whichever it is.
 macro_rules! either {
     ($any:expr, $driver:ident => $call:expr) => {
         match $any {
@@ -78,7 +78,8 @@ impl Driver for AnyDriver {
     }
 
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: the socket stays open as long as the trait asks, whichever driver this is.
+        // SAFETY: the caller keeps the socket open for as long as the trait demands, whichever
+        // driver this is.
         either!(self, driver => unsafe { driver.add(token, socket) })
     }
 
@@ -104,7 +105,8 @@ impl Driver for AnyDriver {
 
     #[inline]
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the bytes stay as long as the trait asks, whichever driver this is.
+        // SAFETY: the caller keeps the bytes for as long as the trait demands, whichever driver
+        // this is.
         either!(self, driver => unsafe { driver.send(token, socket, bytes, len) });
     }
 
@@ -115,7 +117,8 @@ impl Driver for AnyDriver {
         socket: BorrowedFd<'_>,
         parts: &[IoSlice<'_>],
     ) {
-        // SAFETY: the parts' bytes stay as long as the trait asks, whichever driver this is.
+        // SAFETY: the caller keeps the parts' bytes for as long as the trait demands, whichever
+        // driver this is.
         either!(self, driver => unsafe { driver.send_vectored(token, socket, parts) });
     }
 

@@ -1,5 +1,5 @@
-//! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena
-//! of the worker, `send` at once.
+//! The driver that works on every Linux. It uses level-triggered epoll. It calls `recv` once for
+//! each ready connection, into an arena of the worker, and it calls `send` at once.
 
 use super::pages::Pages;
 use super::slots::Slots;
@@ -15,25 +15,25 @@ pub struct Epoll {
     poll: OwnedFd,
     waker: Waker,
     slots: Slots<State>,
-    /// What the last `epoll_wait` reported; those from `next` on found the arena full and come
-    /// first next time.
+    /// The reports of the last `epoll_wait`. There was no room in the arena for those from `next`
+    /// on; they are first next time.
     ready: Vec<epoll::Event>,
     next: usize,
-    /// Results of sends since the last batch, and of `detach`.
+    /// Results of `send` since the last batch, and of `detach`.
     done: Vec<Event>,
-    /// Something is among `done` that is not a whole send.
+    /// Whether `done` has anything but sends that went out whole.
     done_urgent: bool,
     arena: Pages,
-    /// How far the arena was used since it was last given back.
+    /// How much of the arena was used since its memory was last given back.
     arena_used: usize,
 }
 
-/// What is asked of epoll for a connection.
+/// What epoll should report about a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct State {
     mode: Mode,
     writable: bool,
-    /// Told `Closed`, and taken out of epoll so that it is told once.
+    /// `Closed` was told, and the connection was removed from epoll so that it is told only once.
     closed: bool,
 }
 
@@ -64,7 +64,7 @@ impl Epoll {
         })
     }
 
-    /// Asks for more reports, once those of the last time are used up.
+    /// Asks epoll for more reports, if the last ones are used up.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.next < self.ready.len() {
             return Ok(());
@@ -82,7 +82,7 @@ impl Epoll {
         }
     }
 
-    /// Turns reports into events until they or the arena are used up.
+    /// Turns reports into events until either the reports or the arena are used up.
     fn collect(&mut self, events: &mut Vec<Event>) {
         let mut used = 0;
         while self.next < self.ready.len() && ARENA_LEN - used >= READ_LEN_MAX {
@@ -98,8 +98,8 @@ impl Epoll {
         self.arena_used = self.arena_used.max(used);
     }
 
-    /// One connection's report. Returns the bytes of the arena it took, rounded up to whole cache
-    /// lines.
+    /// Handles the report of one connection. Returns how many bytes of the arena this used, rounded
+    /// up to whole cache lines.
     fn collect_one(
         &mut self,
         token: Token,
@@ -109,8 +109,8 @@ impl Epoll {
     ) -> usize {
         use epoll::EventFlags;
         let Some(entry) = self.slots.find(token) else { return 0 };
-        // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both empty
-        // the entry.
+        // SAFETY: the caller of `add` keeps the socket open until `remove` or `detach`, and each of
+        // them empties the entry.
         let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if entry.state.writable && (broken || flags.contains(EventFlags::OUT)) {
@@ -146,8 +146,8 @@ impl Epoll {
     ) -> usize {
         let room = self.arena.at(used, READ_LEN_MAX);
         // SAFETY: `at` has checked that all these bytes lie in the arena, and all of them are
-        // initialised (*mapped*). Slices of earlier turns ended with this `wait`, and what this
-        // turn has handed out lies before `used`.
+        // initialised (*mapped*). Slices of earlier turns are not used since this `wait` began, and
+        // what this turn has handed out lies before `used`.
         let slice = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), READ_LEN_MAX) };
         match recv(socket, slice, RecvFlags::DONTWAIT) {
             Ok((0, _)) => {
@@ -158,7 +158,7 @@ impl Epoll {
                 events.push(Event::Data { token, bytes: Bytes::new(room, len) });
                 len.next_multiple_of(CACHE_LINE)
             }
-            // Level-triggered: whatever is still there is reported again.
+            // Epoll is level-triggered, so it reports again what is still there.
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => {
                 self.close(token, socket, Some(error), events);
@@ -181,7 +181,8 @@ impl Epoll {
         }
     }
 
-    /// Brings epoll's idea of a connection to `state`, by a system call only if that differs.
+    /// Makes epoll watch a connection as `state` says. A system call is made only if that is a
+    /// change.
     fn change(&mut self, token: Token, socket: BorrowedFd<'_>, state: State) {
         let Some(entry) = self.slots.find(token) else { return };
         let before = std::mem::replace(&mut entry.state, state);
@@ -251,7 +252,7 @@ impl Driver for Epoll {
     fn detach(&mut self, token: Token, socket: BorrowedFd<'_>) {
         let Some(entry) = self.slots.find(token) else { return };
         if !entry.state.closed {
-            // What was not read yet stays in the socket.
+            // Bytes that were not read yet stay in the socket.
             let _ = epoll::delete(&self.poll, socket);
             self.slots.remove(token);
             self.done.push(Event::Detached { token });
@@ -260,7 +261,7 @@ impl Driver for Epoll {
     }
 
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the caller keeps these bytes in place beyond this call.
+        // SAFETY: the caller keeps these bytes in place until after this call.
         let slice = unsafe { std::slice::from_raw_parts(bytes, len) };
         let result = send(socket, slice, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         self.note_sent(token, len, result);
@@ -299,7 +300,7 @@ impl Driver for Epoll {
     fn rest(&mut self) {
         if self.arena_used >= REST_MIN {
             self.arena_used = 0;
-            // SAFETY: `rest` is called when no slice of received bytes is in use, and the kernel
+            // SAFETY: `rest` is called only when no slice of received bytes is in use. The kernel
             // writes into the arena only within `read`.
             unsafe { self.arena.release(0, ARENA_LEN) };
         }
@@ -313,11 +314,12 @@ fn interest(state: State) -> epoll::EventFlags {
     flags
 }
 
-/// Most reports taken from one `epoll_wait`: bounds how much one turn handles.
+/// The most reports taken from one `epoll_wait`. This limits how much one turn handles.
 const READY_MAX: usize = 256;
-/// Most bytes read from one connection in one turn, so that none can hold up the others for long.
+/// The most bytes read from one connection in one turn, so that none delays the others for long.
 const READ_LEN_MAX: usize = 16 << 10;
-/// Room for the bytes of one turn. Reads are packed, so few small requests touch few pages.
+/// Room for the bytes of one turn. Reads are stored without gaps, so a few small requests touch few
+/// pages.
 const ARENA_LEN: usize = 1 << 20;
 const CACHE_LINE: usize = 64;
 const WAKER: u64 = u64::MAX;

@@ -1,4 +1,4 @@
-//! A driver without a kernel: a test puts bytes in and takes bytes out, and no wait sleeps.
+//! A driver without a kernel. A test puts bytes in and takes bytes out, and no wait sleeps.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use rustix::io::{Errno, ioctl_fionread};
 use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
 use crate::receive::{Received, receive_into};
 
-/// Bytes that are taken back at once.
+/// The most bytes that are taken back at once.
 const LENT_MAX: usize = 64 * 1024;
 
-/// All lines between a test and its workers, by the socket of the worker's end: if one is closed,
-/// the next line may have its number. Clones are the same.
+/// All lines between a test and its workers, by the socket of the worker's end. When a line is
+/// closed, the next one may get the same number. All clones share the lines.
 #[derive(Clone, Default)]
 pub struct Network(Rc<RefCell<BTreeMap<RawFd, SharedLine>>>);
 
@@ -29,30 +29,30 @@ pub struct Peer(SharedLine);
 type SharedLine = Rc<RefCell<Line>>;
 
 struct Line {
-    /// What the test has sent and the worker has not seen.
+    /// Bytes that the test has sent and the worker has not seen.
     input: Vec<u8>,
-    /// What the worker has sent and the test has not seen.
+    /// Bytes that the worker has sent and the test has not seen.
     output: Vec<u8>,
-    /// How many more bytes the worker may send; `None`: no limit.
+    /// How many more bytes the worker may send; `None` for no limit.
     room: Option<usize>,
     /// The test has closed its end.
     is_closed: bool,
-    /// The worker has.
+    /// The worker has closed its end.
     is_ended: bool,
-    /// For what a worker receives by itself.
+    /// The socket from whose other end the worker receives by itself.
     far: UnixStream,
-    /// There may be such bytes that it has not received.
+    /// The worker may not have received all bytes written to `far`.
     is_lent: bool,
 }
 
-/// A driver whose kernel is the test.
+/// A driver for which the test takes the kernel's part.
 pub struct Memory {
     network: Network,
     waker: Waker,
     connections: BTreeMap<u32, State>,
     done: Vec<Event>,
-    /// What the events of the last wait refer to. No boxes: a box that moves is the only way to its
-    /// bytes from then on.
+    /// The bytes that the events of the last wait refer to. They are not in boxes: when a box
+    /// moves, its bytes may be reached only through the moved box from then on.
     received: Vec<Vec<u8>>,
 }
 
@@ -73,10 +73,11 @@ enum Mode {
 }
 
 impl Network {
-    /// A new line: the test's end, and the socket that names the other end.
+    /// Makes a line. Returns the test's end, and the socket that stands for the other end.
     pub fn connect(&self) -> io::Result<(Peer, OwnedFd)> {
         let (near, far) = UnixStream::pair()?;
-        // Miri's pairs of sockets know no other mode, and the test there reads nothing from one.
+        // Under Miri pairs of sockets are always non-blocking, and the test there reads nothing
+        // from one.
         if !cfg!(miri) {
             near.set_nonblocking(true)?;
             far.set_nonblocking(true)?;
@@ -102,12 +103,12 @@ impl Peer {
         self.0.borrow_mut().input.extend_from_slice(bytes);
     }
 
-    /// What has come since the last call.
+    /// The bytes that the worker has sent since the last call.
     pub fn received(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.borrow_mut().output)
     }
 
-    /// Sets how many more bytes the worker may send; `None`: no limit.
+    /// Sets how many more bytes the worker may send; `None` for no limit.
     pub fn set_room(&self, room: Option<usize>) {
         self.0.borrow_mut().room = room;
     }
@@ -123,8 +124,8 @@ impl Peer {
 }
 
 impl Line {
-    /// Lays out for the worker, which receives by itself, what there is room for. Whether there is
-    /// something for it to receive.
+    /// For a worker that receives by itself: writes as much of the input into the socket as there
+    /// is room for. Returns whether there is something to receive.
     fn lend(&mut self, near: BorrowedFd<'_>) -> io::Result<bool> {
         if !self.input.is_empty() {
             let len = match self.far.write(&self.input) {
@@ -142,7 +143,7 @@ impl Line {
         Ok(self.is_lent)
     }
 
-    /// Takes back what the worker has not received.
+    /// Takes back the bytes that the worker has not received.
     fn take_back(&mut self, near: BorrowedFd<'_>) -> io::Result<()> {
         let mut input = Vec::new();
         while let Received::Bytes(_) = receive_into(near, &mut input, LENT_MAX)? {}
@@ -189,7 +190,7 @@ impl Memory {
         Rc::clone(self.network.0.borrow().get(&socket.as_raw_fd()).expect("it is a line's"))
     }
 
-    /// Sends also what a connection says that has been let go of, as a socket would.
+    /// Also sends for a connection that was removed, as a socket would.
     fn sent(&mut self, token: Token, socket: BorrowedFd<'_>, parts: &[&[u8]]) {
         let result = self.line(socket).borrow_mut().send(parts);
         self.done.push(Event::Sent { token, result });
@@ -240,7 +241,7 @@ impl Driver for Memory {
     }
 
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
-        // SAFETY: the caller keeps these bytes in place beyond this call.
+        // SAFETY: the caller keeps these bytes in place until after this call.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
         self.sent(token, socket, &[bytes]);
     }
@@ -270,7 +271,7 @@ impl Driver for Memory {
                 state.asks_for_room = false;
                 events.push(Event::Writable { token });
             }
-            // SAFETY: the socket is open until the connection is removed here.
+            // SAFETY: the socket stays open until the connection is removed here.
             let near = unsafe { BorrowedFd::borrow_raw(state.socket) };
             if state.mode == Mode::Data && line.is_lent {
                 line.take_back(near)?;
@@ -301,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// Miri tells whether the bytes may still be reached.
+    /// Miri checks whether the bytes may still be reached.
     #[test]
     fn bytes_stay_until_the_next_wait() {
         let network = Network::default();

@@ -1,4 +1,5 @@
-//! The contract between a worker and the driver that moves its connections' bytes.
+//! What a worker and its driver demand of each other. The driver moves the bytes of the worker's
+//! connections.
 
 use crate::waker::Waker;
 use rustix::io::Errno;
@@ -21,17 +22,18 @@ mod pages;
 mod slots;
 mod uring;
 
-/// Names a connection to the driver. The worker chooses it: a slot (small and dense, drivers index
-/// a table by it) and a generation that changes whenever the slot is used again, so that a late
-/// completion cannot meet a newcomer.
+/// Names a connection to the driver. The worker chooses it. It has a slot and a generation. Slots
+/// are small numbers with few gaps, since drivers use them as indices of a table. The generation
+/// changes whenever the slot is used again, so a late completion cannot be taken for one of the
+/// slot's next connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(u64);
 
 impl Token {
-    /// Names no connection.
+    /// The token of no connection.
     pub const NONE: Self = Self((GENERATION_MASK as u64) << 32 | u32::MAX as u64);
 
-    /// `generation` counts modulo 2^24: the top byte of the word is the driver's own.
+    /// `generation` counts modulo 2^24: the driver uses the top byte of the word for itself.
     #[inline]
     pub fn new(slot: u32, generation: u32) -> Self {
         Self(u64::from(generation & GENERATION_MASK) << 32 | u64::from(slot))
@@ -59,32 +61,34 @@ impl Token {
     }
 }
 
-/// What `wait` tells. Within one batch a connection's `Sent` comes before its `Data`, its `Data`
-/// come in order, and `Closed` never shares a batch with `Data`: what was read before the end can
-/// still be answered.
+/// What `wait` reports. In one batch a connection's `Sent` comes before its `Data`, and its `Data`
+/// come in order. `Closed` is never in the same batch as `Data`, so the worker can still answer
+/// what was read before the end.
 #[derive(Debug)]
 pub enum Event {
     /// Bytes arrived (at least one). They lie in the driver's memory and stay valid until the next
-    /// `wait`. A connection may have several in one batch.
+    /// `wait`. One batch may have several of these for a connection.
     Data { token: Token, bytes: Bytes },
-    /// In direct mode: the socket has bytes, or its end, to be received by the worker itself.
+    /// In direct mode: the socket has bytes, or its end, and the worker should receive them itself.
     Readable { token: Token },
-    /// The peer closed its side (no error), or the socket failed. No further event comes except
-    /// `Sent`; the worker must still call `remove`.
+    /// The peer closed its side (no error), or the socket failed. No event but `Sent` follows. The
+    /// worker must still call `remove`.
     Closed { token: Token, error: Option<Errno> },
-    /// What the kernel took of an earlier `send`: perhaps fewer bytes than offered, 0 when it would
-    /// block.
+    /// How much of an earlier `send` the kernel took. It may be fewer bytes than were offered, and
+    /// 0 if the send would have blocked.
     Sent { token: Token, result: Result<usize, Errno> },
-    /// The socket that `notify_writable` was asked for has room again, or failed (then the next
-    /// send says how).
+    /// The socket for which `notify_writable` was called has room again, or has failed; in that
+    /// case the next send returns the error.
     Writable { token: Token },
-    /// The answer to `detach`: the driver has forgotten the connection, and nothing of it was lost.
+    /// The answer to `detach`: the driver does not know the connection any more, and none of its
+    /// bytes were lost.
     Detached { token: Token },
-    /// A thread called this worker's `Waker` since the last batch, once or more often.
+    /// A thread has used this worker's `Waker` since the last batch, once or more often.
     Woken,
 }
 
-/// Received bytes in a driver's memory, without a lifetime: the contract says how long they stay.
+/// Received bytes in a driver's memory. They have no lifetime; the driver's contract says how long
+/// they stay.
 pub struct Bytes {
     start: NonNull<u8>,
     len: usize,
@@ -107,31 +111,33 @@ impl Bytes {
         self.start.as_ptr()
     }
 
-    /// Bytes of a vector, which the driver keeps as it is until the next `wait`. It may move.
+    /// The bytes of a vector that the driver does not change until the next `wait`. The vector may
+    /// move.
     pub(super) fn lent(bytes: &mut Vec<u8>) -> Self {
         Self::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len())
     }
 
-    /// The bytes, for a lifetime of the caller's choosing.
+    /// The bytes, for a lifetime that the caller chooses.
     ///
     /// # Safety
-    /// As long as the slice is used, the driver that gave them lives, and neither its `wait` nor
-    /// its `rest` is called; nor is a slice of `as_mut_slice` used at the same time.
+    /// While the slice is used, the driver that gave it is alive and neither its `wait` nor its
+    /// `rest` is called, and no slice of `as_mut_slice` is used.
     #[inline]
     pub unsafe fn as_slice<'a>(&self) -> &'a [u8] {
-        // SAFETY: drivers make `Bytes` of `len` initialised bytes at `start`, and leave them alone
-        // until they wait, rest or go, which the caller rules out, as it does a slice for changing.
+        // SAFETY: drivers make `Bytes` of `len` initialised bytes at `start`. They leave them alone
+        // until they wait, rest or are dropped, which the caller rules out. The caller also rules
+        // out a mutable slice.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The bytes for change in place (decryption). No two events of a batch share bytes.
+    /// The bytes, to be changed in place (decryption). No two events of a batch share bytes.
     ///
     /// # Safety
     /// As for `as_slice`, and no other slice of these bytes may be in use.
     #[inline]
     pub unsafe fn as_mut_slice<'a>(&mut self) -> &'a mut [u8] {
         // SAFETY: as in `as_slice`. Drivers make `Bytes` of memory that may be written, and of
-        // other bytes for each event, so the caller's is the only slice.
+        // different bytes for each event, so the caller's slice is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -142,89 +148,91 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
-/// Most parts of one `send_vectored` (the kernel's UIO_MAXIOV). More are not sent: a short send
-/// says so.
+/// The most parts of one `send_vectored` (the kernel's UIO_MAXIOV). More parts are not sent; the
+/// event then reports a short send.
 pub const PARTS_MAX: usize = 1024;
 
-/// Moves the bytes of one worker's connections. Made on the thread that uses it, and used by that
-/// thread alone.
+/// Moves the bytes of one worker's connections. It is made by the thread that uses it, and no other
+/// thread uses it.
 ///
-/// A connection is in one of three modes. *Data* (after `add`): what arrives comes as
-/// `Event::Data`. *Paused*: nothing is read. *Direct*: `Event::Readable` says that the worker may
-/// receive by itself, straight into memory of its own (see `receive_into`), which spares a large
-/// bulk the way through the driver's buffers.
+/// A connection is in one of three modes. *Data* (after `add`): received bytes come as
+/// `Event::Data`. *Paused*: nothing is read. *Direct*: `Event::Readable` tells the worker to
+/// receive by itself, straight into its own memory (see `receive_into`). So a large bulk is not
+/// copied from the driver's buffers.
 ///
-/// A batch that was handed out is not recalled: after `pause`, `direct` or `remove`, events of that
-/// connection may still follow in the same batch, and the worker passes over them (by the
-/// generation) or keeps them.
+/// A batch is not changed after it was handed out. After `pause`, `direct` or `remove` the same
+/// batch may still have events of that connection. The worker ignores them, which it can tell by
+/// the generation, or keeps them.
 pub trait Driver {
-    /// `epoll` or `io_uring`, as INFO shows it.
+    /// `epoll` or `io_uring`, as in INFO.
     fn name(&self) -> &'static str;
 
-    /// A handle by which any thread makes `wait` return with `Event::Woken`.
+    /// A handle with which any thread makes `wait` return with `Event::Woken`.
     fn waker(&self) -> Waker;
 
-    /// Starts reading from the socket, which must be non-blocking. The driver never owns or closes
-    /// it.
+    /// Starts to read from the socket, which must be non-blocking. The driver does not own the
+    /// socket and never closes it.
     ///
     /// # Safety
-    /// The driver keeps the socket's number and uses it: the socket stays open until `remove` was
-    /// called for the token, `Detached` was told of it, or the driver was dropped.
+    /// The driver keeps and uses the socket's number. The socket must stay open until `remove` was
+    /// called for the token, or `Detached` was reported for it, or the driver was dropped.
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// Stops everything of the token: no later batch holds an event of it. The caller then closes
-    /// the socket. A send that was queued and not yet reported may be dropped.
+    /// Stops everything for the token: no later batch has an event of it. The caller then closes
+    /// the socket. If a send was queued and not reported yet, the driver may drop it.
     fn remove(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// No Data and no Readable from the next batch on. That the peer closed is then not told before
-    /// `resume` (that the connection broke is).
+    /// From the next batch on there is no Data and no Readable. Until `resume` it is not reported
+    /// that the peer closed the connection; a failure of the connection is.
     fn pause(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Back to Data, from Paused or Direct. What had arrived in between comes first.
+    /// Returns from Paused or Direct to Data. Bytes that arrived in between come first.
     fn resume(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that
-    /// the driver had already received still comes, and comes before the first `Readable`; if that
-    /// was the end, so does `Closed`.
+    /// Starts direct mode: every batch has a `Readable` as long as the socket has something. Data
+    /// that the driver has already received comes before the first `Readable`. If the driver has
+    /// received the end, `Closed` comes too.
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Asks for the connection back, to give it to another driver. What the driver had received
-    /// still comes as Data, also if the connection was paused; then comes `Detached` (from then on
-    /// the token is gone, as if removed), or `Closed`. (`remove` will not do: bytes received until
-    /// the next `wait` are lost with it.)
+    /// Asks for the connection back, to give it to another driver. Data that the driver has
+    /// received still comes, even if the connection was paused. Then comes `Closed` or `Detached`;
+    /// from `Detached` on the token counts as removed. `remove` would not do: bytes received until
+    /// the next `wait` would be lost.
     fn detach(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Sends without blocking, now or at the start of the next `wait`. One send per connection and
-    /// turn. The batch of the next `wait` holds its `Event::Sent`.
+    /// Sends without blocking, either now or at the start of the next `wait`. A connection may have
+    /// one send in each turn. The batch of the next `wait` has its `Event::Sent`.
     ///
-    /// `wait` does not sleep over a short or failed send, but it does when all went out whole: a
-    /// caller that must act on a whole send (close after the last reply) calls `wait` with a zero
-    /// timeout.
+    /// `wait` does not sleep if a send was short or failed. It may sleep if all sends went out
+    /// whole. A caller that must act on a whole send (such as to close after the last reply) calls
+    /// `wait` with a timeout of zero.
     ///
     /// # Safety
-    /// From `bytes` on lie `len` initialised bytes. They stay in place, unchanged, until the next
-    /// `wait` has returned without an error, or the driver was dropped.
+    /// `len` initialised bytes lie at `bytes`. They stay in place, unchanged, until the next `wait`
+    /// has returned without an error or the driver was dropped.
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize);
 
-    /// Sends several parts as one, at most `PARTS_MAX` of them. The list itself is copied.
+    /// Sends several parts as one, at most `PARTS_MAX` of them. The list of parts is copied.
     ///
     /// # Safety
-    /// As for `send`, for the bytes of every part.
+    /// The same as for `send`, for the bytes of every part.
     unsafe fn send_vectored(&mut self, token: Token, socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]);
 
-    /// Asks for one `Event::Writable` once the socket has room.
+    /// Asks for one `Event::Writable` when the socket has room.
     fn notify_writable(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Sends what is queued, sleeps until there is an event or the time is over (`None`: no limit,
-    /// zero: no sleep), and replaces `events` by the new batch. May return early with none.
+    /// Sends what is queued, sleeps until there is an event or the time is over (`None` for no
+    /// limit, zero for no sleep), and replaces `events` with the new batch. It may return early
+    /// without an event.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
-    /// Gives memory back in which much was received, so no slice of received bytes may be in use.
-    /// To be called when the last batch was empty.
+    /// Gives memory back if much was received in it. No slice of received bytes may be in use.
+    /// Callers call it when the last batch was empty.
     fn rest(&mut self);
 }
 
-/// Received bytes from which on `rest` gives memory back: for less it is not worth a system call.
+/// `rest` gives memory back if at least this many bytes were received. For fewer, the system call
+/// is not worthwhile.
 pub(super) const REST_MIN: usize = 64 << 10;
 
 const GENERATION_MASK: u32 = 0x00ff_ffff;

@@ -1,9 +1,9 @@
-//! A driver's table of connections, by the slot of their tokens.
+//! A driver's table of connections, indexed by the slot of their tokens.
 
 use super::Token;
 use std::os::fd::RawFd;
 
-/// What a driver remembers of every connection; `S` is what the driver adds.
+/// What a driver knows about every connection. `S` is what the kind of driver adds.
 pub(super) struct Slots<S> {
     entries: Vec<Entry<S>>,
 }
@@ -33,7 +33,8 @@ impl<S: Default> Slots<S> {
         *entry = Entry { token: token.raw(), fd, state: S::default() };
     }
 
-    /// Nothing when the token was removed, even if its slot has a newcomer.
+    /// The entry of a token, or nothing if the token was removed, even if another connection has
+    /// its slot now.
     #[inline]
     pub(super) fn find(&mut self, token: Token) -> Option<&mut Entry<S>> {
         self.entries.get_mut(token.slot() as usize).filter(|entry| entry.token == token.raw())
@@ -45,5 +46,5 @@ impl<S: Default> Slots<S> {
     }
 }
 
-/// No token: those leave the top byte empty.
+/// The word of no token: tokens leave the top byte empty.
 const VACANT: u64 = u64::MAX;

@@ -1,4 +1,4 @@
-//! One suite for every driver: what the trait promises, on socket pairs.
+//! The same tests for every driver, over pairs of sockets: they check what the trait promises.
 
 use super::*;
 use crate::receive::{Received, receive_into};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Runs every test of the suite with a driver of `$kind`, where that works.
+/// Runs every test with a driver of `$kind`, if that kind works here.
 macro_rules! suite {
     ($module:ident, $kind:expr, $($test:ident),* $(,)?) => {
         mod $module {
@@ -71,7 +71,7 @@ fn the_kinds_work_and_tell_their_names() {
     }
 }
 
-/// A driver with one end of socket pairs as its connections; the tests hold the other ends.
+/// A driver whose connections are the one ends of socket pairs. The tests have the other ends.
 struct Bench<D> {
     driver: D,
     ends: Vec<(Token, Rc<UnixStream>)>,
@@ -87,7 +87,8 @@ impl<D: Driver> Bench<D> {
         let (ours, peer) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let token = Token::new(self.ends.len() as u32, 7);
-        // SAFETY: `ends` keeps the socket open; tests that drop it remove it first.
+        // SAFETY: `ends` keeps the socket open. Tests that close it remove it from the driver
+        // first.
         unsafe { self.driver.add(token, ours.as_fd()).unwrap() };
         self.ends.push((token, Rc::new(ours)));
         (token, peer)
@@ -108,7 +109,7 @@ impl<D: Driver> Bench<D> {
         &mut self.events
     }
 
-    /// Waits, in as many batches as it takes, until `found` has seen enough. Fails after ten
+    /// Waits, for as many batches as necessary, until `found` returns true. Fails after ten
     /// seconds.
     fn until(&mut self, mut found: impl FnMut(&Event) -> bool) {
         let start = Instant::now();
@@ -133,7 +134,7 @@ impl<D: Driver> Bench<D> {
         received
     }
 
-    /// What became of the one send, which was short, so that the wait may not sleep over it.
+    /// The result of the only send. It was short, so the wait must not sleep.
     fn result_of_send(&mut self) -> usize {
         let start = Instant::now();
         let patience = Duration::from_secs(60);
@@ -145,7 +146,7 @@ impl<D: Driver> Bench<D> {
         }
     }
 
-    /// What comes for a short while, for tests that expect nothing.
+    /// Shows `see` the events of a short time. For tests that expect none.
     fn for_a_while(&mut self, mut see: impl FnMut(&Event)) {
         for _ in 0..3 {
             self.wait(5).iter().for_each(&mut see);
@@ -188,7 +189,7 @@ fn answers_many_connections(driver: impl Driver) {
 }
 
 fn serves_more_than_its_buffers(driver: impl Driver) {
-    // Every peer's bytes take more buffers than a driver has for one turn.
+    // The bytes of every peer need more buffers than a driver has for one turn.
     let mut bench = Bench::new(driver);
     let mut peers: Vec<_> = (0..150).map(|_| bench.connect()).collect();
     let block: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
@@ -212,7 +213,7 @@ fn serves_two_thousand(driver: impl Driver) {
     serve_rounds(driver, 2000, 3);
 }
 
-/// All peers ask at once, and each gets an answer of its own.
+/// All peers send a request at once, and each gets its own answer.
 fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
     let mut bench = Bench::new(driver);
     let mut peers: Vec<_> = (0..peers).map(|_| bench.connect()).collect();
@@ -242,10 +243,10 @@ fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
             for (token, bytes) in replies {
                 assert_eq!(bytes.len(), 8);
                 let socket = bench.socket(token);
-                // A batch's bytes stay until the next wait returns only if the driver does not
-                // reuse them while sending; so they are copied to memory that stays for good.
+                // The driver might reuse a batch's bytes while it sends them. So they are copied to
+                // memory that is never freed.
                 let kept: &'static [u8] = bytes.to_vec().leak();
-                // SAFETY: leaked bytes stay in place.
+                // SAFETY: leaked bytes are never freed.
                 unsafe { bench.driver.send(token, socket.as_fd(), kept.as_ptr(), kept.len()) };
                 answered += 1;
             }
@@ -308,13 +309,13 @@ fn tells_a_short_send(driver: impl Driver) {
             unsafe { bench.driver.send(token, socket.as_fd(), rest.as_ptr(), rest.len()) };
         } else {
             let parts: Vec<_> = rest.chunks(1000).map(IoSlice::new).collect();
-            // SAFETY: what the parts show is in `block`, which outlives the loop.
+            // SAFETY: the parts refer to `block`, which outlives the loop.
             unsafe { bench.driver.send_vectored(token, socket.as_fd(), &parts) };
         }
         let taken = bench.result_of_send();
         assert!(taken > 0 && taken < rest.len());
         offset += taken;
-        // Nothing at all goes into the full socket.
+        // The full socket takes nothing at all.
         bench.send(token, b"no room");
         assert_eq!(bench.result_of_send(), 0);
         bench.driver.notify_writable(token, socket.as_fd());
@@ -424,7 +425,7 @@ fn tells_nothing_after_remove(driver: impl Driver) {
             signal >= 6
         });
     }
-    // The driver holds nothing of it: closing our end ends the connection.
+    // The driver does not keep the socket open: closing our end ends the connection.
     bench.ends[0].1 = Rc::new(UnixStream::pair().unwrap().0);
     bench.wait(0);
     peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -470,7 +471,7 @@ fn holds_data_back_while_paused(driver: impl Driver) {
         bench.for_a_while(|event| panic!("paused: {event:?}"));
         bench.driver.resume(token, socket.as_fd());
         if round % 2 == 0 {
-            // Paused again before anything could come.
+            // Paused and resumed again before anything could come.
             bench.driver.pause(token, socket.as_fd());
             bench.driver.resume(token, socket.as_fd());
         }
@@ -482,7 +483,7 @@ fn holds_data_back_while_paused(driver: impl Driver) {
     }
 }
 
-/// Also while there is more to settle than a turn does.
+/// This also holds while there is more to settle than one turn does.
 fn tells_what_it_held_before_what_comes_later(driver: impl Driver) {
     let mut bench = Bench::new(driver);
     let (token, mut peer) = bench.connect();
@@ -560,7 +561,7 @@ fn receives_directly(driver: impl Driver) {
     assert_eq!(bench.receive(token, 11), b"small again");
     bench.driver.direct(token, socket.as_fd());
     drop(peer);
-    // The driver may see the end first.
+    // The driver may see the end before the worker does.
     bench.until(|event| match event {
         Event::Readable { .. } => {
             assert_eq!(receive_into(socket.as_fd(), &mut received, 100), Ok(Received::End));
@@ -602,7 +603,8 @@ fn hands_a_connection_over_without_loss(driver: AnyDriver) {
         // SAFETY: `socket` lives to the end of the test.
         unsafe { benches[moves % 2].driver.add(token, socket.as_fd()).unwrap() };
     }
-    // How many depends on how much arrives at once, which on a busy machine is a lot.
+    // How many moves there are depends on how much arrives at once, which can be much on a busy
+    // machine.
     assert!(moves > 1);
     assert!(received == expected);
     writer.join().unwrap();
@@ -622,7 +624,7 @@ fn hands_over_what_it_held(driver: impl Driver) {
         received.extend_from_slice(data_of(event, token));
         matches!(event, Event::Detached { .. })
     });
-    // Either told as data or left in the socket.
+    // The bytes were either reported as data or left in the socket.
     let _ = receive_into(socket.as_fd(), &mut received, 100);
     assert_eq!(received, b"held");
 }
@@ -671,11 +673,11 @@ fn wakes_from_another_thread(driver: impl Driver) {
         bench.until(|event| matches!(event, Event::Woken));
         thread.join().unwrap();
     }
-    // Several at once are one or more events, and then there is quiet.
+    // Several wakes at once come as one or more events. Then no more come.
     (0..10).for_each(|_| waker.wake());
     bench.until(|event| matches!(event, Event::Woken));
     bench.for_a_while(|event| panic!("still awake: {event:?}"));
-    // A wake-up before the wait is not lost.
+    // A wake before the wait is not lost.
     waker.wake();
     bench.until(|event| matches!(event, Event::Woken));
     drop(bench);

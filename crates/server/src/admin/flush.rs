@@ -7,7 +7,7 @@ use bobbin_store::shard::Database;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
 use crate::engine::lazyfree;
-use crate::persistence::save;
+use crate::persistence::{points, save};
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
@@ -16,9 +16,15 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     // The snapshot in progress has deleted data. An empty one replaces it.
     save::abort_save(server);
-    if server.has_save_points() && !call.in_transaction {
-        // A failure is logged.
-        drop(save::save_held(server, call.data));
+    if server.has_save_points() {
+        if call.in_transaction {
+            // No file may hold half a transaction. Until the save that is scheduled here, the
+            // existing snapshot still has the deleted keys.
+            points::schedule_save(server);
+        } else {
+            // A failure is logged.
+            drop(save::save_held(server, call.data));
+        }
     }
     dispose(call, flushed, in_background);
     Ok(())

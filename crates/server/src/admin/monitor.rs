@@ -1,13 +1,15 @@
 //! MONITOR.
 
 use crate::engine::client::monitors::join;
+use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, Flags, Outcome};
 
 fn monitor(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {
         return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
     }
-    if join(call.server, &call.client.info) {
+    // A replica's connection carries the stream alone.
+    if !call.client.info.has(ClientFlag::REPLICA) && join(call.server, &call.client.info) {
         call.reply.ok();
     }
     Ok(())

@@ -47,16 +47,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     if call.args.len() > 1 {
         if call.args.len() == 2 && call.word_is(1, "cancel") {
-            let unscheduled = points::unschedule_save(server);
-            if !save::abort_save(server) && !unscheduled {
-                return Err(
-                    "ERR Background saving is currently not in progress or scheduled".into()
-                );
-            }
-            let done = if unscheduled { "scheduled" } else { "saving" };
-            log::info!("Background {done} will be aborted due to user request");
-            call.reply.simple("Background saving cancelled");
-            return Ok(());
+            return cancel(call);
         }
         if call.args.len() > 2 || !call.word_is(1, "schedule") {
             return Err(Failure::SYNTAX);
@@ -86,6 +77,21 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         })?;
     }
     call.reply.simple("Background saving started");
+    Ok(())
+}
+
+/// BGSAVE CANCEL: of the save that is going on, or else of the one to come.
+fn cancel(call: &mut Call<'_>) -> Outcome {
+    let done = if save::abort_save(call.server) {
+        log::info!("Background saving will be aborted due to user request");
+        "Background saving cancelled"
+    } else if points::unschedule_save(call.server) {
+        log::info!("Scheduled background saving will be cancelled due to user request");
+        "Scheduled background saving cancelled"
+    } else {
+        return Err("ERR Background saving is currently not in progress or scheduled".into());
+    };
+    call.reply.simple(done);
     Ok(())
 }
 

@@ -83,8 +83,17 @@ pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
 
 /// Gives a written file its name, durably.
 pub fn publish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
+    publish_by(file, path, || disk::rename(temporary, path))
+}
+
+/// As [`publish`], where `name` gives the file its name, or says why it gets none.
+pub fn publish_by(
+    file: &File,
+    path: &Path,
+    name: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     file.sync_all()?;
-    disk::rename(temporary, path)?;
+    name()?;
     sync_directory_of(path)
 }
 

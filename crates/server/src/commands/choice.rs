@@ -1,28 +1,29 @@
-//! Random choice among elements that are numbered.
+//! Random choice among numbered elements.
 
 use std::collections::HashSet;
 
 use crate::base::random::Random;
 
-/// Different numbers below `len`, equally random, which are drawn one by one; all of them in order
-/// when no fewer are wanted.
+/// Draws different numbers below `len` one by one, each with the same probability. If all are
+/// wanted, they come in order.
 pub(super) struct Distinct {
     len: usize,
-    /// How many are still to be drawn.
+    /// How many numbers are still to be drawn.
     left: usize,
     random: Random,
     way: Way,
 }
 
 enum Way {
-    /// Each number in turn is taken with the chance that it needs. The next one.
+    /// Goes through all numbers and takes each with the necessary probability. This is the next
+    /// one.
     Walk(usize),
-    /// Those that were drawn.
+    /// Draws numbers. These were drawn before.
     Draw(HashSet<usize>),
 }
 
 impl Distinct {
-    /// `count` of them, or as many as there are.
+    /// Draws `count` numbers, or all if there are fewer.
     pub(super) fn below(len: usize, count: usize, random: Random) -> Self {
         let way = match count > len / SPARSE {
             true => Way::Walk(0),
@@ -65,13 +66,13 @@ impl Iterator for Distinct {
 
 impl ExactSizeIterator for Distinct {}
 
-/// A random number below `bound`, which is not 0.
+/// A random number below `bound`, which must not be 0.
 #[inline]
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// When more than one in this many elements is wanted, the choice is made by going through all.
+/// If more than one of this many elements is wanted, the choice goes through all elements.
 const SPARSE: usize = 3;
 
 #[cfg(test)]

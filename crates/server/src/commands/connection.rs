@@ -35,7 +35,7 @@ fn echo(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers an argument: a large one as it was received, without a copy.
+/// Replies with an argument. A large one is not copied.
 fn give_back(call: &mut Call<'_>, argument: &[u8]) {
     match call.data.offered(argument) {
         Some(shared) => call.reply.bulk_shared(&shared),
@@ -51,8 +51,8 @@ fn quit(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// As if the client had just connected; it keeps its id, its library's name and what it is capable
-/// of.
+/// Resets the client's state to that of a new connection. It keeps its id, its library's name and
+/// its capabilities.
 fn reset(call: &mut Call<'_>) -> Outcome {
     monitors::leave(call.server, &call.client.info);
     call.data.release();
@@ -66,7 +66,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.set_no_evict(false);
     client.set_no_touch(false);
     client.info.flag(ClientFlag::READONLY, false);
-    // What CLIENT REPLY SKIP skips is this reply.
+    // CLIENT REPLY SKIP skips the reply of RESET.
     if client.replies == Replies::Off {
         client.replies = Replies::On;
     }
@@ -108,7 +108,8 @@ fn auth(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// `HELLO [protover [AUTH username password] [SETNAME clientname]]`: all of it or nothing.
+/// `HELLO [protover [AUTH username password] [SETNAME clientname]]`. It succeeds or fails as a
+/// whole.
 fn hello(call: &mut Call<'_>) -> Outcome {
     let mut protocol = None;
     if let Some(word) = call.args.get(1) {
@@ -179,7 +180,7 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The modules that are loaded: Lua is one, as in Valkey.
+/// The loaded modules: Lua is one, as in Valkey.
 pub fn list_modules(reply: &mut bobbin_resp::Reply<'_>) {
     reply.array(1);
     reply.map(4);

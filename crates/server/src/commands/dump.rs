@@ -35,7 +35,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     } else {
         let is_large = entry.memory() >= LARGE_BYTES;
         let pinned = Arc::new(PinnedValue::new(entry.value()));
-        // Compressing takes long: no other client needs to wait for it.
+        // Compressing takes long, so other clients need not wait for it.
         call.end_reading();
         if is_large
             && call.may_leave_job
@@ -50,7 +50,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// DUMP of a large value, which another thread makes.
+/// DUMP of a large value. Another thread makes the payload.
 struct Dumping {
     elsewhere: Elsewhere<Vec<u8>>,
     payload: Vec<u8>,
@@ -90,10 +90,10 @@ impl Job for Dumping {
     }
 }
 
-/// Values of as many bytes take milliseconds.
+/// Values of this many bytes take milliseconds.
 const LARGE_BYTES: usize = 512 * 1024;
 
-/// What values that are read are made for.
+/// The settings for which values are made.
 pub(crate) fn target(server: &Server) -> Target<'_> {
     Target {
         hasher: server.keyspace.hasher(),
@@ -104,7 +104,7 @@ pub(crate) fn target(server: &Server) -> Target<'_> {
     }
 }
 
-/// `rdb-version-check`.
+/// The option `rdb-version-check`.
 pub(crate) fn version_check(server: &Server) -> VersionCheck {
     match server.config.rdb_version_check() {
         RdbVersionCheck::Strict => VersionCheck::Strict,
@@ -112,7 +112,7 @@ pub(crate) fn version_check(server: &Server) -> VersionCheck {
     }
 }
 
-/// A value as it was, to be used without its shard.
+/// A pinned value, which can be used without its shard.
 pub(crate) enum PinnedValue {
     Bytes(Box<[u8]>),
     Long(PinnedString),
@@ -129,7 +129,7 @@ impl PinnedValue {
         }
     }
 
-    /// Appends it as DUMP answers it.
+    /// Appends the value's payload for DUMP.
     pub(crate) fn append_payload(&self, compress: bool, payload: &mut Vec<u8>) {
         let string = match self {
             Self::Bytes(bytes) => StringRef::Flat(bytes),
@@ -166,7 +166,7 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What a payload holds.
+/// The value in a payload.
 enum Restored {
     String(Vec<u8>),
     Collection(AnyCollection),
@@ -196,7 +196,7 @@ impl Restored {
     }
 }
 
-/// RESTORE of a large payload, which another thread reads.
+/// RESTORE of a large payload. Another thread parses it.
 struct Restoring {
     options: RestoreOptions,
     ttl_ms: i64,
@@ -276,13 +276,13 @@ impl RestoreOptions {
         Ok(options)
     }
 
-    /// Whether the key may get a value.
+    /// Checks whether the key may get a value.
     fn check(&self, data: &mut Data, key: Key<'_>) -> Outcome {
         let is_there = data.write(key).is_some();
         if is_there && !self.replace { Err(BUSY_KEY) } else { Ok(()) }
     }
 
-    /// Has the key hold the value, for `ttl_ms` or until then (0: for ever). `args`: the command's.
+    /// Stores the value for `ttl_ms`, or until that time; 0: for ever. `args` are the command's.
     fn put(
         &self,
         server: &Server,
@@ -295,7 +295,7 @@ impl RestoreOptions {
         let expire_ms = match ttl_ms {
             0 => None,
             _ if self.absolute => Some(ttl_ms),
-            // Beyond the end of time it wraps, and so has passed, as with Redis.
+            // As in Redis, an overflow wraps around, so the time has passed.
             _ => Some(ttl_ms.wrapping_add(data.turn.now_ms)),
         };
         if expire_ms.is_some_and(|ms| data.is_past(ms)) {
@@ -317,7 +317,7 @@ impl RestoreOptions {
         data.event(Classes::GENERIC, "restore", key);
     }
 
-    /// The access bits of the new key. What the policy in force does not track is ignored.
+    /// The access bits of the new key. Values that the current policy does not use are ignored.
     fn access(&self, server: &Server, data: &Data) -> u32 {
         let clock = &data.turn.clock;
         let is_lfu = server.config.maxmemory_policy().is_lfu();

@@ -1,4 +1,4 @@
-//! HSCAN, SSCAN and ZSCAN: their replies.
+//! The replies of HSCAN, SSCAN and ZSCAN.
 
 use bobbin_resp::Reply;
 
@@ -6,13 +6,13 @@ use super::scan_options::ScanOptions;
 use crate::engine::command::Call;
 use crate::engine::execution::slices::{SLICE, reply_behind_header};
 
-/// Answers a scan: the cursor, and `count` elements, whose encoded bytes are given.
+/// Replies to a scan: the cursor, and `count` elements whose encoded bytes are given.
 pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, elements: &[u8]) {
     begin_scan(reply, &(cursor, count));
     reply.raw(elements);
 }
 
-/// What comes before the elements: the cursor, and how many they are.
+/// Appends what precedes the elements: the cursor, and how many elements there are.
 fn begin_scan(reply: &mut Reply<'_>, &(cursor, count): &(u64, usize)) {
     let mut digits = itoa::Buffer::new();
     reply.array(2);
@@ -20,8 +20,8 @@ fn begin_scan(reply: &mut Reply<'_>, &(cursor, count): &(u64, usize)) {
     reply.array(count);
 }
 
-/// A scan of many elements of a pinned value. `step` shows elements from a cursor on, about as many
-/// as it is told; it returns the next cursor, and how many replies it has appended.
+/// Scans many elements of a pinned value. `step` shows about as many elements from a cursor on as
+/// it is told. It returns the next cursor, and how many replies it has appended.
 pub(super) fn scan_in_slices(
     call: &mut Call<'_>,
     options: ScanOptions,

@@ -1,4 +1,4 @@
-//! What the families of collections have in common: ranges of indices, counts and replies.
+//! Functions that the families of collections share: ranges of indices, counts and replies.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) fn bulk(reply: &mut Reply<'_>, item: Item<'_>) {
     }
 }
 
-/// The elements between two indices, of which negative ones count from the end; both are included.
+/// The range between two indices, both included. Negative indices count from the end.
 pub(super) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_end = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
@@ -24,13 +24,13 @@ pub(super) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
-/// An argument as a number that must not be negative.
+/// Parses an argument as a number that must not be negative.
 pub(super) fn count(call: &Call<'_>, index: usize) -> Result<usize, Failure> {
     let count = parse_i64(call.args[index]).and_then(|count| usize::try_from(count).ok());
     count.ok_or(NOT_POSITIVE)
 }
 
-/// An argument as a number from one on.
+/// Parses an argument as a positive number.
 pub(super) fn from_one(
     call: &Call<'_>,
     index: usize,
@@ -40,14 +40,14 @@ pub(super) fn from_one(
     number.filter(|&number| number > 0).ok_or_else(|| Failure::new(error))
 }
 
-/// What follows the keys of `[timeout] numkeys key [key ...] WHERE [COUNT count]`.
+/// The arguments of `[timeout] numkeys key [key ...] WHERE [COUNT count]`, without WHERE.
 pub(super) struct PopArguments {
     /// The arguments that are keys.
     pub keys: Range<usize>,
     pub count: usize,
 }
 
-/// Reads the arguments from numkeys on; what WHERE says is read by `read_end`.
+/// Parses the arguments from numkeys on. `read_end` parses WHERE.
 pub(super) fn popping<T>(
     call: &Call<'_>,
     numkeys_at: usize,
@@ -70,7 +70,7 @@ pub(super) fn popping<T>(
     Ok((PopArguments { keys: first..end_at, count: count.unwrap_or(1) }, end))
 }
 
-/// What has no opposite number.
+/// The error for the one number that has no negation.
 pub(super) const TOO_LOW: Failure = Failure::new(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );

@@ -3,7 +3,7 @@
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
-/// What a time on the way in is counted in, and from when.
+/// The unit of a time argument, and whether it counts from now or from 1970.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scale {
     pub(super) unit_ms: i64,
@@ -15,7 +15,7 @@ impl Scale {
     pub(super) fn tell(self, expire_ms: i64, now_ms: i64) -> i64 {
         let start_ms = if self.from_now { now_ms } else { 0 };
         let ms = expire_ms.saturating_sub(start_ms).max(0);
-        // Rounded, as Redis does; not by adding first, which could overflow.
+        // Rounded as in Redis. Adding first could overflow.
         ms / self.unit_ms + i64::from(ms % self.unit_ms * 2 >= self.unit_ms && self.unit_ms > 1)
     }
 }
@@ -69,7 +69,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// Logs the command as one that says when the key expires, and not how soon.
+/// Logs the command with the absolute time at which the key expires.
 #[cold]
 fn propagate_expiry(call: &mut Call<'_>, expire_ms: i64) {
     let mut digits = itoa::Buffer::new();
@@ -84,16 +84,16 @@ fn invalid_time(call: &Call<'_>) -> Failure {
     Failure::format(format!("ERR invalid expire time in '{}' command", call.command.full_name))
 }
 
-/// When an expiry may be set.
+/// The conditions under which an expiry may be set.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Conditions {
-    /// There is none yet.
+    /// The key has no expiry.
     nx: bool,
-    /// There is one.
+    /// The key has an expiry.
     xx: bool,
-    /// It is later than the one there is; none at all is as good as never.
+    /// The new expiry is later than the old one. No expiry counts as infinitely late.
     gt: bool,
-    /// It is earlier.
+    /// The new expiry is earlier.
     lt: bool,
 }
 
@@ -170,7 +170,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// What TTL and similar commands answer when there is no time to report.
+/// The replies of TTL and similar commands if there is no time to report.
 const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 
@@ -250,7 +250,7 @@ mod tests {
             let words: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
             Conditions::parse(&words)
         };
-        // (words, with no expiry, with an earlier one, with the same, with a later one)
+        // The words; then the results with no expiry, an earlier one, the same one and a later one.
         for (words, expected) in [
             ("", [true; 4]),
             ("nx", [true, false, false, false]),

@@ -1,4 +1,4 @@
-//! DEL, where its client waits for the memory.
+//! DEL whose client waits until the memory is freed.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use bobbin_store::OwnedEntry;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::lazyfree;
 
-/// DEL's client waits until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+/// Frees what DEL deleted while its client waits, as `lazyfree-lazy-user-del no` demands.
 pub struct Freeing {
-    /// What is not yet on its way.
+    /// Entries that were not handed over for freeing yet.
     entries: Vec<OwnedEntry>,
     token: Arc<()>,
     deleted: i64,
 }
 
 impl Freeing {
-    /// `deleted`: what DEL answers.
+    /// `deleted` is the reply of DEL.
     pub fn new(entries: Vec<OwnedEntry>, deleted: i64) -> Self {
         Self { entries, token: Arc::new(()), deleted }
     }

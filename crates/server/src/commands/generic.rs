@@ -1,4 +1,4 @@
-//! Commands about keys, whatever they hold: whether they are there, deleting, naming, copying.
+//! Commands about keys of any type: existence, deletion, renaming, copying.
 
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry};
@@ -22,7 +22,7 @@ fn exists(call: &mut Call<'_>) -> Outcome {
 }
 
 fn touch(call: &mut Call<'_>) -> Outcome {
-    // The one command that counts as a use whatever CLIENT NO-TOUCH says.
+    // TOUCH is the only command that counts as a use even after CLIENT NO-TOUCH.
     call.data.turn.touch = true;
     let (mut found, many) = (0, call.has_very_many_keys());
     for at in 1..call.args.len() {
@@ -90,7 +90,7 @@ fn renamenx(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Gives a key another name; whether it did.
+/// Renames a key. Returns whether it did.
 fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     let (from, to) = (call.key(1)?, call.key(2)?);
     if call.data.write(from).is_none() {
@@ -110,7 +110,8 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Reads COPY's options: whether it replaces. Calls `database` with each argument that names one.
+/// Parses COPY's options, and returns whether it replaces. Calls `database` with each argument that
+/// names a database.
 fn copy_options(
     args: &[&[u8]],
     mut database: impl FnMut(usize) -> Outcome,
@@ -131,7 +132,7 @@ fn copy_options(
 }
 
 fn find_databases(args: &[&[u8]], found: &mut dyn FnMut(usize)) {
-    // What is wrong with the others the command itself says.
+    // The command itself reports other errors.
     let parsed = copy_options(args, |at| {
         found(at);
         Ok(())
@@ -155,11 +156,11 @@ fn copy(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    // A long string is shared by the two until one of them changes.
+    // A long string is shared by both keys until one of them changes.
     let (mut value, expire_ms) = (look.to_new_value(), look.expire_ms());
     let mut expired: Vec<Box<[u8]>> = Vec::new();
     if let NewValue::Collection(AnyCollection::Hash(hash)) = &mut value {
-        // Fields that have expired are not copied, as in Valkey; but an empty hash is none.
+        // As in Valkey, expired fields are not copied. But a hash must not become empty.
         hash.remove_expired(now_ms, hash.len() - 1, hasher, |name| expired.push(name.into()));
     }
     let entry = OwnedEntry::new(to.bytes, value, expire_ms, access);
@@ -172,7 +173,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
         free
     });
     if copied && !expired.is_empty() {
-        // Nothing expires while the log is replayed, so that COPY copies all fields there.
+        // Nothing expires while the log is replayed, so COPY copies all fields there.
         call.data.propagate(call.args);
         let words = [b"HDEL", to.bytes].into_iter().chain(expired.iter().map(|name| &**name));
         let words: Vec<&[u8]> = words.collect();
@@ -192,7 +193,7 @@ fn move_key(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves a key to another database unless it is there already; whether it did.
+/// Moves a key to another database unless it exists there. Returns whether it did.
 fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
     if call.data.write(key).is_none() || in_database(call, target, |call| call.data.exists(key)) {
         return false;
@@ -214,7 +215,7 @@ fn in_database<R>(call: &mut Call<'_>, database: u32, f: impl FnOnce(&mut Call<'
     result
 }
 
-/// An argument as the number of a database.
+/// Parses an argument as the number of a database.
 fn database(call: &Call<'_>, at: usize) -> Result<u32, Failure> {
     let number = call.integer(at)?;
     let number = i32::try_from(number).map_err(|_| NOT_AN_INT)?;

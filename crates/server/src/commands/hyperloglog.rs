@@ -1,4 +1,4 @@
-//! HyperLogLog: estimated cardinalities. The values are strings; their format is
+//! HyperLogLog: estimates of cardinalities. The values are strings in the format of
 //! `bobbin_store::hyperloglog`.
 
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
         if !elements.clone().any(|element| view.is_raised_by(element) == Ok(true)) {
             return added(call, key, 0);
         }
-        // It keeps its length, so there is no need of a new entry.
+        // The value keeps its length, so no new entry is needed.
         if let Some(bytes) = entry.string_mut(0) {
             for element in elements {
                 changes += u64::from(hyperloglog::raise_dense(bytes, element));
@@ -52,7 +52,7 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
         }
         return added(call, key, changes);
     }
-    // Each look at a sparse value is a walk over its runs.
+    // Each lookup in a sparse value is a walk over its runs.
     let mut decoded = None;
     if elements.len() > WALKS_MAX {
         let mut registers = [0; REGISTERS];
@@ -82,7 +82,7 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
     added(call, key, changes)
 }
 
-/// The reply of PFADD, after `changes` changes, one of which has been counted already.
+/// The reply of PFADD after `changes` changes, one of which was counted already.
 fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
     if changes > 0 {
         call.data.counters.dirty += changes - 1;
@@ -118,7 +118,9 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let key = call.key(1)?;
-    let Some(mut entry) = call.data.write(key) else {
+    // `write` deletes an expired key, which a replica must not do by itself.
+    let entry = if call.data.exists(key) { call.data.write(key) } else { None };
+    let Some(mut entry) = entry else {
         call.data.missed(key);
         call.reply.integer(0);
         return Ok(());
@@ -128,7 +130,7 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         Some(count) => count,
         None => {
             let count = view.count().map_err(corrupt)?;
-            // The string keeps its length, so there is no need of a new entry.
+            // The string keeps its length, so no new entry is needed.
             if let Some(bytes) = entry.string_mut(0) {
                 hyperloglog::set_cached(bytes, count);
             }
@@ -164,8 +166,8 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Adds to the HyperLogLog at a key what others have seen. The registers are its own and theirs
-/// merged. `dense`: one of them was.
+/// Merges other values into the HyperLogLog at a key. `registers` are its own and theirs, merged.
+/// `dense`: one of them was dense.
 fn merge_into(
     data: &mut Data,
     key: Key<'_>,
@@ -180,7 +182,7 @@ fn merge_into(
         if view.encoding() == Encoding::Sparse {
             value = view.to_owned();
         } else if let Some(bytes) = entry.string_mut(0) {
-            // It keeps its length, so there is no need of a new entry.
+            // The value keeps its length, so no new entry is needed.
             hyperloglog::raise_all_dense(bytes, registers);
             is_raised = true;
         }
@@ -203,9 +205,9 @@ struct Merging {
     /// How many of the strings are merged.
     done: usize,
     registers: Box<Registers>,
-    /// One of them is dense.
+    /// One of the strings is dense.
     dense: bool,
-    /// One of them is damaged.
+    /// One of the strings is damaged.
     failure: Option<Failure>,
     sparse_len_max: usize,
 }
@@ -224,12 +226,12 @@ impl Merging {
         Ok(Self { names, pinned, done, registers, dense, failure, sparse_len_max })
     }
 
-    /// Merges some of the strings; whether there are more.
+    /// Merges some of the strings. Returns whether there are more.
     fn step(&mut self) -> bool {
         for _ in 0..MERGED {
             let Some(string) = self.pinned.get(self.done) else { return false };
             self.done += 1;
-            // Of a key that is not there.
+            // The key does not exist.
             if string.is_empty() {
                 continue;
             }
@@ -246,7 +248,7 @@ impl Merging {
     }
 }
 
-/// PFMERGE.
+/// The last step of PFMERGE.
 impl SlicedChange for Merging {
     fn step(&mut self, _: &mut Data) -> bool {
         self.step()
@@ -314,7 +316,8 @@ fn pfdebug(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// PFDEBUG SIMD: the processor alone says whether vectors are used, and both ways give the same.
+/// PFDEBUG SIMD has no effect: vectors are used if the processor has them, and the results are the
+/// same.
 fn simd(call: &mut Call<'_>) -> Outcome {
     if !call.word_is(2, "on") && !call.word_is(2, "off") {
         return Err("ERR Argument must be ON or OFF".into());
@@ -323,7 +326,7 @@ fn simd(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Makes the key's value, of which this is a copy, dense.
+/// Makes the value of a key dense. `value` is a copy of it.
 fn make_dense(call: &mut Call<'_>, key: Key<'_>, mut value: HyperLogLog) -> Outcome {
     if value.view().encoding() == Encoding::Sparse {
         value.make_dense().map_err(corrupt)?;
@@ -350,7 +353,7 @@ fn pfselftest(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments that name keys, each key once: merging costs much more than naming.
+/// The arguments that name keys, each key once: merging costs much more than comparing names.
 fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
     let mut seen = HashSet::new();
     (1..args.len()).filter(move |&at| args.len() <= WALKS_MAX || seen.insert(args[at]))
@@ -363,7 +366,7 @@ fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
 
 fn view_of(string: StringRef<'_>) -> Result<View<'_>, Failure> {
     let view = View::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
-    // What lies in chunks is longer than any that is sound.
+    // A string in chunks is longer than any valid value.
     string.flat().map(|_| view).ok_or_else(|| corrupt(Corrupt))
 }
 
@@ -384,10 +387,9 @@ fn corrupt(_: Corrupt) -> Failure {
     Failure::new("INVALIDOBJ Corrupted HLL object detected")
 }
 
-/// How many elements are looked for in a sparse value, and how many keys are named, before it is
-/// worth while to see to it that this costs less.
+/// From this many elements in a sparse value, or this many keys, on it pays to avoid repeated work.
 const WALKS_MAX: usize = 64;
-/// HyperLogLogs that are merged between two looks at the time: each takes some microseconds.
+/// How many HyperLogLogs are merged between two looks at the clock. Each takes some microseconds.
 const MERGED: usize = 4;
 
 const NOT_A_HYPERLOGLOG: Failure =

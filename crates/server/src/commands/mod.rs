@@ -1,4 +1,4 @@
-//! The commands, family by family. Each file holds its handlers, and ends in its rows.
+//! The commands, family by family. Each file has its handlers, and ends with its rows.
 
 use crate::engine::command::Command;
 
@@ -36,7 +36,7 @@ mod transaction;
 pub(crate) use connection::list_modules;
 pub(crate) use dump::{PinnedValue, target, version_check};
 
-/// Every family's rows.
+/// The rows of all families.
 pub const FAMILIES: &[&[Command]] = &[
     bitmap::COMMANDS,
     connection::COMMANDS,

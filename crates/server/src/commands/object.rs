@@ -1,4 +1,4 @@
-//! OBJECT: how a value is kept, and how it was used.
+//! OBJECT: how a value is stored, and how it was used.
 
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::row::keys::{KeySpec, KeyUse};
@@ -51,7 +51,7 @@ fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// OBJECT alone is never called: its arity asks for a subcommand.
+/// The handler of OBJECT. It is never called, because the arity demands a subcommand.
 fn object(_: &mut Call<'_>) -> Outcome {
     Err(Failure::SYNTAX)
 }

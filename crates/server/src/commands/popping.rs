@@ -1,4 +1,4 @@
-//! Popping of many elements of a collection, in slices.
+//! Pops many elements of a collection, in slices.
 
 use std::ops::Range;
 
@@ -10,28 +10,29 @@ use crate::engine::execution::slices::{
     Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
 };
 
-/// Which elements of a collection go, and what becomes known of that.
+/// The kind of popping: which elements are removed, and how that is reported.
 pub(super) trait Pops: Send + 'static {
     type From: Drafted + 'static;
 
-    /// Takes elements away, at most `most` of them, and answers them; how many there are.
+    /// Removes at most `most` elements, and appends them to the reply. Returns how many there are.
     fn take(&mut self, from: &mut Self::From, most: usize, reply: &mut Reply<'_>) -> usize;
 
-    /// It begins, or begins anew as the collection was changed: `wanted` elements of this one.
+    /// Called at the beginning, and again if the collection was changed: `wanted` elements will be
+    /// removed.
     fn begin(&mut self, _from: &Self::From, _wanted: usize) {}
 
-    /// Appends what of the reply comes before the elements, and makes known that they are gone.
-    /// There may be none.
+    /// Appends the part of the reply that precedes the elements, and reports the removal. There may
+    /// be no elements.
     fn finish(&mut self, data: &mut Data, key: Key<'_>, popped: usize, reply: &mut Reply<'_>);
 }
 
-/// Whether it takes long to pop as many, so that it is done in slices where a command may.
+/// Whether popping this many elements takes long, so that it is done in slices if the command may.
 pub(super) const fn is_long(count: usize) -> bool {
     count > SLICED_MIN
 }
 
-/// Pops elements of the collection at the argument's key, which is the first of these keys that
-/// has any.
+/// Pops elements of the collection at the argument's key, which is the first of these keys that has
+/// any.
 pub(super) fn pop_in_slices<P: Pops>(
     call: &mut Call<'_>,
     keys: Range<usize>,
@@ -52,7 +53,7 @@ pub(super) fn pop_in_slices<P: Pops>(
 
 struct Popping<P: Pops> {
     keys: Vec<Box<[u8]>>,
-    /// Of the first of them that has elements.
+    /// A draft of the first collection that has elements.
     draft: Draft<P::From>,
     pops: P,
     wanted: usize,
@@ -84,7 +85,7 @@ impl<P: Pops> SlicedChange for Popping<P> {
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let current = match self.first(data)? {
-            // Other clients have emptied a key, or filled one before it.
+            // Other clients have emptied the key, or filled one before it.
             Some(draft) if draft.key() != self.draft.key() => {
                 self.draft = draft;
                 false

@@ -1,7 +1,7 @@
-//! Publish and subscribe: SUBSCRIBE and its relatives, PUBLISH, PUBSUB.
+//! Publish and subscribe: SUBSCRIBE and related commands, PUBLISH, PUBSUB.
 //!
-//! What SUBSCRIBE and UNSUBSCRIBE answer is no reply but a push for each name, so CLIENT REPLY OFF
-//! does not suppress it.
+//! SUBSCRIBE and UNSUBSCRIBE answer by a push for each name. A push is not a reply, so CLIENT REPLY
+//! OFF does not suppress it.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn leave(call: &mut Call<'_>, kind: ChannelKind, word: &str) -> Outcome {
     Ok(())
 }
 
-/// Ends all subscriptions of the client, without a word.
+/// Ends all subscriptions of the client without telling it.
 pub(super) fn leave_all(call: &mut Call<'_>) {
     for kind in ChannelKind::ALL {
         for name in names(call, kind) {
@@ -93,7 +93,7 @@ fn names(call: &Call<'_>, kind: ChannelKind) -> Vec<Arc<[u8]>> {
 /// Changes what the client listens to.
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
     if let Some(subscribers) = &mut call.data.audience.subscribers {
-        // What the transaction published before goes to the client if it listened then.
+        // Messages that the transaction published before reach the client if it listened then.
         let unsettled = call.data.unit.unsettled();
         if !unsettled.is_empty() {
             let subscriptions = call.client.subscriptions.as_ref();
@@ -109,7 +109,7 @@ fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client
     }
 }
 
-/// Tells the client of a change, behind the messages that it was sent before.
+/// Confirms a change to the client, behind the messages that it got before.
 fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8]>) {
     let count = call.client.subscriptions.as_ref().map_or(0, |subscriptions| match kind {
         ChannelKind::Shard => subscriptions.len(ChannelKind::Shard),
@@ -117,13 +117,13 @@ fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8
     });
     let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
     if silent {
-        // A client that never listened must be known as a listener, or what is put aside goes to
-        // another.
+        // A client that has never listened must count as a listener. Otherwise messages that are
+        // set aside go to another client.
         call.client.subscriptions.get_or_insert_default();
     }
     let Some(subscribers) = &mut call.data.audience.subscribers else { return };
     let own = subscribers.set_aside();
-    // In a transaction messages follow the whole.
+    // In a transaction, messages follow the whole reply.
     if !silent && !call.in_transaction {
         call.reply.raw(own);
         own.clear();
@@ -154,7 +154,7 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
         };
         clients = match &mut call.data.audience.subscribers {
             Some(subscribers) if call.in_transaction => {
-                // What it tells of may have no number yet.
+                // The message may tell of a change that has no number yet.
                 let publication = Publication::new(kind, channel, payload);
                 call.data.unit.notices.push(Notice::Message(publication));
                 subscribers.count(kind, channel)
@@ -397,8 +397,8 @@ mod tests {
     use crate::embedded::Embedded;
     use crate::engine::command::data::Then;
 
-    /// What a transaction publishes goes to its client by what that listens to at that moment, and
-    /// each message is looked at for that once.
+    /// A message that a transaction publishes reaches the transaction's own client by its
+    /// subscriptions at that moment, and each message is examined once for that.
     #[test]
     fn a_transaction_publishes_to_its_own_client_between_subscriptions() {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");

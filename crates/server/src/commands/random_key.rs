@@ -15,15 +15,15 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers a random key, each as likely as any other, if it is alive; else takes it out. `None`:
-/// there is no key.
+/// Replies with a random key, each with the same probability, if it has not expired. Otherwise
+/// removes the key. `None`: there is no key.
 fn pick(call: &mut Call<'_>) -> Option<bool> {
     let database = call.client.database;
     let total = call.data.total(database);
     if total == 0 {
         return None;
     }
-    // A key that goes away meanwhile may leave the walk at the end; then there is another try.
+    // If keys are removed meanwhile, the walk may end without a result. Then there is another try.
     let index = guess_shard(call.data, database, total);
     let index = index.or_else(|| find_shard(call.data, database, total));
     let Some(index) = index else { return Some(false) };
@@ -51,14 +51,15 @@ fn pick(call: &mut Call<'_>) -> Option<bool> {
     Some(matches!(dead, Some(None)))
 }
 
-/// A shard, each as likely as it has keys: a random one, if it has more than a random number; else
-/// another. `None`: that would take too long.
+/// A shard, each with a probability proportional to its keys. Draws a random shard, and accepts it
+/// if it has more keys than a random number. `None`: that would take too long.
 fn guess_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     if total < GUESSED_MIN {
         return None;
     }
-    // Hashes spread keys evenly, so no shard has as many: that is seven standard deviations above
-    // the mean, and some more where that is small. One that had would be chosen a bit too rarely.
+    // Hashes spread keys evenly, so no shard has more keys than this bound: seven standard
+    // deviations above the mean, and some more for small means. A shard with more keys would be
+    // chosen slightly too rarely.
     let mean = total.div_ceil(SHARDS);
     let bound = (mean + 7 * mean.isqrt() + 12) as u32;
     (0..GUESSES_MAX).find_map(|_| {
@@ -68,7 +69,7 @@ fn guess_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     })
 }
 
-/// As `guess_shard`, by a walk to a random key. `None`: keys went away meanwhile.
+/// Does the same as `guess_shard` by a walk to a random key. `None`: keys were removed meanwhile.
 fn find_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     let mut rest = (data.random.next_u64() % total as u64) as usize;
     (0..SHARDS).find(|&index| {
@@ -79,11 +80,11 @@ fn find_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     })
 }
 
-/// Shards that RANDOMKEY guesses before it walks over all of them, and keys from which on that is
-/// likely to succeed.
+/// How many shards RANDOMKEY guesses before it walks over all of them, and from how many keys on
+/// guessing usually succeeds.
 const GUESSES_MAX: usize = 256;
 const GUESSED_MIN: usize = 256;
-/// How often RANDOMKEY comes upon a dead key before it says that there is none.
+/// How many expired keys RANDOMKEY finds before it says that there is none.
 const RANDOM_TRIES_MAX: usize = 100;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("randomkey", 1, randomkey)
@@ -99,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Guesses and walks alike: the keys of all shards are as likely.
+    /// Both ways choose the keys of all shards with the same probability.
     #[test]
     fn shards_are_chosen_by_how_many_keys_they_have() {
         let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
@@ -120,7 +121,8 @@ mod tests {
         type Choose = fn(&mut Data, u32, usize) -> Option<usize>;
         let ways: [(Choose, usize); 2] = [(guess_shard, 100_000), (find_shard, 5000)];
         for (choose, choices) in ways {
-            // By their number of keys: how often shards were chosen, and how many there are.
+            // By the number of keys: how many times shards were chosen, and how many shards there
+            // are.
             let (mut chosen, mut shards) = ([0; 32], [0; 32]);
             for _ in 0..choices {
                 let index = choose(&mut data, 0, total).expect("there are keys");

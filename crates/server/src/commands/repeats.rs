@@ -1,25 +1,25 @@
-//! Answers that repeat: a command of a few megabytes may name one thing a million times.
+//! Replies with repeated values: a command of a few megabytes may name one thing a million times.
 //!
-//! A value that is answered again is kept as a shared block, which each further answer refers to,
-//! so that many of them take little more memory than the command's own words. Clients' limits count
-//! them in full, as what they are sent.
+//! A value that is shown again is kept as a shared block, to which each further copy in the reply
+//! refers. So many copies take little more memory than the command's own words. Clients' limits
+//! count the copies in full, because they are sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bobbin_resp::Reply;
 
-/// What a command has answered, by the names that it was asked for.
+/// The values in a command's reply, by name.
 #[derive(Default)]
 pub(super) struct Repeats<'a>(HashMap<&'a [u8], Option<Arc<Vec<u8>>>>);
 
-/// Commands with fewer words need not look: as many copies are no burden.
+/// Commands with fewer words need not check for repetitions.
 pub(crate) const MANY: usize = 1000;
-/// Shorter values are copied. A reference, with the header before it, takes half as much memory.
+/// Shorter values are copied. A reference and the header before it take half as much memory.
 const SHARED_MIN: usize = 128;
 
 impl<'a> Repeats<'a> {
-    /// Appends a bulk, which is the same whenever it has this name.
+    /// Appends a bulk string. It is the same each time for one name.
     pub(super) fn bulk(&mut self, reply: &mut Reply<'_>, name: &'a [u8], bytes: &[u8]) {
         if bytes.len() < SHARED_MIN {
             return reply.bulk(bytes);
@@ -33,7 +33,7 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Appends a whole reply, which is the same whenever it has this name.
+    /// Appends a whole reply. It is the same each time for one name.
     pub(super) fn whole(
         &mut self,
         reply: &mut Reply<'_>,

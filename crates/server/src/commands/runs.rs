@@ -1,16 +1,16 @@
-//! Sorted runs on their way into one order.
+//! Merges sorted runs.
 
 use std::ops::Range;
 
-/// Runs of elements, each in order, which are merged. An element is told by its index.
+/// Sorted runs of elements, which are merged. An element is identified by its index.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// Those that are not used up, as a heap: the one with the first element at the top.
+    /// The unfinished runs, as a heap: the run with the first element is at the top.
     heap: Vec<Range<usize>>,
 }
 
 impl Runs {
-    /// Adds a run. `is_before` tells which of two elements comes first.
+    /// Adds a run. `is_before` says which of two elements comes first.
     pub(super) fn push(&mut self, run: Range<usize>, is_before: impl Fn(usize, usize) -> bool) {
         if run.start == run.end {
             return;
@@ -27,7 +27,7 @@ impl Runs {
         }
     }
 
-    /// Takes the element that comes first of all.
+    /// Removes the first of all elements.
     pub(super) fn next(&mut self, is_before: impl Fn(usize, usize) -> bool) -> Option<usize> {
         let first = self.heap.first_mut()?;
         let element = first.next();

@@ -1,4 +1,4 @@
-//! SCAN and KEYS: walks over the whole database, which delay no other client.
+//! SCAN and KEYS: walks over the whole database that do not delay other clients.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::EntryRef;
@@ -24,7 +24,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Searches at once if it is short, else in slices.
+/// Searches at once if that is short, and in slices otherwise.
 fn run(call: &mut Call<'_>, mut search: KeySearch) {
     if !call.may_leave_job || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
@@ -35,18 +35,18 @@ fn run(call: &mut Call<'_>, mut search: KeySearch) {
     }
 }
 
-/// SCAN and KEYS at work.
+/// SCAN or KEYS in progress.
 struct KeySearch {
     walk: KeyWalk,
     options: ScanOptions,
-    /// How many keys are still to be looked at.
+    /// How many keys are still to be examined.
     looks: usize,
-    /// SCAN's answer holds the cursor too.
+    /// SCAN's reply includes the cursor.
     with_cursor: bool,
-    /// The keys, as bulks.
+    /// The found keys, as bulk strings.
     found: Pieces,
     count: usize,
-    /// A script or a transaction keeps what comes next.
+    /// A script or a transaction keeps the next shard.
     is_parked: bool,
 }
 
@@ -63,7 +63,7 @@ impl KeySearch {
         }
     }
 
-    /// Searches while `more()`; whether it is at its end.
+    /// Searches while `more()` returns true. Returns whether the search is complete.
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         loop {
             let (options, count) = (&self.options, &mut self.count);
@@ -116,13 +116,13 @@ impl Job for KeySearch {
     }
 }
 
-/// A cursor: a number of 64 bits without sign.
+/// Parses a cursor: an unsigned number of 64 bits.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     if let Some(cursor) = bobbin_resp::parse_i64(text) {
         return u64::try_from(cursor).ok();
     }
-    // What is no number as Redis writes it is read as C's `strtoull` reads it: with blanks, signs
-    // and zeros in front, and a negative one counted from the end.
+    // A text that is not in Redis's form of a number is parsed as by C's `strtoull`: with leading
+    // blanks, signs and zeros, and with negative numbers counted from the end.
     let text =
         str::from_utf8(text).ok()?.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -130,7 +130,7 @@ pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     Some(if text.starts_with('-') { cursor.wrapping_neg() } else { cursor })
 }
 
-/// A search that looks at more keys than this is done in slices.
+/// A search that examines more keys than this is done in slices.
 const LOOKS_AT_ONCE_MAX: usize = 1000;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What is found counts before the search is over, for the client's limit.
+    /// Found keys count for the client's limit before the search is over.
     #[test]
     fn what_is_found_is_seen_at_once() {
         let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));

@@ -1,4 +1,4 @@
-//! The options of SCAN, HSCAN, SSCAN and ZSCAN, behind the cursor.
+//! The options of SCAN, HSCAN, SSCAN and ZSCAN behind the cursor.
 
 use bobbin_store::value::{Item, integer};
 use bobbin_store::{EntryRef, Kind};
@@ -6,17 +6,17 @@ use bobbin_store::{EntryRef, Kind};
 use crate::base::glob;
 use crate::engine::command::{Call, Failure};
 
-/// What a scan looks at, and what it shows of it.
+/// What a scan examines, and what it shows.
 pub(super) struct ScanOptions {
     pattern: Option<Box<[u8]>>,
     kind: Option<Kind>,
-    /// Keys or elements to look at.
+    /// How many keys or elements to examine.
     pub(super) count: usize,
     /// NOVALUES of HSCAN or NOSCORES of ZSCAN.
     pub(super) names_only: bool,
 }
 
-/// What is scanned. Some words are the privilege of one command.
+/// The kind of scan. Some options belong to only one command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scanned {
     Keys,
@@ -26,7 +26,7 @@ pub(super) enum Scanned {
 }
 
 impl ScanOptions {
-    /// Reads the words from index `at` on.
+    /// Parses the words from index `at` on.
     pub(super) fn parse(call: &Call<'_>, mut at: usize, scanned: Scanned) -> Result<Self, Failure> {
         let mut options = Self { count: COUNT_DEFAULT, ..Self::everything() };
         while at < call.args.len() {
@@ -65,7 +65,7 @@ impl ScanOptions {
         Ok(options)
     }
 
-    /// The options of KEYS: all that matches, in one go.
+    /// The options of KEYS: all matches at once.
     pub(super) fn all_of(pattern: &[u8]) -> Self {
         let mut options = Self::everything();
         options.set_pattern(pattern);
@@ -98,5 +98,5 @@ fn unknown_type(name: &[u8]) -> Failure {
     Failure::format(format!("ERR unknown type name '{}'", String::from_utf8_lossy(name)))
 }
 
-/// Keys or elements that are looked at unless told otherwise.
+/// How many keys or elements are examined by default.
 const COUNT_DEFAULT: usize = 10;

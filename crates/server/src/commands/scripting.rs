@@ -81,7 +81,7 @@ fn script_help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-/// Of the commands that run a script, or a function.
+/// The flags of commands that run a script or a function.
 pub(super) const RUN: Flags = Flags::NOSCRIPT
     .with(Flags::STALE)
     .with(Flags::SKIP_MONITOR)

@@ -31,6 +31,10 @@ pub use save::{NotBegun, remove_unfinished, unfinished_path};
 /// The state of saving and loading snapshots.
 pub struct Persistence {
     running: Mutex<Option<RunningSave>>,
+    /// The cut of the current save. It is taken out when the file gets its name, or when the save
+    /// is aborted on request. This is locked while the file is renamed, so an abort is either in
+    /// time or finds the file in its place.
+    unnamed: Mutex<Option<CutHandle>>,
     /// Notified when a save has ended.
     ended: Condvar,
     /// BGSAVE SCHEDULE: a save is to begin as soon as possible.
@@ -47,7 +51,7 @@ pub struct Persistence {
     pub saves: AtomicU64,
     /// How many copies for replicas are being written.
     pub copies: AtomicU32,
-    /// Keys that the current save has written.
+    /// Keys that the current save, or rewrite of the log, has written.
     pub written_keys: AtomicU64,
     /// When to check the save points again (Unix ms).
     due_ms: AtomicI64,
@@ -56,9 +60,11 @@ pub struct Persistence {
 
 /// A save in progress.
 struct RunningSave {
-    cut: Option<CutHandle>,
+    cut: CutHandle,
     started_ms: i64,
     keys: u64,
+    /// How many of the changes that the workers have counted are in its snapshot.
+    changes: u64,
 }
 
 /// The progress of loading a file.
@@ -108,6 +114,7 @@ impl Persistence {
     pub fn new(now_ms: i64) -> Self {
         Self {
             running: Mutex::new(None),
+            unnamed: Mutex::new(None),
             ended: Condvar::new(),
             scheduled: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -170,6 +177,17 @@ impl Persistence {
 
     /// Adjusts to the workers' counters restarting from 0; `changes` is what they had counted.
     pub fn forget_counts(&self, changes: u64) {
+        let mut running = self.running.lock();
+        if let Some(running) = &mut *running {
+            running.changes = running.changes.wrapping_sub(changes);
+        }
         self.set_saved(self.saved().wrapping_sub(changes));
+    }
+
+    /// Notes that the current save has written what it was to write.
+    fn set_saved_by_running(&self) {
+        if let Some(running) = &*self.running.lock() {
+            self.set_saved(running.changes);
+        }
     }
 }

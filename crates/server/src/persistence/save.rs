@@ -59,17 +59,17 @@ pub fn start_save(
     let position = CutPosition::of(server);
     let destination = Destination::of(server);
     let contents = Contents::begin(server, data, "snapshot");
-    let keys = contents.keys.databases().iter().map(|database| database.keys as u64).sum();
-    let running =
-        RunningSave { cut: Some(contents.keys.handle()), started_ms: server.clock.now_ms(), keys };
-    *persistence.running.lock() = Some(running);
+    let (cut, started_ms) = (contents.keys.handle(), server.clock.now_ms());
+    let keys = contents.key_count();
+    *persistence.unnamed.lock() = Some(cut.clone());
+    *persistence.running.lock() = Some(RunningSave { cut, started_ms, keys, changes });
     persistence.written_keys.store(0, Ordering::Relaxed);
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
     persistence.scheduled.store(false, Ordering::Relaxed);
     let begun_us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, LatencyEvent::Cut, begun_us);
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-    let task = SaveTask { server, contents, position, changes, waiters, destination };
+    let task = SaveTask { server, contents, position, waiters, destination };
     beside.run(|| task.run());
     Ok(())
 }
@@ -79,10 +79,13 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server, Destination::of(server))?;
     let position = CutPosition::of(server).wait();
-    let written =
-        snapshot::write_held(server, data, position, &mut file).and_then(|()| file.publish());
+    let written = snapshot::write_held(server, data, position, &mut file)
+        .and_then(|()| file.publish(Destination::take_name));
     match &written {
-        Ok(()) => saved(server, changes),
+        Ok(()) => {
+            Persistence::of(server).set_saved(changes);
+            saved(server);
+        }
         Err(error) => {
             log::warn!("Write error while saving DB to the disk: {error}");
             file.remove(server);
@@ -91,11 +94,10 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     written
 }
 
-/// Notes that a snapshot with this many changes is in place.
-fn saved(server: &Server, changes: u64) {
+/// Notes that a snapshot is in place.
+fn saved(server: &Server) {
     log::info!("DB saved on disk");
     let persistence = Persistence::of(server);
-    persistence.set_saved(changes);
     persistence.last_save_s.store(server.clock.now_ms() / 1000, Ordering::Relaxed);
     persistence.saves.fetch_add(1, Ordering::Relaxed);
     set_save_failed(server, false);
@@ -106,15 +108,10 @@ fn set_save_failed(server: &Server, failed: bool) {
     server.switches.set(Switch::SAVE_FAILED, failed);
 }
 
-/// Aborts the current save. Returns whether there was one.
+/// Aborts the current save. Returns whether there was one whose file did not have its name yet.
 pub fn abort_save(server: &Server) -> bool {
-    match &*Persistence::of(server).running.lock() {
-        Some(RunningSave { cut: Some(cut), .. }) => {
-            cut.abort();
-            true
-        }
-        _ => false,
-    }
+    let mut unnamed = Persistence::of(server).unnamed.lock();
+    unnamed.take().inspect(|cut| cut.abort()).is_some()
 }
 
 impl Persistence {
@@ -127,11 +124,16 @@ impl Persistence {
         }
     }
 
+    /// Whether a file is being renamed at this moment.
+    #[cfg(test)]
+    pub(crate) fn is_naming(&self) -> bool {
+        self.unnamed.try_lock().is_none()
+    }
+
     /// Whether the current save has not been aborted.
     pub fn current_is_wanted(&self) -> bool {
         let running = self.running.lock();
-        let cut = running.as_ref().and_then(|running| running.cut.as_ref());
-        cut.is_none_or(|cut| !cut.is_aborted())
+        running.as_ref().is_none_or(|running| !running.cut.is_aborted())
     }
 }
 
@@ -140,15 +142,13 @@ struct SaveTask {
     server: &'static Server,
     contents: Contents,
     position: CutPosition,
-    /// How many changes the snapshot holds.
-    changes: u64,
     waiters: Vec<Arc<Waiter>>,
     destination: Destination,
 }
 
 impl SaveTask {
     fn run(self) {
-        let Self { server, contents, position, changes, waiters, destination } = self;
+        let Self { server, contents, position, waiters, destination } = self;
         let mut walker = walk::walker(server);
         let started = Instant::now();
         let persistence = Persistence::of(server);
@@ -171,26 +171,34 @@ impl SaveTask {
             &mut { sink },
         );
         let outcome = file.and_then(|mut file| {
-            let outcome = written.and_then(|()| file.publish());
+            let outcome = written.and_then(|()| {
+                file.publish(|destination| name_if_wanted(persistence, destination))
+            });
             if outcome.is_err() {
                 file.remove(server);
             }
             outcome
         });
-        let seconds = started.elapsed().as_secs() as i64;
+        if waiters.is_empty() {
+            // SAVE does not count as a save in the background.
+            let seconds = started.elapsed().as_secs() as i64;
+            persistence.last_duration_s.store(seconds, Ordering::Relaxed);
+        }
+        // An abort on request has taken the cut out. A save that the server itself aborted has
+        // failed.
+        let is_wanted = persistence.unnamed.lock().take().is_some();
         match &outcome {
             Ok(()) => {
-                saved(server, changes);
-                persistence.last_duration_s.store(seconds, Ordering::Relaxed);
+                persistence.set_saved_by_running();
+                saved(server);
                 log::info!("Background saving terminated with success");
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && !is_wanted => {
                 log::warn!("Background saving was aborted");
             }
             Err(error) => {
                 log::warn!("Write error while saving DB to the disk: {error}");
                 log::warn!("Background saving error");
-                persistence.last_duration_s.store(seconds, Ordering::Relaxed);
                 set_save_failed(server, true);
             }
         }
@@ -252,6 +260,22 @@ impl Destination {
         let path = disk::here(Path::new(OsStr::from_bytes(&name)));
         Self { unfinished: unfinished_path(), path }
     }
+
+    /// Gives the file, which is complete, its final name.
+    fn take_name(&self) -> io::Result<()> {
+        disk::rename(&self.unfinished, &self.path)
+    }
+}
+
+/// Gives the file of the current save its final name, unless the save was aborted.
+fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::Result<()> {
+    let mut unnamed = persistence.unnamed.lock();
+    if unnamed.is_none() {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "the save was aborted"));
+    }
+    destination.take_name()?;
+    *unnamed = None;
+    Ok(())
 }
 
 /// A snapshot's file that still has its temporary name.
@@ -280,10 +304,10 @@ impl SnapshotFile {
         Ok(Self { destination, file, unsynced })
     }
 
-    /// Syncs the file and gives it its final name.
-    fn publish(&mut self) -> io::Result<()> {
+    /// Syncs the file and has `name` give it its final name.
+    fn publish(&self, name: impl FnOnce(&Destination) -> io::Result<()>) -> io::Result<()> {
         let Destination { unfinished, path } = &self.destination;
-        files::publish(&self.file, unfinished, path).inspect_err(|error| {
+        files::publish_by(&self.file, path, || name(&self.destination)).inspect_err(|error| {
             log::warn!(
                 "Error moving temp DB file {} on the final destination {}: {error}",
                 unfinished.display(),

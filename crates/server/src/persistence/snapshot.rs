@@ -41,6 +41,11 @@ impl Contents {
     pub fn begin(server: &Server, data: &mut Data, what: &'static str) -> Self {
         Self { keys: server.begin_cut(data, what), libraries: server.functions.all() }
     }
+
+    /// How many keys there are.
+    pub fn key_count(&self) -> u64 {
+        self.keys.databases().iter().map(|database| database.keys as u64).sum()
+    }
 }
 
 /// Writes the whole snapshot. `data` is the calling thread's; it holds no lock and is not a member

@@ -16,7 +16,8 @@ use crate::persistence::aof::{AofDirectory, AofFault, AofItem, AofReader, Manife
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
     let Some((mode, file)) = CheckMode::parse(arguments) else {
         println!(
-            "Usage: bobbin-check-aof [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
+            "Usage: bobbin-server --check-aof [--fix|--truncate-to-timestamp $timestamp] \
+             <file.manifest|file.aof> (or bobbin-check-aof ...)"
         );
         return ExitCode::FAILURE;
     };

@@ -137,9 +137,8 @@ fn tell_of_replicas(server: &'static Server) {
 
 /// Ends files in progress, and saves if that is wanted. `true`: no client is served any more.
 fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
-    if save::abort_save(server) {
-        Persistence::of(server).wait_until_idle();
-    }
+    save::abort_save(server);
+    Persistence::of(server).wait_until_idle();
     if !end_rewrite(server, request) {
         return false;
     }
@@ -157,9 +156,14 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
     if !hold_gate_to_save(server, &mut data) {
         data.leave();
         log::warn!(
-            "A script that has written is still running: nothing is saved, as half of what it does would be"
+            "A script or transaction that has written is still running, and half of what it does \
+             must not be saved. {HOW_TO_END}"
         );
-        return true;
+        if request.by_signal && !request.force {
+            // Nobody hears that it was refused: it is seen to again, until the script has ended.
+            server.end.end(request.again());
+        }
+        return request.force;
     }
     log::info!("Saving the final RDB snapshot before exiting.");
     let saved = save::save_held(server, &mut data);
@@ -173,11 +177,7 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
         if may_end {
             log::warn!("Error trying to save the DB, but forced to exit.");
         } else {
-            log::warn!(
-                "Error trying to save the DB, can't exit. To end the server without what changed \
-                 since the last snapshot, say SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set \
-                 shutdown-on-sigterm to nosave and send SIGTERM again."
-            );
+            log::warn!("Error trying to save the DB, can't exit. {HOW_TO_END}");
         }
     }
     may_end
@@ -204,28 +204,37 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
 }
 
 /// Ends a rewrite of the log in progress. The log is complete without it, unless it has no base
-/// yet; then the server may only end by force.
+/// yet; then the server may only end by force, as long as a base may still come.
 fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
-    if Aof::of(server).is_on() && Aof::of(server).is_waiting_for_base() {
+    let aof = Aof::of(server);
+    let may_come = aof.rewrites.is_running() || !aof.rewrites.failed.load(Ordering::Relaxed);
+    if aof.is_on() && aof.is_waiting_for_base() && may_come {
         if !request.force {
-            log::warn!("Writing initial AOF, can't exit.");
+            log::warn!(
+                "Writing initial AOF, can't exit. To end the server without it, say SHUTDOWN FORCE."
+            );
             return false;
         }
         log::warn!("Writing initial AOF. Exit anyway.");
     }
     // A log without a base would ask for another rewrite at once.
-    Aof::of(server).rewrites.put_off(server.clock.advance(), 2 * REWRITE_LIMIT);
-    Aof::of(server).rewrites.cancel();
+    aof.rewrites.put_off(server.clock.advance(), 2 * REWRITE_LIMIT);
+    aof.rewrites.cancel();
     // The rewrite removes its unfinished file.
     let deadline = Instant::now() + REWRITE_LIMIT;
-    while Aof::of(server).rewrites.is_running() && Instant::now() < deadline {
+    while aof.rewrites.is_running() && Instant::now() < deadline {
         std::thread::sleep(REWRITE_POLL);
     }
     true
 }
 
-/// How long to wait for a script that has written.
-const SCRIPT_LIMIT: Duration = Duration::from_secs(10);
+/// How an administrator ends a server that cannot save.
+const HOW_TO_END: &str = "To end the server without what changed since the last snapshot, say \
+    SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set shutdown-on-sigterm to nosave and send SIGTERM again.";
+
+/// How long to wait for a script that has written, before the log says so. In tests no script goes
+/// on meanwhile.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 10 });
 const SCRIPT_POLL: Duration = Duration::from_millis(2);
 
 /// How long to wait for the log's thread before replicas are asked for their offsets.

@@ -125,8 +125,11 @@ pub fn start(server: &'static Server) -> Result<(), String> {
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
-    let from_log = server.config.appendonly();
-    let loaded = if from_log { aof::start_log(server) } else { load::load_at_start(server) };
+    let loaded = if server.config.appendonly() {
+        aof::start_log(server)
+    } else {
+        aof::start_without_log(server).and_then(|()| load::load_at_start(server))
+    };
     if !loaded? {
         return Ok(());
     }

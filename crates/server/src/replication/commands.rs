@@ -1,6 +1,7 @@
 //! Commands of replicas and about replication: PSYNC, REPLCONF, ROLE, WAIT and others.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
@@ -15,7 +16,7 @@ use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::execution::admission::{admit_again, wait_for_reserved};
-use crate::engine::log::history::HistoryId;
+use crate::engine::log::history::{HISTORY_ID_BYTES, HistoryId};
 use crate::engine::server::Server;
 use crate::persistence::aof::{Aof, NO_LOG};
 
@@ -69,7 +70,7 @@ fn feeder<'a>(
 /// PSYNC id offset [FAILOVER]: a replica asks for the stream from a byte on, or for a copy of
 /// everything. FAILOVER: the sender is our primary and asks us to take over at that offset.
 fn psync(call: &mut Call<'_>) -> Outcome {
-    if is_replica(call) {
+    if is_taken(call) {
         return Ok(());
     }
     if call.args.len() > 3 && call.word_is(3, "failover") {
@@ -129,10 +130,15 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     full_sync(call, false)
 }
 
+/// A replication ID as the server's log shows it. A longer one than there can be is cut.
+fn shown(id: &[u8]) -> impl Display {
+    id[..id.len().min(HISTORY_ID_BYTES)].escape_ascii()
+}
+
 /// Takes over from our primary, with its history up to here.
 fn take_over(call: &mut Call<'_>) -> Outcome {
-    let id = String::from_utf8_lossy(call.args[1]).into_owned();
-    log::info!("Failover request received for replid {id}.");
+    let id = call.args[1];
+    log::info!("Failover request received for replid {}.", shown(id));
     if !call.data.hold_gate() {
         return Err(wait_for_reserved(call));
     }
@@ -141,7 +147,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     if replication.link().is_none() {
         return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());
     }
-    if !id.eq_ignore_ascii_case(call.server.feed.id().as_str()) {
+    if !id.eq_ignore_ascii_case(call.server.feed.id().as_str().as_bytes()) {
         return Err("ERR PSYNC FAILOVER replid must match my replid.".into());
     }
     replication.lead(call.server);
@@ -160,7 +166,7 @@ fn refuse_while_failing_over(call: &Call<'_>) -> Outcome {
 
 /// SYNC: a replica of an old version asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
-    if is_replica(call) {
+    if is_taken(call) {
         return Ok(());
     }
     refuse_while_failing_over(call)?;
@@ -207,7 +213,7 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: l
              {first_byte}, but I can reply up to {end}"
         );
     } else {
-        let id = id.escape_ascii();
+        let id = shown(id);
         log::log!(
             level,
             "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for \
@@ -216,8 +222,9 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: l
     }
 }
 
-fn is_replica(call: &Call<'_>) -> bool {
-    call.client.info.has(ClientFlag::REPLICA)
+/// Whether the connection is a replica's or a monitor's already.
+fn is_taken(call: &Call<'_>) -> bool {
+    call.client.info.has(ClientFlag::REPLICA | ClientFlag::MONITOR)
 }
 
 fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
@@ -245,7 +252,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let (server, now_ms) = (call.server, call.data.turn.now_ms);
-    let (args, is_replica) = (call.args, is_replica(call));
+    let (args, is_replica) = (call.args, call.client.info.has(ClientFlag::REPLICA));
     for pair in args[1..].chunks_exact(2) {
         let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);
         let replica = &feeder(call.client, server, now_ms).replica;
@@ -326,7 +333,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
 
 /// The address that a replica wants to be known by. `None`: the one that it connects from.
 fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
-    if value.len() >= ADDRESS_MAX {
+    if value.len() > ADDRESS_MAX {
         let text = format!(
             "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
             value.len()

@@ -221,6 +221,19 @@ fn a_long_command_sees_what_its_own_client_sees() {
     assert!(heard.contains("one") && !heard.contains("dead"), "{heard}");
 }
 
+/// A replica must not delete it either: its primary may have another time for it by now.
+#[test]
+fn a_dead_hyperloglog_stays_where_nothing_expires_though_it_is_counted() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&client, "PFADD dead a b"), ":1\r\n");
+    assert_eq!(process.ask(&client, "PEXPIRE dead 10"), ":1\r\n");
+    assert_eq!(process.ask(&admin, "CONFIG SET import-mode yes"), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CLIENT IMPORT-SOURCE ON"), "+OK\r\n");
+    process.pass(20);
+    assert_eq!(process.ask(&client, "PFCOUNT dead"), ":0\r\n");
+    assert_eq!(process.ask(&admin, "PFCOUNT dead"), ":2\r\n");
+}
+
 /// In import mode nothing goes by itself, whether or not a script pauses on its way.
 #[test]
 fn a_paused_script_takes_out_no_dead_key_where_none_goes() {

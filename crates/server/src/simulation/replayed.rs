@@ -1,7 +1,7 @@
 //! Commands whose record in the log has other words than the command, in odd corners: a replay
 //! gives what was there.
 
-use crate::config::Config;
+use crate::config::{Config, OptionId};
 use crate::embedded::{Embedded, Process, Session};
 
 struct Asked {
@@ -27,15 +27,24 @@ impl Asked {
 /// Has a server carry out commands, and another one what the log has of them; both must then answer
 /// the questions alike. The answers. `wait 5`: five milliseconds have gone by since the beginning.
 fn replay(commands: &[&str], questions: &[&str]) -> Vec<String> {
-    let process = || {
+    replay_under(&[], commands, questions)
+}
+
+/// As [`replay`], where the other server is configured otherwise.
+fn replay_under(
+    options: &[(OptionId, &str)],
+    commands: &[&str],
+    questions: &[&str],
+) -> Vec<String> {
+    let process = |options: &[(OptionId, &str)]| {
         let config = Config::new();
-        config.set_internally(crate::config::OptionId::io_threads, "1").expect("it is an option");
-        config
-            .set_internally(crate::config::OptionId::stream_node_max_entries, "5")
-            .expect("it is an option");
+        let own = [(OptionId::io_threads, "1"), (OptionId::stream_node_max_entries, "5")];
+        for &(option, value) in own.iter().chain(options) {
+            config.set_internally(option, value).expect("it is an option");
+        }
         Process::new(config).expect("a server can be made")
     };
-    let (first, second) = (process(), process());
+    let (first, second) = (process(&[]), process(options));
     first.log(true);
     let mut asked = Asked::new(first);
     for command in commands {
@@ -71,6 +80,21 @@ fn a_trim_that_was_limited_is_exact_in_the_log_wherever_its_options_stand() {
         commands.push(trim);
         assert_eq!(replay(&commands, &["XLEN s"]), [format!(":{left}\r\n")], "{trim}");
     }
+}
+
+#[test]
+fn a_lower_limit_of_strings_cuts_nothing_off() {
+    let low = [(OptionId::proto_max_bulk_len, "1mb")];
+    let append = format!("APPEND k {}", "x".repeat(40_000));
+    let mut longer = vec![&append[..]; 30];
+    longer.extend([
+        "SETRANGE range 3000000 z",
+        "SETBIT bit 30000000 1",
+        "BITFIELD field SET u8 #2000000 7",
+    ]);
+    let questions = ["STRLEN k", "STRLEN range", "STRLEN bit", "STRLEN field"];
+    let answers = replay_under(&low, &longer, &questions);
+    assert_eq!(answers, [":1200000\r\n", ":3000001\r\n", ":3750001\r\n", ":2000001\r\n"]);
 }
 
 #[test]

@@ -88,8 +88,8 @@ impl Batch {
     /// Parses the complete commands of these bytes, as far as they begin within the first
     /// [`PARSED_MAX`]. `outside` has the arguments of the first command that lie elsewhere.
     ///
-    /// # Safety The bytes, and those of `outside`, must stay in place unchanged until the next
-    /// `clear`.
+    /// # Safety
+    /// The bytes, and those of `outside`, must stay in place unchanged until the next `clear`.
     pub unsafe fn parse(
         &mut self,
         input: &[u8],

@@ -95,8 +95,8 @@ fn bytes_of(outputs: &[(Token, usize)]) -> usize {
 }
 
 impl Worker {
-    /// Keeps back the turn's replies if they may tell of changes that are not on disk. Also has
-    /// somebody write what the turn logged.
+    /// Keeps back the turn's replies if they may tell of changes that are not on disk. Also ensures
+    /// that some thread will write what the turn logged.
     pub(super) fn keep_back_replies(&mut self) {
         let (aof, log) = (self.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();

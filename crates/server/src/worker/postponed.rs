@@ -69,7 +69,8 @@ impl Worker {
             // A slot is listed twice if its connection left and the next one there was put off too.
             if connection.client.is_postponed() {
                 wishes.extend(connection.client.go_on());
-                // Also if nothing is left to be parsed: the client may have gone meanwhile.
+                // The connection is touched even if nothing is left to parse, since the client may
+                // have gone meanwhile.
                 touch(&mut self.slots.touched, connection);
                 self.parse_own(slot);
             }

@@ -8,7 +8,7 @@ use crate::engine::pubsub::ChannelKind;
 use crate::engine::server::Server;
 
 impl Worker {
-    /// Closes those clients of these users.
+    /// Closes those clients of the given users that listen to such channels.
     pub(super) fn end_listeners(&mut self, users: &[u64]) {
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot) else { continue };

@@ -38,7 +38,8 @@ thread_local! {
 
 /// Tells the signal handler which batch the calling worker executes.
 ///
-/// # Safety The batch must stay in place until the thread ends, or until this is called with null.
+/// # Safety
+/// The batch must stay in place until the thread ends, or until this is called with null.
 pub unsafe fn show_batch(batch: *const Batch) {
     BATCH.set(batch);
 }

@@ -1,4 +1,4 @@
-//! What a cut holds is the state at its beginning, whatever happens while it is walked.
+//! A cut shows the state at its beginning, whatever happens while it is walked.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::shard::Expire;
 use crate::value::{AnyCollection, CollectionRef, End, List, ListLimits};
 use crate::{AccessClock, AccessPolicy, EntryRef, Gate, NewValue, OwnedEntry, ValueRef};
 
-/// What happens between two steps of the walk. Keys and databases are few, so that they meet.
+/// What happens between two steps of the walk. There are few keys and databases, so that many
+/// events meet the same ones.
 #[derive(Clone, Debug)]
 enum Event {
     Set { database: u32, key: u8, len: usize },
@@ -43,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A value as the model has it: a string or the elements of a list, and an expiry.
+/// A value in the model: a string or the elements of a list, and an expiry.
 type Seen = (Vec<Vec<u8>>, Option<i64>);
 type State = BTreeMap<(u32, Vec<u8>), Seen>;
 
@@ -68,7 +69,7 @@ impl World {
         Self { keyspace: Keyspace::new(9), gate: Gate::new(1), counter: 0 }
     }
 
-    /// All keys of one shard, so that a step does not do everything.
+    /// All keys are in the same shard, so that one step does not do everything.
     fn key(&self, key: u8) -> Vec<u8> {
         let mut found = (0u32..).map(|n| format!("key {n}").into_bytes());
         let mut in_shard = found.by_ref().filter(|text| self.keyspace.hash(text).shard() == 5);
@@ -186,7 +187,7 @@ impl World {
     }
 }
 
-/// What the pieces say. No key may come twice.
+/// The state that the pieces describe. No key may occur twice.
 fn collected(pieces: &[Piece]) -> State {
     let mut state = State::new();
     for piece in pieces {
@@ -216,7 +217,7 @@ proptest! {
         let mut over = false;
         for event in &during {
             if let Event::Step { limit } = *event {
-                // Past the shards before the one with keys.
+                // In the first step, skips the shards before the one with the keys.
                 over = over || (0..6).any(|_| !world.step(&mut cut, limit, &mut out));
             } else {
                 world.apply(event, &keys);
@@ -232,7 +233,7 @@ proptest! {
             prop_assert_eq!(collected(&out), at_cut);
             prop_assert_eq!(handle.kept_bytes(), 0);
         }
-        // A mark left behind would be missing from the next one.
+        // If a mark was left behind, its key would be missing from the next cut.
         let (mut next, mut out, now) = (world.begin(), Vec::new(), world.state());
         while world.step(&mut next, 3, &mut out) {}
         prop_assert_eq!(collected(&out), now);
@@ -302,7 +303,7 @@ fn a_cut_beside_writers_on_threads() {
             let set = &set;
             scope.spawn(move || {
                 for key in (0..KEYS + NEW).filter(|key| key % 2 == thread) {
-                    // Every third again, and new ones behind.
+                    // Sets every seventh key, old and new ones, several times.
                     set(key * 7 % (KEYS + NEW), "something new");
                 }
             });

@@ -284,8 +284,9 @@ impl<'a> NewValue<'a> {
 
     /// Writes the value into an entry whose key ends at `end`.
     ///
-    /// # Safety The block at `pointer` is live, aligned to 8, used only by the caller, and as large
-    /// as `layout` gives for `end` and the value's size.
+    /// # Safety
+    /// The block at `pointer` is live, aligned to 8, used only by the caller, and as large as
+    /// `layout` gives for `end` and the value's size.
     #[inline(always)]
     unsafe fn write(self, pointer: NonNull<u8>, end: usize) {
         if let Some(bytes) = self.inline() {
@@ -314,7 +315,8 @@ impl<'a> NewValue<'a> {
 impl OwnedEntry {
     /// Makes an entry. `access` is its access bits, and `expire_ms` a Unix time.
     ///
-    /// # Panics If an inline value is longer than `INLINE_MAX`, or the key is 4 GiB or longer.
+    /// # Panics
+    /// If an inline value is longer than `INLINE_MAX`, or the key is 4 GiB or longer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, expire_ms: Option<i64>, access: u32) -> Self {
         let inline_len = value.inline().map_or(0, <[u8]>::len);
@@ -370,8 +372,8 @@ impl OwnedEntry {
         ManuallyDrop::new(self).pointer
     }
 
-    /// # Safety The pointer came from `into_pointer`, and neither a table nor anything else has it
-    /// any more.
+    /// # Safety
+    /// The pointer came from `into_pointer`, and neither a table nor anything else has it any more.
     #[inline(always)]
     pub(crate) const unsafe fn from_pointer(pointer: NonNull<u8>) -> Self {
         Self { pointer }
@@ -449,7 +451,8 @@ impl Emptied {
 
     /// The value, for another entry. What it points to is moved, not copied.
     ///
-    /// # Safety Must be called only once, so that what the value points to has one owner.
+    /// # Safety
+    /// Must be called only once, so that what the value points to has one owner.
     #[inline(always)]
     unsafe fn value(&self) -> NewValue<'_> {
         let look = self.as_ref();
@@ -496,7 +499,8 @@ impl<'a> EntryRef<'a> {
 
     /// The value at an offset.
     ///
-    /// # Safety The header says that the entry has a T there.
+    /// # Safety
+    /// The header says that the entry has a T there.
     #[inline(always)]
     unsafe fn at<T>(self, offset: usize) -> &'a T {
         // SAFETY: *whole*: the block has an initialised T there, which is aligned. *Held*: it lives
@@ -506,7 +510,8 @@ impl<'a> EntryRef<'a> {
 
     /// The bytes at an offset.
     ///
-    /// # Safety The header says that the entry has these bytes there.
+    /// # Safety
+    /// The header says that the entry has these bytes there.
     #[inline(always)]
     unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
         // SAFETY: *whole*: the block has `len` initialised bytes there. *Held*: they live and do
@@ -755,7 +760,8 @@ impl<'a> EntryMut<'a> {
 
     /// The value at an offset, for changing it.
     ///
-    /// # Safety The header says that the entry has a T there, and nothing else uses it for 'm.
+    /// # Safety
+    /// The header says that the entry has a T there, and nothing else uses it for 'm.
     #[inline(always)]
     unsafe fn at_mut<'m, T>(&mut self, offset: usize) -> &'m mut T {
         // SAFETY: *whole*: the block has an initialised T there, which is aligned. The caller says

@@ -1,4 +1,4 @@
-//! Entries: what goes in comes out, in the forms that Redis names.
+//! Entries return what was put into them, and have the encodings that Redis names.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn sixteen_and_thirty_two_bytes_take_fifty_six() {
     assert_eq!(entry.as_ref().memory(), 64);
 }
 
-// The limits were asked of valkey-server 9.1.2 with SET and SETEX.
+// The limits were obtained from valkey-server 9.1.2 with SET and SETEX.
 #[test]
 fn encodings_are_those_that_redis_names() {
     let encoding = |key_len: usize, value: NewValue<'_>, expire_ms| {
@@ -120,7 +120,7 @@ fn a_shared_value_outlives_its_entry_and_is_copied_before_a_change() {
 
 #[test]
 fn padding_keeps_the_string_and_bounds_the_room() {
-    // Miri takes a while for each byte.
+    // Miri is slow for each byte.
     let much = if cfg!(miri) { 9000 } else { CHUNKED_LEN_MIN };
     for (old_len, len) in [(5000, 4000), (5000, 5001), (much / 100, much / 100 + 1), (5000, much)] {
         let mut string = vec![7; old_len];
@@ -145,7 +145,7 @@ fn a_long_string_becomes_chunks_when_it_grows_or_changes_while_it_is_shared() {
     hold.chunked_mut(5).unwrap().write(5, b"x");
     assert!(hold.string_mut(5).is_none());
     let at = |at| hold.as_ref().string().slice_at(at).as_ptr();
-    // Only what changed was copied.
+    // Only the changed part was copied.
     assert!(at(5) != buffer.wrapping_add(5));
     assert_eq!(at(100_000), buffer.wrapping_add(100_000));
     assert_eq!(bytes(&pinned), [1; CHUNKED_LEN_MIN]);
@@ -158,13 +158,13 @@ fn a_long_string_becomes_chunks_when_it_grows_or_changes_while_it_is_shared() {
     assert!(copy.as_ref().string().get(5) == Some(b'x') && !copy.as_ref().is_light());
 }
 
-/// The value has one owner, also when no entry could be made for it.
+/// The value has one owner, even if no entry could be made for it.
 #[test]
 #[cfg_attr(miri, ignore = "a key of four gigabytes")]
 fn renaming_that_fails_drops_the_value_once() {
     let shared = Arc::new(vec![1; 5000]);
     let entry = OwnedEntry::new(b"key", NewValue::Shared(shared.clone()), None, 0);
-    // Nothing looks at its bytes, so they take no memory.
+    // Nothing reads its bytes, so they use no memory.
     let key = vec![0; KEY_LEN_MAX + 1];
     assert!(std::panic::catch_unwind(move || entry.renamed(&key, None, 0)).is_err());
     assert_eq!(Arc::strong_count(&shared), 1);

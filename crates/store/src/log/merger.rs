@@ -217,7 +217,7 @@ impl Source {
         &self.taken.bytes[start..self.at]
     }
 
-    /// Frees the large record that was yielded last, which counts as long as it is there.
+    /// Frees the large record that was yielded last. It counts as held until then.
     fn free_shown(&mut self) {
         if !self.shown.is_empty() {
             self.taken.large_bytes -= std::mem::take(&mut self.shown).len();

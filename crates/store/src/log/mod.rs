@@ -583,7 +583,7 @@ mod tests {
             assert!(merger.take_next(u64::MAX).is_some());
             assert_eq!(log.held_bytes(), left * LARGE, "the one that was yielded is still there");
         }
-        // A lane that never runs empty.
+        // The lane always has a record left.
         for _ in 0..100 {
             (0..2).for_each(|_| _ = lane.append_from(&mut vec![b'x'; LARGE]));
             merger.collect(&log);

@@ -28,8 +28,9 @@ pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
 /// written only if the block moves: it lies in an entry, whose cache line stays with the reading
 /// threads while no thread writes there.
 ///
-/// # Safety The caller owns the block, which was last given `old_len` bytes, and uses it only
-/// through `block` afterwards. `len` is not zero.
+/// # Safety
+/// The caller owns the block, which was last given `old_len` bytes, and uses it only through
+/// `block` afterwards. `len` is not zero.
 #[inline]
 pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize) {
     let (old, new) = (layout(old_len), layout(len));
@@ -46,8 +47,8 @@ pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize)
 
 /// Frees a block.
 ///
-/// # Safety The caller owns the block, which was last given `len` bytes, and does not use it
-/// afterwards.
+/// # Safety
+/// The caller owns the block, which was last given `len` bytes, and does not use it afterwards.
 pub(super) unsafe fn free(block: NonNull<u8>, len: usize) {
     // SAFETY: the caller owns the block and says what it was given, so this is its layout.
     unsafe { dealloc(block.as_ptr(), layout(len)) };

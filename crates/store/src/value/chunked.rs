@@ -153,7 +153,8 @@ impl Chunked {
 
     /// Overwrites bytes.
     ///
-    /// # Panics If the string ends before the last of them.
+    /// # Panics
+    /// If the string ends before the last of them.
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
         assert!(bytes.len() <= self.0.len.saturating_sub(at), "a write behind the end");
         let parts = self.0.make_mut();

@@ -14,7 +14,8 @@ impl<T: Clone> Directory<T> {
         Self { chunks: Vec::new(), len: 0 }
     }
 
-    /// # Panics If there is no element with this index.
+    /// # Panics
+    /// If there is no element with this index.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut T {
         &mut self.chunks[index / CHUNK_LEN].make_mut()[index % CHUNK_LEN]
@@ -39,7 +40,8 @@ impl<T: Clone> Directory<T> {
         Some(element)
     }
 
-    /// # Panics If there is no element with this index.
+    /// # Panics
+    /// If there is no element with this index.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> &T {
         &self.chunks[index / CHUNK_LEN][index % CHUNK_LEN]

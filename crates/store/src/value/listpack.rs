@@ -392,8 +392,8 @@ impl Listpack {
         Header { total: total & !GAPPED, count, gap: u16::from_le(gap) }
     }
 
-    /// # Safety The block was given as many bytes as the header says, and the entries lie where it
-    /// says.
+    /// # Safety
+    /// The block was given as many bytes as the header says, and the entries lie where it says.
     #[inline(always)]
     unsafe fn write_header(&mut self, header: Header) {
         let gapped = if header.gap == 0 { 0 } else { GAPPED };
@@ -410,8 +410,9 @@ impl Listpack {
     /// Replaces `removed` bytes of the entries by room for `inserted` others, and updates the
     /// header.
     ///
-    /// # Panics If the listpack would become longer than 1 GiB (see [`Self::has_room`]), or if the
-    /// bytes reach past the end, which may happen with the position of another listpack.
+    /// # Panics
+    /// If the listpack would become longer than 1 GiB (see [`Self::has_room`]), or if the bytes
+    /// reach past the end, which may happen with the position of another listpack.
     fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Room<'_> {
         let old = self.header();
         let old_len = old.len();
@@ -458,7 +459,8 @@ impl Listpack {
 
     /// Moves `len` bytes within the block.
     ///
-    /// # Safety Both places lie in the block.
+    /// # Safety
+    /// Both places lie in the block.
     #[inline(always)]
     unsafe fn shift(&mut self, from: usize, to: usize, len: usize) {
         if from != to && len > 0 {

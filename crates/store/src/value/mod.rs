@@ -38,7 +38,8 @@ macro_rules! collections {
 
             /// Writes the collection to its place.
             ///
-            /// # Safety `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
+            /// # Safety
+            /// `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
             pub(crate) unsafe fn write(self, at: NonNull<u8>) {
                 match self {
                     // SAFETY: the assertion below says that the type fits the caller's memory in
@@ -49,7 +50,8 @@ macro_rules! collections {
 
             /// Reads a collection from its place.
             ///
-            /// # Safety `at` holds a collection of this kind, which nothing uses afterwards.
+            /// # Safety
+            /// `at` holds a collection of this kind, which nothing uses afterwards.
             pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there, and gives it to us.
@@ -62,8 +64,8 @@ macro_rules! collections {
         impl<'a> CollectionRef<'a> {
             /// A reference to the collection at a place.
             ///
-            /// # Safety `at` holds a collection of this kind, which lives and does not change for
-            /// 'a.
+            /// # Safety
+            /// `at` holds a collection of this kind, which lives and does not change for 'a.
             pub(crate) unsafe fn new(kind: Kind, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there for 'a.
@@ -142,8 +144,8 @@ macro_rules! collections {
 
 /// A type of collection.
 ///
-/// # Safety Only this type has `KIND`: an entry of that kind holds this type, and no string has
-/// that kind.
+/// # Safety
+/// Only this type has `KIND`: an entry of that kind holds this type, and no string has that kind.
 pub unsafe trait Collection: Clone + Send {
     const KIND: Kind;
 

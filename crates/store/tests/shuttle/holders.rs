@@ -1,5 +1,6 @@
-//! Threads that hold many shards, and one that keeps some, or all, while it is away: a slow script.
-//! Beside them threads that take the gate, that visit, and that only try, as eviction does.
+//! Threads hold many shards. One of them, a slow script, keeps some or all of them while it is
+//! away. Meanwhile other threads take the gate, visit shards, or only try to lock them, as eviction
+//! does.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use shuttle::thread;
 
 use super::{assert_caught, explore, spawn_and_join};
 
-/// Shards that are held in ascending order, whatever the sets are, and beside them a thread that
-/// tries the other way around.
+/// Threads hold different sets of shards and lock them in ascending order. Another thread tries to
+/// lock them in descending order.
 #[test]
 fn many_shards_are_held_by_one_at_a_time() {
     explore(|| {
@@ -32,7 +33,7 @@ fn many_shards_are_held_by_one_at_a_time() {
     });
 }
 
-/// The canary: a thread that locks in another order than others.
+/// The canary: a thread that locks in another order than the others.
 #[test]
 fn locks_in_any_order_are_caught() {
     assert_caught("deadlock", || {
@@ -46,8 +47,8 @@ fn locks_in_any_order_are_caught() {
     });
 }
 
-/// Threads that sleep on a lock, one of which is woken and then refused: the others must not sleep
-/// on.
+/// Several threads sleep on a lock. One of them is woken and then refused. The others must not go
+/// on sleeping.
 #[test]
 fn nobody_sleeps_on_a_lock_that_was_reserved_after_all() {
     explore(|| {
@@ -69,19 +70,19 @@ fn nobody_sleeps_on_a_lock_that_was_reserved_after_all() {
     });
 }
 
-/// A script that keeps some shards while it is away.
+/// A script keeps some shards while it is away.
 #[test]
 fn a_slow_script_keeps_its_shards() {
     explore(|| script_storm(Way::Shards, Look::BeforeAndAfter));
 }
 
-/// A script that keeps everything, and comes back with the gate in the end.
+/// A script keeps everything, and has the gate when it returns the last time.
 #[test]
 fn a_slow_script_keeps_everything() {
     explore(|| script_storm(Way::Everything, Look::BeforeAndAfter));
 }
 
-/// A script that lets go of all but one shard, and takes everything again beside another script.
+/// A script releases all shards but one and then takes everything again, while another script runs.
 #[test]
 fn a_slow_script_gets_everything_again() {
     explore(|| widening_storm(true));
@@ -92,7 +93,7 @@ fn a_script_that_gets_everything_beside_another_is_caught() {
     assert_caught("taken back that is not reserved", || widening_storm(false));
 }
 
-/// The canaries: what a script, or a thread that takes the gate beside it, may do wrong.
+/// The canaries: the errors that a script, or a thread that takes the gate meanwhile, may make.
 #[test]
 fn a_script_that_lets_go_of_its_shards_is_caught() {
     assert_caught("half a change", || script_storm(Way::LettingGo, Look::BeforeAndAfter));
@@ -108,8 +109,8 @@ fn a_taker_of_the_gate_that_looks_too_early_is_caught() {
     assert_caught("half a change", || script_storm(Way::Shards, Look::Before));
 }
 
-/// The canary: a script that is over leaves its shards reserved. A thread that waits for one of
-/// them waits for ever.
+/// The canary: a script ends and leaves its shards reserved. A thread that waits for one of them
+/// waits for ever.
 #[test]
 fn a_script_that_frees_nothing_is_caught() {
     assert_caught("exceeded max_steps bound", || {
@@ -129,30 +130,30 @@ fn a_script_that_frees_nothing_is_caught() {
     });
 }
 
-/// What the script does with what it holds while it is away.
+/// What the script does with its shards while it is away.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Shards,
     Everything,
     /// It unlocks them.
     LettingGo,
-    /// It keeps the shards, and not that others may not take the gate.
+    /// It keeps the shards, but others may take the gate.
     GateOpen,
 }
 
-/// When a thread that takes the gate looks whether something is half done.
+/// When a thread that takes the gate looks whether a change is half done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Before,
     BeforeAndAfter,
 }
 
-/// A number for each shard. They add up to nothing, unless a thread is in the midst of a change.
+/// A number for each shard. Their sum is zero, unless a thread is making a change.
 struct Ledger {
     keyspace: Keyspace,
     gate: Gate,
     numbers: [AtomicU32; SHARDS],
-    /// Whether a thread is at a number.
+    /// Whether a thread is using the number.
     inside: [AtomicU32; SHARDS],
 }
 
@@ -162,7 +163,7 @@ impl Ledger {
         Self { keyspace: Keyspace::new(7), gate: Gate::new(members), numbers, inside }
     }
 
-    /// Adds to a number that is held, in two steps.
+    /// Adds to a number whose shard is held, in two steps.
     fn add(&self, shard: usize, amount: u32) {
         assert_eq!(self.inside[shard].swap(1, Ordering::SeqCst), 0, "two at a time");
         let before = self.numbers[shard].load(Ordering::SeqCst);
@@ -170,7 +171,7 @@ impl Ledger {
         self.inside[shard].store(0, Ordering::SeqCst);
     }
 
-    /// Holds these shards, as workers do; `None`: one is reserved.
+    /// Holds these shards as workers do. Returns `None` if one is reserved.
     fn hold(&self, shards: &[usize]) -> Option<Vec<ShardGuard<'_>>> {
         let mut guards = Vec::new();
         for &shard in shards {
@@ -180,7 +181,7 @@ impl Ledger {
         Some(guards)
     }
 
-    /// Moves 1 from the first of these shards to the last; `false`: it is refused.
+    /// Moves 1 from the first of these shards to the last. Returns false if it was refused.
     fn transfer(&self, shards: &[usize]) -> bool {
         let member = self.gate.join().expect("there are flags for all");
         member.enter();
@@ -196,7 +197,8 @@ impl Ledger {
         done
     }
 
-    /// Looks at all with everything held, one by one; nothing, if something is reserved.
+    /// Reads all numbers one by one while everything is held. Does nothing if something is
+    /// reserved.
     fn read(&self) {
         let member = self.gate.join().expect("there are flags for all");
         member.enter();
@@ -207,7 +209,7 @@ impl Ledger {
         member.leave();
     }
 
-    /// Looks at all with the gate held.
+    /// Reads all numbers while the gate is held.
     fn audit(&self, look: Look) {
         for _ in 0..2 {
             if self.gate.is_reserved() {
@@ -230,7 +232,7 @@ impl Ledger {
         }
     }
 
-    /// Tries all shards from the last one on, holding one.
+    /// Tries to lock all shards, from the last on, while it holds one.
     fn evict(&self) {
         let member = self.gate.join().expect("there are flags for all");
         member.enter();
@@ -261,7 +263,7 @@ impl Ledger {
     }
 }
 
-/// A script that is away twice, beside threads that want what it holds.
+/// A script is away twice, while other threads want what it holds.
 fn script_storm(way: Way, look: Look) {
     let ledger = Arc::new(Ledger::new(5));
     let shared = Arc::clone(&ledger);
@@ -280,7 +282,7 @@ fn script_storm(way: Way, look: Look) {
         }
     });
     ledger.assert_balanced();
-    // Nothing is left reserved.
+    // Nothing stays reserved.
     assert!(!ledger.gate.is_reserved());
     drop(ledger.hold(&[0, 1, 2, 3]).expect("nothing is reserved"));
 }
@@ -331,14 +333,14 @@ fn script_of_everything(ledger: &Ledger) {
     ledger.gate.reserve(true);
     ledger.keyspace.reserve_all(&mut gate);
     drop(gate);
-    // A slice, with the gate open.
+    // A slice with the gate open.
     member.enter();
     let guards: Vec<_> = (0..SHARDS).map(|shard| ledger.keyspace.take_back(shard)).collect();
     ledger.gate.reserve(false);
     ledger.add(3, 1);
     ledger.gate.reserve(true);
     guards.into_iter().for_each(ShardGuard::reserve);
-    // The last one, with the gate.
+    // The last slice, with the gate.
     let gate = come_back(ledger, &member);
     ledger.add(0, u32::MAX);
     ledger.add(3, u32::MAX);
@@ -362,7 +364,7 @@ fn widening_storm(waits: bool) {
     drop(ledger.hold(&[0, 1, 2, 3]).expect("nothing is reserved"));
 }
 
-/// `waits`: until no other script has something reserved.
+/// If `waits` is true, it waits until no other script has something reserved.
 fn script_that_strays(ledger: &Ledger, waits: bool) {
     let member = ledger.gate.join().expect("there are flags for all");
     let mut gate = ledger.gate.take();
@@ -373,7 +375,7 @@ fn script_that_strays(ledger: &Ledger, waits: bool) {
     ledger.gate.reserve(true);
     ledger.keyspace.reserve(&mut gate, 1);
     drop(gate);
-    // A slice, with the gate open.
+    // A slice with the gate open.
     member.enter();
     let guard = ledger.keyspace.enter_reserved(1);
     ledger.add(1, 1);

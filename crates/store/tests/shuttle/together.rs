@@ -1,6 +1,6 @@
-//! A thread that follows a stream and has helpers: it takes the shards of a window, lends them out
-//! with the parts of the window, and unlocks them when all parts are done. Beside them a reader
-//! that holds one shard at a time.
+//! A thread follows a stream and has helpers. It takes the shards of a window, lends them out with
+//! the parts of the window, and unlocks them when all parts are done. Meanwhile a reader holds one
+//! shard at a time.
 
 use bobbin_sync::crew::Crew;
 use bobbin_sync::{AtomicU32, Ordering, RawLock};
@@ -8,7 +8,8 @@ use shuttle::thread;
 
 use super::{assert_caught, explore};
 
-/// A window of one command for each shard, the last one first: number `n` is written to one shard.
+/// A window has one command for each shard, and the last shard's comes first. Number `n` is written
+/// to one shard.
 const SHARDS: u32 = 3;
 const WINDOWS: u32 = 2;
 
@@ -18,7 +19,7 @@ fn nobody_sees_a_part_of_a_window_without_the_others() {
     explore(|| window_storm(2, Lock::Window));
 }
 
-/// The canary.
+/// The canary: each shard is locked with its part.
 #[test]
 fn parts_that_lock_their_own_shards_are_caught() {
     assert_caught("what came before it is missing", || window_storm(1, Lock::Part));
@@ -27,13 +28,13 @@ fn parts_that_lock_their_own_shards_are_caught() {
 /// When shards are locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lock {
-    /// All of them before the first part begins, until the last one is done.
+    /// All are locked before the first part begins, and unlocked when the last part is done.
     Window,
-    /// Each with its part.
+    /// Each is locked with its part.
     Part,
 }
 
-/// A number for the shard that belongs to the part.
+/// A number for the shard to which the part belongs.
 struct Part {
     shard: usize,
     number: u32,
@@ -84,7 +85,7 @@ impl World {
         }
     }
 
-    /// From the newest number that was seen follows what the other shards must have.
+    /// The newest number that was seen tells what the other shards must have.
     fn read(&self) {
         let mut newest = 0;
         for shard in (0..SHARDS as usize).chain(0..SHARDS as usize) {

@@ -1,6 +1,6 @@
-//! What each thread holds, and what was ever waited for with what held.
+//! Remembers what each thread holds, and which lock was ever waited for while which was held.
 //!
-//! It does not use the locks that it watches.
+//! It does not use the locks that it checks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// Under shuttle many of its threads share one of the system's.
+// Under shuttle several of its threads run in one thread of the system.
 #[cfg(shuttle)]
 use shuttle::thread_local;
 
@@ -25,15 +25,15 @@ pub(super) struct Taken {
     pub(super) at: Place,
 }
 
-/// The order, as far as it is known. No way along its edges leads back to where it began.
+/// The order, as far as it is known. Its edges never form a cycle.
 struct Graph {
-    /// Where locks are made and what they guard, by number from 1.
+    /// Where the locks of each class are made and what they guard. The classes are numbered from 1.
     classes: Vec<(Place, &'static str)>,
-    /// By the class of what was held and of what was waited for.
+    /// The keys are the class of what was held and the class of what was waited for.
     edges: BTreeMap<(u32, u32), Edge>,
 }
 
-/// Where it was seen first that one lock was waited for with another one held.
+/// Where it first happened that one lock was waited for while another was held.
 #[derive(Clone, Copy)]
 struct Edge {
     held_at: Place,
@@ -52,15 +52,15 @@ pub(super) fn number(made_at: Place, guards: &'static str) -> u32 {
     at as u32 + 1
 }
 
-/// Panics if `wanted` may not be waited for with what this thread holds.
+/// Panics if the thread may not wait for `wanted`, given what it holds.
 pub(super) fn wait_for(wanted: Taken) {
-    // A report is on its way out, which takes locks of its own.
+    // The thread is reporting a panic, and that takes locks.
     if std::thread::panicking() {
         return;
     }
     let fault = with_held(|held| {
-        // Of locks of another class, of which a thread may hold all shards', the first tells what
-        // all do.
+        // A thread may hold the locks of all shards. Of several locks of another class, it is
+        // enough to check the first.
         let mut last = 0;
         let tells = |held: &&Taken| match held.class == wanted.class {
             true => held.rank >= wanted.rank,
@@ -80,7 +80,7 @@ pub(super) fn hold(taken: Taken) {
 pub(super) fn release(taken: Taken) {
     with_held(|held| {
         let is_it = |held: &Taken| (held.class, held.rank) == (taken.class, taken.rank);
-        // Mostly it is the last one; a thread that has all shards gives up the first first.
+        // Mostly it is the last one. A thread that has all shards releases the first one first.
         if held.last().is_some_and(is_it) {
             held.pop();
         } else if let Some(at) = held.iter().position(is_it) {
@@ -89,13 +89,13 @@ pub(super) fn release(taken: Taken) {
     });
 }
 
-/// Calls `f` with what this thread holds. A thread that ends may use locks after its list is gone:
-/// that is not seen.
+/// Calls `f` with what this thread holds. A thread that ends may use locks after its list was
+/// dropped; those are not checked.
 fn with_held<R: Default>(f: impl FnOnce(&mut Vec<Taken>) -> R) -> R {
     HELD.try_with(|held| f(&mut held.borrow_mut())).unwrap_or_default()
 }
 
-/// Why `wanted` may not be waited for with this held.
+/// Why the thread may not wait for `wanted` while it holds `held`.
 fn fault(held: Taken, wanted: Taken) -> Option<String> {
     if held.class == wanted.class {
         return (held.rank >= wanted.rank).then(|| {
@@ -122,7 +122,8 @@ fn fault(held: Taken, wanted: Taken) -> Option<String> {
 }
 
 impl Graph {
-    /// Adds that `wanted` was waited for with `held` held, or says why that must not be.
+    /// Adds that `wanted` was waited for while `held` was held. If that is against the order,
+    /// returns why.
     fn add(&mut self, held: Taken, wanted: Taken) -> Option<String> {
         let Some(way) = self.way(wanted.class, held.class) else {
             let edge = Edge { held_at: held.at, wanted_at: wanted.at };
@@ -145,7 +146,7 @@ impl Graph {
         Some(text)
     }
 
-    /// The shortest way along the edges.
+    /// The shortest path along the edges.
     fn way(&self, from: u32, to: u32) -> Option<Vec<u32>> {
         let mut came_from = BTreeMap::from([(from, from)]);
         let mut next = VecDeque::from([from]);
@@ -177,14 +178,14 @@ fn graph() -> MutexGuard<'static, Graph> {
     GRAPH.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of the whole server there are some sixty.
+/// The whole server has about sixty.
 const CLASSES_MAX: usize = 256;
 
-/// Not on a line with what every lock reads.
+/// Not on the same cache line as what every lock reads.
 static GRAPH: OwnLine<Mutex<Graph>> =
     OwnLine(Mutex::new(Graph { classes: Vec::new(), edges: BTreeMap::new() }));
 
-/// One bit for each edge that is in the graph, so that most looks take no lock.
+/// One bit for each edge of the graph, so that most checks take no lock.
 static SEEN: [AtomicU64; CLASSES_MAX * CLASSES_MAX / 64] =
     [const { AtomicU64::new(0) }; CLASSES_MAX * CLASSES_MAX / 64];
 

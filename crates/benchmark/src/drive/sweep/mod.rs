@@ -16,6 +16,7 @@ use super::{Failure, expire, write_file};
 use crate::{
     options::{Common, Flag, Grammar, common, connection, number, positive},
     provenance::Provenance,
+    workload::Test,
 };
 
 #[derive(Clone, Debug)]
@@ -169,10 +170,15 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
         Flag {
             names: &["--tests", "-t"],
             value: "list",
-            help: "Tests, as for -t without sweep.",
+            help: "Tests, as for -t without sweep. Of a group (ping, lrange) each is measured.",
             apply: |settings, value| {
-                crate::workload::Test::select(Some(value))?;
-                settings.tests = value.split(',').map(str::to_owned).collect();
+                Test::select(Some(value))?;
+                settings.tests.clear();
+                for test in value.split(',').flat_map(Test::members) {
+                    if !settings.tests.iter().any(|known| known == test) {
+                        settings.tests.push(test.to_owned());
+                    }
+                }
                 Ok(())
             },
         },
@@ -293,4 +299,20 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         [".csv", ".json", ".html"].map(|e| with(e).display().to_string()).join(", ")
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_tests_are_measured_one_by_one() {
+        let arguments = ["--tests", "set,PING,lrange_100,lrange"].map(str::to_owned);
+        let mut settings = Settings::default();
+        GRAMMAR.parse(&arguments, &mut settings).unwrap();
+        assert_eq!(
+            settings.tests.join(" "),
+            "set ping_inline ping_mbulk lrange_100 lrange_300 lrange_500 lrange_600"
+        );
+    }
 }

@@ -4,6 +4,7 @@
 //! All is done by commands that every server of the protocol knows, so either side may be a Redis,
 //! a Valkey or a Bobbin.
 
+mod link;
 mod node;
 mod sample;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_client::{Address, Target, TlsConnector, Transport};
 
+use self::link::{Link, refuse_own_machine};
 use self::node::{Facts, Node};
 use self::sample::Samples;
 use super::statistics::human;
@@ -66,7 +68,11 @@ impl Migration {
         let (source, rest) = words.split_first().ok_or(USAGE)?;
         let text = String::from_utf8_lossy(source);
         let url = if text.contains("://") { text.into_owned() } else { format!("redis://{text}") };
-        let source = Target::parse_url(&url).map_err(|error| format!("{url}: {error}"))?;
+        let source = Target::parse_url(&url).map_err(|error| {
+            // What is before the last @ has the password.
+            let shown = url.rsplit_once('@').map_or(&*url, |(_, place)| place);
+            format!("{shown}: {error}")
+        })?;
         let mut migration =
             Self { source, replaces: false, switches: false, keeps_way_back: false };
         for word in rest {
@@ -89,6 +95,13 @@ impl Migration {
         out!("From  {} at {}: {}\n", facts.program(), source.address, facts.summary());
         let there = target.facts()?;
         out!("To    {} at {}: {}\n", there.program(), target.address, there.summary());
+        if facts.is_same_server(&there) {
+            return Err("They are the same server, which cannot follow itself.".into());
+        }
+        if self.switches && self.keeps_way_back {
+            // It is too late to learn this once the writers wait.
+            refuse_own_machine(&of_target.address, &self.source.address, WAY_BACK_ADDRESS)?;
+        }
         self.follow(&mut target, &facts, &there)?;
         let samples = watch(&mut source, &mut target)?;
         if !samples.different.is_empty() {
@@ -119,6 +132,7 @@ impl Migration {
         if there.follows(source, host, *port) {
             return Ok(());
         }
+        refuse_own_machine(&self.source.address, &target.address, SOURCE_ADDRESS)?;
         if there.keys() > 0 && !self.replaces {
             let keys = there.keys();
             return Err(format!(
@@ -153,7 +167,7 @@ impl Migration {
             out!("Note: it has no configuration file, so this is forgotten when it restarts.\n");
         }
         if self.keeps_way_back {
-            return self.follow_back(source, here);
+            return self.follow_back(source, target, here);
         }
         let seconds = PAUSE.as_secs();
         out!(
@@ -165,8 +179,13 @@ impl Migration {
     }
 
     /// Has the source follow the target: what still writes to it is refused, and there is a way
-    /// back.
-    fn follow_back(&self, source: &mut Node, here: &Target) -> Result<(), String> {
+    /// back. Until there is a link nobody knows to what server the address leads there.
+    fn follow_back(
+        &self,
+        source: &mut Node,
+        target: &mut Node,
+        here: &Target,
+    ) -> Result<(), String> {
         let Address::Tcp { host, port } = &here.address else {
             return Err("The source cannot follow a Unix socket.".into());
         };
@@ -176,6 +195,25 @@ impl Migration {
         }
         source.demand(&["REPLICAOF", host, &port.to_string()])?;
         source.demand(&["CLIENT", "UNPAUSE"])?;
+        let (mut link, mut view) = (Link::default(), View::new());
+        loop {
+            let (there, back) = (target.facts()?, source.facts()?);
+            let is_up = link.look(&there, &back).map_err(|error| {
+                view.end();
+                format!(
+                    "There is no way back: {} does not follow {host}:{port}. {error} It refuses \
+                     writes.",
+                    source.address
+                )
+            })?;
+            if is_up {
+                break;
+            }
+            let lag = there.offset() - back.offset();
+            view.show(line(phase(&back, lag), &there, &back, lag, &Samples::default()));
+            thread::sleep(INTERVAL);
+        }
+        view.close();
         out!(
             "{} follows it now and refuses writes. The way back: bobbin-cli on it, with migrate \
              {host}:{port} switch.\n",
@@ -205,10 +243,15 @@ fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(
 /// compared.
 fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
     let (mut samples, mut view) = (Samples::default(), View::new());
-    let mut calm = 0;
+    let (mut calm, mut elsewhere) = (0, 0);
     while calm < CALM_LOOKS && samples.different.len() < DIFFERENT_MAX {
         let (here, there) = (source.facts()?, target.facts()?);
         let lag = here.offset() - there.offset();
+        elsewhere = if link::leads_elsewhere(&here, &there) { elsewhere + 1 } else { 0 };
+        if elsewhere == link::ELSEWHERE_LOOKS {
+            view.end();
+            return Err(format!("The target follows another server. {}", link::ELSEWHERE));
+        }
         let phase = phase(&there, lag);
         calm = if phase == Phase::InStep { calm + 1 } else { 0 };
         if matches!(phase, Phase::InStep | Phase::CatchingUp) {
@@ -297,6 +340,13 @@ impl View {
         self.last = line;
     }
 
+    /// The last line goes.
+    fn close(&self) {
+        if terminal::is_terminal() {
+            out!("\r\x1b[0K");
+        }
+    }
+
     /// The last line stays.
     fn end(&self) {
         if terminal::is_terminal() {
@@ -309,6 +359,9 @@ impl View {
 
 const USAGE: &str = "usage: bobbin-cli [-h host] [-p port] migrate SOURCE [replace] [switch] [back]
 SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what shall follow it.";
+/// What to do when one server's address would lead the other one to itself.
+const SOURCE_ADDRESS: &str = "Name the source by an address that the target can reach.";
+const WAY_BACK_ADDRESS: &str = "Name the target (-h) by an address that the source can reach.";
 /// The name, the source, and three words.
 const WORDS_MAX: usize = 5;
 /// For how long writers of the source are held at most.
@@ -356,5 +409,7 @@ mod tests {
         let parsed = Migration::parse(&words("rediss://u:p@host")).unwrap();
         assert_eq!((parsed.source.tls, parsed.source.password), (true, Some(b"p".to_vec())));
         assert!(Migration::parse(&words("host now")).is_err());
+        let error = Migration::parse(&words("redis://u:secret@host:x")).err().unwrap();
+        assert!(error.starts_with("host:x: "), "{error}");
     }
 }

@@ -82,6 +82,11 @@ impl Node {
 }
 
 impl Facts {
+    #[cfg(test)]
+    pub fn of(text: &str) -> Self {
+        Self { databases: Vec::new(), info: Info::read(&Value::Bulk(text.into())) }
+    }
+
     pub fn text(&self, name: &str) -> &str {
         self.info.text(name).unwrap_or_default()
     }
@@ -108,6 +113,10 @@ impl Facts {
         let history = self.text("master_replid");
         let is_history = !history.is_empty() && history == source.text("master_replid");
         self.is_replica() && (is_place || is_history && !source.is_replica())
+    }
+
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        !self.text("run_id").is_empty() && self.text("run_id") == other.text("run_id")
     }
 
     pub fn is_on(&self, name: &str) -> bool {
@@ -145,20 +154,16 @@ mod tests {
 
     #[test]
     fn a_replica_of_another_server_with_the_same_port() {
-        let facts = |text: &str| {
-            let info = Info::read(&Value::Bulk(text.into()));
-            Facts { databases: Vec::new(), info }
-        };
-        let source = facts("role:master\r\nmaster_replid:aa\r\n");
+        let source = Facts::of("role:master\r\nmaster_replid:aa\r\n");
         let replica = |host: &str, id: &str| {
             let place = format!("role:slave\r\nmaster_host:{host}\r\nmaster_port:6379\r\n");
-            facts(&format!("{place}master_replid:{id}\r\n"))
+            Facts::of(&format!("{place}master_replid:{id}\r\n"))
         };
         assert!(!replica("b", "bb").follows(&source, "a", 6379));
         // There is no link yet, and here it has another name.
         assert!(replica("a", "bb").follows(&source, "a", 6379));
         assert!(replica("b", "aa").follows(&source, "a", 7000));
-        assert!(!facts("role:master\r\nmaster_replid:aa\r\n").follows(&source, "a", 6379));
+        assert!(!Facts::of("role:master\r\nmaster_replid:aa\r\n").follows(&source, "a", 6379));
     }
 
     #[test]

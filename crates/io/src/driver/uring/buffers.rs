@@ -1,9 +1,9 @@
-//! The receive buffers of one ring: the kernel takes one whenever bytes arrive on any connection,
-//! so a connection without traffic owns none.
+//! The receive buffers of one ring. The kernel takes one whenever bytes arrive on any connection,
+//! so a connection without traffic has none.
 //!
-//! Only a window of the buffers is offered at a time. The kernel takes them in turn, so the fewer
-//! there are, the warmer they stay. The window doubles whenever it ran out, and halves, giving
-//! memory back, when it was too wide for long.
+//! Only some of the buffers, the window, are offered at a time. The kernel takes them in turn, so
+//! the fewer there are, the more likely they are still in the cache. The window doubles whenever
+//! all its buffers were taken. If it was too wide for long, it halves, and memory is given back.
 
 use crate::driver::pages::Pages;
 use crate::driver::{Bytes, REST_MIN};
@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 pub(super) struct Buffers {
     memory: Pages,
-    /// The ring shared with the kernel: `COUNT_MAX` entries, whose tail lies in the spare field of
-    /// the first.
+    /// The ring shared with the kernel. It has `COUNT_MAX` entries; its tail is stored in the
+    /// unused field of the first entry.
     ring: Pages,
     tail: u16,
-    /// Handed out since the last `recycle`.
+    /// Buffers that were handed out since the last `recycle`.
     used: Vec<u16>,
-    /// Neither offered nor used; they hold no memory.
+    /// Buffers that are neither offered nor used. They have no memory.
     parked: Vec<u16>,
-    /// How many are not to be parked.
+    /// How many buffers are not parked.
     window: usize,
-    /// Turns in a row that would have done with half the window.
+    /// For how many turns in a row half of the window would have been enough.
     narrow_turns: u32,
     /// Bytes received since memory was last given back.
     received: usize,
@@ -35,8 +35,8 @@ impl Buffers {
     /// Registers the buffers with `ring`, as group `GROUP`.
     ///
     /// # Safety
-    /// `ring` is dropped before the result is: the kernel reads the entries and writes into the
-    /// buffers until then.
+    /// `ring` is dropped before the result: until then the kernel reads the entries and writes into
+    /// the buffers.
     pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
         let mut buffers = Self {
             memory: Pages::new(usize::from(COUNT_MAX) * BUFFER_LEN)?,
@@ -49,9 +49,9 @@ impl Buffers {
             received: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
-        // SAFETY: the mapping has room for `COUNT_MAX` entries and begins a page. It lives as long
-        // as the result, which by the caller is longer than the ring. The kernel reads no entry
-        // before `publish`.
+        // SAFETY: the mapping has room for `COUNT_MAX` entries and begins at a page. It lives as
+        // long as the result, which the caller keeps longer than the ring. The kernel reads no
+        // entry before `publish`.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
         }
@@ -59,7 +59,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// The first `len` bytes of a buffer that a completion named. They stay until the next
+    /// The first `len` bytes of the buffer that a completion named. They stay until the next
     /// `recycle`.
     pub(super) fn take(&mut self, buffer: u16, len: usize) -> Bytes {
         self.used.push(buffer);
@@ -89,14 +89,14 @@ impl Buffers {
         self.publish();
     }
 
-    /// Offers as many buffers again, if there are.
+    /// Doubles the number of offered buffers, if there are enough.
     pub(super) fn grow(&mut self) {
         self.narrow_turns = 0;
         self.window = (self.window * 2).min(usize::from(COUNT_MAX));
         self.fill();
     }
 
-    /// Gives all memory back, if much was used. The kernel may not write into it before the next
+    /// Gives all memory back if much was used. The kernel must not write into it before the next
     /// system call that receives.
     pub(super) fn rest(&mut self) {
         if self.received >= REST_MIN && self.used.is_empty() {
@@ -107,7 +107,7 @@ impl Buffers {
         }
     }
 
-    /// How many receives may be started in one turn with a fair chance to find a buffer.
+    /// How many receives can be started in one turn so that each probably finds a buffer.
     pub(super) fn window(&self) -> usize {
         self.window
     }
@@ -134,8 +134,8 @@ impl Buffers {
     }
 
     fn park(&mut self, buffer: u16) {
-        // SAFETY: the buffer comes from `recycle`, in the beginning of a `wait`, which ends all
-        // slices; and the kernel has it no more: it was used.
+        // SAFETY: the buffer comes from `recycle`, at the start of a `wait`, from which on no
+        // slices are used. The kernel does not have the buffer any more, since it was used.
         unsafe { self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN) };
         self.parked.push(buffer);
     }
@@ -143,9 +143,10 @@ impl Buffers {
     fn offer(&mut self, buffer: u16) {
         let start = self.memory.at(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
         let mut entry = self.entry(self.tail % COUNT_MAX);
-        // SAFETY: `entry` has checked that it lies in the mapping, whose zeros are an entry too.
-        // The kernel does not read it now: at most `COUNT_MAX` buffers exist, so it is done with
-        // what the entry said before, and the tail is not past the new content until `publish`.
+        // SAFETY: `entry` has checked that the entry lies in the mapping, and zeros are a valid
+        // entry. The kernel does not read the entry now. At most `COUNT_MAX` buffers exist, so it
+        // does not need the old content any more, and before `publish` the tail is not past the new
+        // content.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_LEN as u32);
@@ -154,8 +155,9 @@ impl Buffers {
     }
 
     fn publish(&self) {
-        // SAFETY: the tail is a field of the first entry, so it lies in the mapping, aligned to two
-        // bytes. `offer` writes other fields of that entry, and the kernel only reads the tail.
+        // SAFETY: the tail is a field of the first entry, so it lies in the mapping and is aligned
+        // to two bytes. `offer` writes other fields of that entry, and the kernel only reads the
+        // tail.
         let tail =
             unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entry(0).as_ptr()).cast_mut()) };
         tail.store(self.tail, Ordering::Release);
@@ -169,12 +171,14 @@ impl Buffers {
 
 /// The ring's only buffer group.
 pub(super) const GROUP: u16 = 0;
-/// As much as one receive can bring.
+/// The most bytes that one receive can bring.
 const BUFFER_LEN: usize = 16 << 10;
-/// 8 MiB of addresses; resident is what was touched. A power of two, as the kernel demands.
+/// 8 MiB of addresses, of which only what was touched is resident. The kernel demands a power of
+/// two.
 const COUNT_MAX: u16 = 512;
 const WINDOW_START: usize = 64;
-/// Only turns that received something count, so that sleeping does not narrow.
+/// After this many turns that were too narrow the window halves. Only turns that received something
+/// count, so sleeping does not halve it.
 const NARROW_TURNS: u32 = 1000;
 const _: () = assert!(COUNT_MAX.is_power_of_two() && WINDOW_START <= COUNT_MAX as usize);
 
@@ -184,15 +188,15 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_load() {
-        // Where io_uring is forbidden, nothing uses this.
+        // If io_uring is forbidden here, nothing uses this code.
         let Ok(ring) = IoUring::new(8) else { return };
-        // SAFETY: dropped in the reverse order of declaration below.
+        // SAFETY: both are local variables, and `buffers` is declared after the ring.
         let Ok(mut buffers) = (unsafe { Buffers::new(&ring) }) else { return };
         let used = |buffers: &mut Buffers, count: u16| {
-            // As if the kernel had taken the oldest offers.
+            // Does as if the kernel had taken the oldest buffers that were offered.
             let first = buffers.tail.wrapping_sub(buffers.offered());
             for index in 0..count {
-                // SAFETY: an entry that was offered.
+                // SAFETY: this entry was offered.
                 let entry =
                     unsafe { buffers.entry(first.wrapping_add(index) % COUNT_MAX).as_ref() };
                 buffers.take(entry.bid(), 1);

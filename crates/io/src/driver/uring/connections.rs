@@ -1,6 +1,6 @@
-//! What the ring has in flight for each connection, and what it should have.
+//! Which operations of each connection are in flight, and which should be.
 //!
-//! Modes change at once; the operations follow when the next `wait` settles the connections that
+//! A mode changes at once. The operations change when the next `wait` settles the connections that
 //! were marked.
 
 use super::buffers::Buffers;
@@ -17,14 +17,14 @@ pub(super) struct Connections {
     slots: Slots<State>,
     buffers: Buffers,
     turn: u32,
-    /// Connections whose operations may not be what their mode asks for, each once, first come
-    /// first served.
+    /// Connections whose operations may not be those that their mode needs. Each is here once, in
+    /// the order in which they were marked.
     marked: VecDeque<Token>,
-    /// Decided, to be pushed into the ring.
+    /// Operations that were decided on and must still be pushed into the ring.
     operations: VecDeque<(Operation, RawFd)>,
-    /// What arrived for paused connections.
+    /// Bytes that arrived for paused connections.
     held: HashMap<Token, Vec<u8>>,
-    /// Held bytes handed out in this turn.
+    /// Held bytes that were handed out in this turn.
     lent: Vec<Vec<u8>>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Operation {
     WatchHangup {
         token: Token,
     },
-    /// `event` is the place of its `Sent` in the batch.
+    /// `event` is the index of its `Sent` in the batch.
     Send {
         event: u32,
     },
@@ -56,7 +56,7 @@ pub(super) enum Operation {
 #[derive(Default)]
 struct State {
     mode: Mode,
-    /// In flight: the multishot receive, its cancellation, the polls.
+    /// Which operations are in flight: the multishot receive, its cancellation, the polls.
     receiving: bool,
     cancelling: bool,
     watching_input: bool,
@@ -65,7 +65,7 @@ struct State {
     output_wanted: bool,
     marked: bool,
     end: End,
-    /// The last turn that told `Data`.
+    /// The last turn in which `Data` was reported.
     data_turn: u32,
 }
 
@@ -82,14 +82,14 @@ enum Mode {
 enum End {
     #[default]
     Open,
-    /// Seen, to be told once no data is in front of it.
+    /// The end was seen, and will be reported when no data comes before it.
     Seen(Option<Errno>),
     Told,
 }
 
 impl Connections {
     /// # Safety
-    /// `ring` is dropped before the result is, whose buffers the kernel writes into.
+    /// `ring` is dropped before the result: the kernel writes into the result's buffers.
     pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
         Ok(Self {
             slots: Slots::new(),
@@ -103,7 +103,7 @@ impl Connections {
         })
     }
 
-    /// The socket's number, or nothing once the token was removed.
+    /// The socket's number, or nothing if the token was removed.
     #[inline]
     pub(super) fn fd(&mut self, token: Token) -> Option<RawFd> {
         self.slots.find(token).map(|entry| entry.fd)
@@ -153,7 +153,7 @@ impl Connections {
         }
     }
 
-    /// The bytes of the last turn are over.
+    /// Begins a turn. The bytes of the last turn are not used any more.
     #[inline]
     pub(super) fn start_turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
@@ -161,12 +161,12 @@ impl Connections {
         self.lent.clear();
     }
 
-    /// The last turn brought nothing, and nothing arrives before the next `wait`.
+    /// Called when the last turn brought nothing and nothing can arrive before the next `wait`.
     pub(super) fn rest(&mut self) {
         self.buffers.rest();
     }
 
-    /// Looks at the marked connections, as many as buffers can be expected for; the others stay
+    /// Settles marked connections, but not more than buffers can be expected for. The others stay
     /// marked.
     pub(super) fn settle(&mut self, events: &mut Vec<Event>) {
         for _ in 0..self.marked.len().min(self.buffers.window()) {
@@ -178,7 +178,7 @@ impl Connections {
         }
     }
 
-    /// Whether nothing is left to do before sleeping.
+    /// Whether there is nothing left to do before sleeping.
     pub(super) fn settled(&self) -> bool {
         self.marked.is_empty()
     }
@@ -187,7 +187,7 @@ impl Connections {
         self.operations.pop_front()
     }
 
-    /// A completion of any operation that belongs to a connection.
+    /// Handles a completion of any operation that belongs to a connection.
     #[inline]
     pub(super) fn complete(
         &mut self,
@@ -227,16 +227,18 @@ impl Connections {
         flags: u32,
         events: &mut Vec<Event>,
     ) {
-        // The buffer is taken even if it is not wanted, so that it is recycled.
+        // The buffer is taken even if its bytes are not wanted, so that it is recycled.
         let len = result.unwrap_or(0);
         let bytes = cqueue::buffer_select(flags).map(|buffer| self.buffers.take(buffer, len));
         let Some(entry) = self.slots.find(token) else { return };
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
-            // What was held back comes before it: there may be more to settle than a turn does.
+            // Bytes that were held come before these. There may be more to settle than one turn
+            // does.
             if state.mode == Mode::Paused || holds_back(&self.held, token) {
-                // SAFETY: the kernel has just filled the buffer and is done with it. It is copied
-                // here, within this `wait`, and no other code was told of it.
+                // SAFETY: the kernel has just filled the buffer and does not use it any more. The
+                // bytes are copied here, within this `wait`, and no other code has been told of
+                // them.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
             } else {
@@ -255,7 +257,8 @@ impl Connections {
                 self.buffers.grow();
                 self.mark(token);
             }
-            // Over for reasons of the kernel's or ours: the mode says how to go on.
+            // The receive ended because the kernel or this code stopped it. The mode says what to
+            // do next.
             Ok(_) | Err(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.mark(token),
             Err(error) => self.ended(token, Some(error), events),
         }
@@ -269,17 +272,17 @@ impl Connections {
         if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
             self.mark(token);
         } else if broken {
-            // SAFETY: `add` asks that the socket stays open until `remove` or `detach`, and both
-            // empty the entry.
+            // SAFETY: the caller of `add` keeps the socket open until `remove` or `detach`, and
+            // each of them empties the entry.
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
-            // Nothing follows `Closed`; no peer is left to answer to.
+            // Nothing follows `Closed`, as there is no peer to answer.
             self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {
-            // The peer only finished sending, which a watch would report for ever: told after
-            // `resume`.
+            // The peer has only finished sending. A watch would report that endlessly, so it is
+            // told after `resume`.
             entry.state.watching_hangup = true;
         }
     }
@@ -299,7 +302,7 @@ impl Connections {
         }
     }
 
-    /// Tells what was held back, and decides on the operations to start or cancel.
+    /// Reports the bytes that were held, and decides which operations to start or cancel.
     fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
         let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
         let fd = *fd;
@@ -375,7 +378,7 @@ impl Connections {
 }
 
 impl Operation {
-    /// The 64 bits that travel through the ring: the kind in the top byte.
+    /// The 64 bits that pass through the ring. The top byte is the kind.
     #[inline]
     pub(super) fn word(self) -> u64 {
         match self {
@@ -406,7 +409,7 @@ impl Operation {
     }
 }
 
-/// Whether bytes of a connection wait to be told. Mostly there are none of any.
+/// Whether bytes of a connection are held. Mostly no connection has any.
 fn holds_back(held: &HashMap<Token, Vec<u8>>, token: Token) -> bool {
     !held.is_empty() && held.contains_key(&token)
 }
@@ -419,5 +422,5 @@ const WATCH_HANGUP: u64 = 4;
 const SEND: u64 = 5;
 const CANCEL: u64 = 6;
 const WAKE: u64 = 7;
-/// A cancellation names its target by its word.
+/// A cancellation names its target by the target's word, so it needs no socket.
 const NO_FD: RawFd = -1;

@@ -1,10 +1,10 @@
-//! The driver over io_uring: one system call per turn submits all sends and sleeps for the next
-//! bytes.
+//! The driver that uses io_uring. One system call per turn submits all sends and sleeps until bytes
+//! arrive.
 //!
 //! Each connection has one multishot receive in flight, which takes buffers from the worker's pool.
-//! Sends never wait (`MSG_DONTWAIT`), so they are over when the kernel has read their entries; a
-//! send that went out whole posts no completion at all, so that the sleep ends with the first thing
-//! worth waking for: new bytes, or a send that did not.
+//! Sends never wait (`MSG_DONTWAIT`), so they are done when the kernel has read their entries. A
+//! send that went out whole posts no completion. So the sleep ends only for something worth waking
+//! for: new bytes, or a send that did not go out whole.
 
 mod buffers;
 mod connections;
@@ -24,24 +24,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 pub struct Uring {
-    // Dropped first: the kernel must let go of the connections' buffers before they are unmapped.
+    // Dropped first: the kernel must stop using the connections' buffers before they are unmapped.
     ring: IoUring,
     connections: Connections,
     waker: Waker,
     waker_watched: bool,
     sends: Vec<Send>,
-    /// The parts of all vectored sends of the turn, and the headers that point into them.
+    /// The parts of all vectored sends of the turn, and the headers that point to them.
     parts: Vec<iovec>,
     headers: Vec<MsgHdr>,
-    /// A send was cut before it was submitted, so its event must not wait.
+    /// A send was cut before it was submitted, so its event must not be delayed.
     send_cut: bool,
     enter_flags: EnterFlags,
-    /// The kernel receives only while it is entered for that.
+    /// The kernel receives only during the system call that asks for it.
     deferred: bool,
 }
 
-/// A queued send. It becomes an entry of the ring only in `wait`, so that `remove` can still drop
-/// it.
+/// A queued send. It becomes an entry of the ring only in `wait`, so `remove` can still drop it.
 struct Send {
     token: Token,
     what: What,
@@ -50,7 +49,7 @@ struct Send {
 
 enum What {
     Bytes(*const u8),
-    /// Indices into `parts`.
+    /// These are indices into `parts`.
     Parts {
         first: usize,
         count: usize,
@@ -58,14 +57,14 @@ enum What {
 }
 
 impl Uring {
-    /// Fails where the kernel lacks something or forbids io_uring, as containers often do.
+    /// Fails if the kernel lacks something or forbids io_uring, as it often does in containers.
     pub fn new() -> io::Result<Self> {
         let (ring, deferred) = build()?;
-        // SAFETY: both go into one value, whose fields are dropped in the order of their
+        // SAFETY: both become fields of one value, whose fields are dropped in the order of their
         // declaration: `ring` first. If this fails, `ring` is dropped with nothing registered.
         let connections = unsafe { Connections::new(&ring)? };
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        // A sleeping server is idle, and should not be counted as waiting for a disk.
+        // A server that sleeps is idle. It should not be counted as waiting for a disk.
         enter_flags.set(EnterFlags::NO_IOWAIT, ring.params().is_feature_no_iowait());
         Ok(Self {
             ring,
@@ -83,21 +82,22 @@ impl Uring {
 
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
-            // SAFETY: what an entry points to stays in place until it was submitted, which `finish`
-            // sees to before this `wait` returns: the callers of `send` keep the bytes, and
-            // `headers` and `parts` do not grow meanwhile. Sends never wait, so the kernel is done
-            // with them then. Receives use the pool, which outlives the ring.
+            // SAFETY: what an entry points to stays in place until the entry was submitted, and
+            // `finish` submits all before this `wait` returns. The callers of `send` keep the
+            // bytes, and `headers` and `parts` do not grow meanwhile. Sends never wait, so then the
+            // kernel does not need them any more. Receives use the pool, which outlives the ring.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            // Full. Without GETEVENTS nothing new is received, so the order of the batch is kept.
+            // The ring is full. Without GETEVENTS nothing new is received, so the order of the
+            // batch is kept.
             self.enter(0, None, EnterFlags::EXT_ARG)?;
         }
         Err(Errno::AGAIN.into())
     }
 
-    /// Turns the queued sends into entries, and promises their success in `events`; a completion
-    /// corrects it.
+    /// Turns the queued sends into entries, and reports all as successful in `events`. A completion
+    /// corrects that.
     fn push_sends(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         let sends = std::mem::take(&mut self.sends);
         self.headers.clear();
@@ -111,7 +111,7 @@ impl Uring {
                     .build(),
                 What::Parts { first, count } => {
                     let parts = &mut self.parts[first..first + count];
-                    // The reservation above keeps the headers where they are.
+                    // The headers do not move, because room for all was reserved above.
                     self.headers.push(header_of(parts));
                     let header: *const MsgHdr = &self.headers[self.headers.len() - 1];
                     opcode::SendMsg::new(Fd(fd), header.cast())
@@ -128,7 +128,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Starts, restarts and cancels what the connections' modes ask for.
+    /// Starts, restarts and cancels the operations that the connections' modes ask for.
     fn push_operations(&mut self) -> io::Result<()> {
         if !self.waker_watched {
             let poll = opcode::PollAdd::new(Fd(self.waker.as_fd().as_raw_fd()), POLL_IN);
@@ -141,9 +141,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits the rest, waits for `want` completions and takes all there are, also those that
-    /// found the ring full. A send's completion names its place in this batch, and a receive's a
-    /// buffer that may be given back: none may be left.
+    /// Submits the rest, waits for `want` completions and takes all that there are, also those for
+    /// which the ring had no room. None may be left for later: a send's completion names its index
+    /// in this batch, and a receive's names a buffer that may be given back.
     fn finish(
         &mut self,
         mut want: u32,
@@ -162,7 +162,7 @@ impl Uring {
         Err(Errno::AGAIN.into())
     }
 
-    /// The system call. It may submit less than all, or return early.
+    /// Makes the system call. It may submit less than all, or return early.
     fn enter(&mut self, want: u32, timeout: Option<Duration>, flags: EnterFlags) -> io::Result<()> {
         let time;
         let mut arguments = SubmitArgs::new();
@@ -172,14 +172,14 @@ impl Uring {
         }
         let queued = self.ring.submission().len() as u32;
         let submitter = self.ring.submitter();
-        // SAFETY: the argument is of the type that EXT_ARG announces, and lives through the call,
-        // as `time` does that it points to. The entries were pushed by `push`.
+        // SAFETY: the argument has the type that EXT_ARG announces. It lives until the call has
+        // returned, and so does `time`, to which it points. The entries were pushed by `push`.
         let entered = unsafe { submitter.enter(queued, want, flags.bits(), Some(&arguments)) };
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                // The time is over, a signal, no memory for the moment, or completions to be taken
-                // first.
+                // The time is over, or a signal came, or the kernel has no memory for the moment,
+                // or completions must be taken first.
                 Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
                 _ => Err(error),
             },
@@ -281,7 +281,8 @@ impl Driver for Uring {
         let sends = events.len();
         self.connections.settle(events);
         self.push_operations()?;
-        // The memory stays as it is: the kernel reads the parts when the entries are submitted.
+        // This keeps the vector's memory unchanged: the kernel reads the parts when the entries are
+        // submitted.
         self.parts.clear();
         let sleepless = std::mem::take(&mut self.send_cut)
             || events.len() > sends
@@ -297,7 +298,8 @@ impl Driver for Uring {
     }
 }
 
-/// The ring with the cheapest completions the kernel has, and whether those are deferred.
+/// Makes the ring with the cheapest completions that the kernel offers. Returns also whether they
+/// are deferred.
 fn build() -> io::Result<(IoUring, bool)> {
     let mut deferred = IoUring::builder();
     deferred.setup_single_issuer().setup_defer_taskrun();
@@ -352,16 +354,18 @@ fn result_of(result: i32) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result))
 }
 
-/// Entries before a submission in between is needed: few enough to stay in the cache.
+/// How many entries can be pushed before some must be submitted. They are few, so that they stay in
+/// the cache.
 const SUBMISSIONS_LEN: u32 = 256;
-/// Completions beyond that wait in the kernel (`NODROP`).
+/// More completions than these wait in the kernel (`NODROP`).
 const COMPLETIONS_LEN: u32 = 1024;
-/// Tries of one submission that the kernel has no memory for.
+/// How often a submission is tried for which the kernel has no memory.
 const ATTEMPTS_MAX: usize = 1000;
-/// Longest single send: what fits the kernel's 32-bit results. More is a short send.
+/// The longest single send, so that its length fits the kernel's 32-bit results. A longer one is a
+/// short send.
 const SEND_LEN_MAX: usize = 1 << 30;
-/// `MSG_WAITALL`. To io_uring it means that a short send is a failure, which posts its completion
-/// despite `SKIP_SUCCESS`; with `MSG_DONTWAIT` it still does not wait.
+/// `MSG_WAITALL`. In io_uring it makes a short send a failure, which posts its completion despite
+/// `SKIP_SUCCESS`. With `MSG_DONTWAIT` the send still does not wait.
 const WAIT_ALL: u32 = RecvFlags::WAITALL.bits();
 const POLL_IN: u32 = rustix::event::PollFlags::IN.bits() as u32;
 const POLL_OUT: u32 = rustix::event::PollFlags::OUT.bits() as u32;

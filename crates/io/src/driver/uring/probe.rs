@@ -1,5 +1,5 @@
-//! Whether io_uring works here: tried, not asked, since a container may forbid it and an old kernel
-//! lack parts.
+//! Finds out whether io_uring works here. It is tried, because a container may forbid it and an old
+//! kernel may lack parts of it.
 
 use super::Uring;
 use crate::driver::{Driver, Event, Token};
@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Moves bytes both ways over a socket pair with a driver of its own: a multishot receive into the
-/// pool, a whole send without a completion, and a short send with one.
+/// Moves bytes in both directions over a socket pair, with its own driver: a multishot receive into
+/// the pool, a whole send without a completion, and a short send with one.
 pub(crate) fn probe() -> io::Result<()> {
     let (ours, mut peer) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -17,7 +17,7 @@ pub(crate) fn probe() -> io::Result<()> {
     let token = Token::new(0, 0);
     let mut driver = Uring::new()?;
     let mut events = Vec::new();
-    // SAFETY: `ours` was declared before the driver, so it is closed after the driver is gone.
+    // SAFETY: `ours` was declared before the driver, so it is closed after the driver was dropped.
     unsafe { driver.add(token, ours.as_fd())? };
     for round in 0..2 {
         peer.write_all(b"ping")?;
@@ -31,8 +31,8 @@ pub(crate) fn probe() -> io::Result<()> {
         peer.read_exact(&mut [0; 4])?;
     }
     let block = vec![0u8; BLOCK_LEN];
-    // SAFETY: `block` lives to the end of the function, beyond the one `wait` that follows; if that
-    // fails, the driver goes without another.
+    // SAFETY: `block` lives until the end of the function, so longer than the one `wait` that
+    // follows. If that fails, the driver is dropped without another.
     unsafe { driver.send(token, ours.as_fd(), block.as_ptr(), block.len()) };
     driver.wait(Some(PATIENCE), &mut events)?;
     match events[..] {
@@ -60,7 +60,7 @@ fn unsupported(what: String) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, what))
 }
 
-/// More than a socket's buffer takes.
+/// More than a socket's buffer has room for.
 const BLOCK_LEN: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_millis(200);
 const TURNS_MAX: usize = 5;

@@ -406,7 +406,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
             );
         }
     }
-    // Also with NOSAVE: the data of a save in progress is about to go.
+    // A save in progress is aborted with NOSAVE too, because its data may be replaced.
     save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {

@@ -58,10 +58,10 @@ pub(super) const MEMORY: Section = Section {
             total_system_memory().into()
         }),
         label("total_system_memory_human", |_| human(total_system_memory()).into()),
-        gauge("used_memory_lua", Number, "Bytes of the Lua states of EVAL.", |s| {
+        gauge("used_memory_lua", Bytes, "Memory of the Lua states of EVAL.", |s| {
             (s.server.scripts.state_memory() as u64).into()
         }),
-        gauge("used_memory_vm_eval", Number, "Bytes of the Lua states of EVAL.", |s| {
+        gauge("used_memory_vm_eval", Bytes, "Memory of the Lua states of EVAL.", |s| {
             (s.server.scripts.state_memory() as u64).into()
         }),
         label("used_memory_lua_human", |s| human(s.server.scripts.state_memory() as u64).into()),
@@ -77,17 +77,17 @@ pub(super) const MEMORY: Section = Section {
         gauge("number_of_libraries", Number, "Libraries of functions.", |s| {
             (s.server.functions.counts().0 as u64).into()
         }),
-        gauge("used_memory_vm_functions", Number, "Bytes of the Lua states of functions.", |s| {
+        gauge("used_memory_vm_functions", Bytes, "Memory of the Lua states of functions.", |s| {
             (s.server.functions.state_memory() as u64).into()
         }),
-        gauge("used_memory_vm_total", Number, "Bytes of all Lua states.", |s| {
+        gauge("used_memory_vm_total", Bytes, "Memory of all Lua states.", |s| {
             state_memory(s.server).into()
         }),
         label("used_memory_vm_total_human", |s| human(state_memory(s.server)).into()),
-        gauge("used_memory_functions", Number, "Bytes of libraries of functions.", |s| {
+        gauge("used_memory_functions", Bytes, "Memory of libraries of functions.", |s| {
             (s.server.functions.memory() as u64).into()
         }),
-        gauge("used_memory_scripts", Number, "Bytes of scripts and libraries.", |s| {
+        gauge("used_memory_scripts", Bytes, "Memory of scripts and libraries.", |s| {
             script_memory(s.server).into()
         }),
         label("used_memory_scripts_human", |s| human(script_memory(s.server)).into()),

@@ -9,7 +9,7 @@ use super::{
     InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, line, zero,
 };
 use crate::config::{OptionId, VALKEY_VERSION};
-use crate::engine::server::VERSION;
+use crate::engine::server::{Server, VERSION};
 use crate::persistence::Persistence;
 use crate::persistence::aof::{Aof, rewrite};
 
@@ -85,16 +85,19 @@ pub(super) const PERSISTENCE: Section = Section {
             gauge(
                 "current_save_keys_processed",
                 Number,
-                "Keys of the snapshot at work that are written.",
+                "Keys of the snapshot or base at work that are written.",
                 |s| {
-                    let saving = Persistence::of(s.server).current().is_some();
+                    let is_at_work = keys_at_work(s.server).is_some();
                     let written = Persistence::of(s.server).written_keys.load(Relaxed);
-                    (if saving { written } else { 0 }).into()
+                    (if is_at_work { written } else { 0 }).into()
                 },
             ),
-            gauge("current_save_keys_total", Number, "Keys of the snapshot at work.", |s| {
-                Persistence::of(s.server).current().map_or(0, |(keys, _)| keys).into()
-            }),
+            gauge(
+                "current_save_keys_total",
+                Number,
+                "Keys of the snapshot or base at work.",
+                |s| keys_at_work(s.server).unwrap_or(0).into(),
+            ),
             gauge("rdb_changes_since_last_save", Number, "Changes since the last snapshot.", |s| {
                 Persistence::of(s.server).unsaved(s.totals().dirty.get()).into()
             }),
@@ -257,15 +260,21 @@ fn write_engines(snapshot: &Snapshot<'_>, text: &mut String) {
     );
 }
 
+/// How many keys the snapshot that is written has, or the base of the log.
+fn keys_at_work(server: &Server) -> Option<u64> {
+    let save = Persistence::of(server).current().map(|(keys, _)| keys);
+    save.or_else(|| Aof::of(server).rewrites.current_keys())
+}
+
 fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
     log_fields(snapshot, text);
     loading(snapshot, text);
 }
 
-/// Fields about the log, while it is on.
+/// Fields about the log, while it is on or being loaded.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     let (server, figures) = (snapshot.server, &Aof::of(snapshot.server).figures);
-    if !Aof::of(server).is_on() {
+    if !server.config.appendonly() {
         return;
     }
     let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);

@@ -126,7 +126,8 @@ fn link(snapshot: &Snapshot<'_>, text: &mut String) {
         line(text, format_args!("master_sync_last_io_seconds_ago:{heard_s}"));
     }
     if !is_up {
-        let down_s = since_s(link.down_since_ms.load(Relaxed));
+        let down_since_ms = link.down_since_ms.load(Relaxed);
+        let down_s = if down_since_ms == 0 { -1 } else { since_s(down_since_ms) };
         line(text, format_args!("master_link_down_since_seconds:{down_s}"));
     }
     line(text, format_args!("slave_priority:{}", config.replica_priority()));

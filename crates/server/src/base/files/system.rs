@@ -4,15 +4,25 @@
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-/// The absolute path of a file, which stays right if the working directory changes.
+/// A path of a file that stays right if the working directory changes. The process may not be
+/// allowed to search a directory above the working directory; then the path stays relative.
 pub fn here(path: &Path) -> PathBuf {
-    // It fails if the working directory no longer exists; then the file cannot be found either way.
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    match std::env::current_dir() {
+        Ok(working) if is_same(&working, Path::new(".")) => working.join(path),
+        _ => Path::new(".").join(path),
+    }
+}
+
+/// Whether two paths lead to the same file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let place = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    place(a).is_some_and(|file| place(b) == Some(file))
 }
 
 /// Creates a file for appending. Fails if there is a file or link of that name.
@@ -52,7 +62,29 @@ pub fn length(file: &File) -> io::Result<u64> {
     file.metadata().map(|metadata| metadata.len())
 }
 
-/// Makes changes of names in a directory durable.
+/// Makes changes of names in a directory durable, as far as the file system can: some file systems
+/// have no `fsync` of a directory.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    let is_unknown = |error: &io::Error| {
+        Errno::from_io_error(error)
+            .is_some_and(|errno| errno == Errno::INVAL || errno == Errno::BADF)
+    };
+    match File::open(path)?.sync_all() {
+        Err(error) if is_unknown(&error) => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_as_good_as_it_gets() {
+        let proc = Path::new("/proc");
+        let error = File::open(proc).unwrap().sync_all().unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::INVAL), "it is such a one");
+        sync_directory(proc).unwrap();
+        assert!(sync_directory(Path::new("/proc/none")).is_err());
+    }
 }

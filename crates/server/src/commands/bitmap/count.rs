@@ -34,14 +34,14 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     let wanted = BitRangeOptions::parse(call, 3)?;
     let key = call.key(1)?;
     let Some(entry) = call.data.read_string_entry(key)? else {
-        // All zeros without end.
+        // A missing key counts as zeros without end.
         call.reply.integer(if bit { -1 } else { 0 });
         return Ok(());
     };
     let bytes = entry.string();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = clamp(start, end, wanted.unit.len(bytes));
-    // Without an end the string is followed by zeros.
+    // Without an end argument, the string is followed by zeros.
     let is_endless = !bit && wanted.end.is_none() && range.is_some();
     let otherwise = if is_endless { (bytes.len() * 8) as i64 } else { -1 };
     let bits = range.map_or(0..0, |range| wanted.unit.bits(range));
@@ -52,25 +52,23 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A look at bits of a string, from the first to the last.
+/// A walk over bits of a string, from the first to the last.
 struct BitLook {
-    /// Which bits are still to be looked at.
+    /// The bits that were not read yet.
     left: Range<usize>,
     question: BitQuestion,
 }
 
-/// What is asked about the bits, and the answer as far as it is known.
+/// The question about the bits, and the answer so far.
 enum BitQuestion {
-    /// How many are set.
+    /// How many bits are set.
     Count(u64),
-    /// Where the first one is that is like this; before one is found, what to answer if there is
-    /// none.
+    /// Where the first bit with this value is. `position` is the answer if there is none.
     First { bit: bool, position: i64 },
 }
 
 impl BitLook {
-    /// Looks at all of the bits. If that takes long it returns the string, pinned, for looking at
-    /// it in slices.
+    /// Reads all bits. If that takes long, returns the pinned string instead, to read it in slices.
     fn run(&mut self, entry: EntryRef<'_>, may_leave_job: bool) -> Option<PinnedString> {
         if may_leave_job
             && self.left.len() > BITS_AT_ONCE_MAX
@@ -82,7 +80,7 @@ impl BitLook {
         None
     }
 
-    /// Answers what `run` came to, or in slices.
+    /// Replies with the answer, after the rest was read in slices if necessary.
     fn answer_in_slices(mut self, call: &mut Call<'_>, pinned: Option<PinnedString>) {
         let Some(string) = pinned else {
             call.reply.integer(self.answer());
@@ -97,7 +95,7 @@ impl BitLook {
         });
     }
 
-    /// Looks at some bits; whether there are more to look at.
+    /// Reads some bits. Returns whether there are more.
     fn step(&mut self, string: StringRef<'_>, most: usize) -> bool {
         let end = self.left.end.min(self.left.start.saturating_add(most));
         let bits = self.left.start..end;
@@ -138,13 +136,13 @@ impl BitLook {
     }
 }
 
-/// More bits than these are looked at in slices.
+/// More bits than this are read in slices.
 const BITS_AT_ONCE_MAX: usize = 4 << 20;
-/// Bits between two looks at the time: those of a chunk.
+/// How many bits are read between two looks at the clock: those of a chunk.
 const BITS_PER_STEP: usize = 8 * CHUNK_LEN;
 
-/// The slices of a string that a range of bits lies in: where each begins, and which of its bits
-/// those are.
+/// The slices of a string that contain a range of bits: where each begins, and which of its bits
+/// are in the range.
 fn pieces<'a>(
     string: StringRef<'a>,
     bits: Range<usize>,
@@ -159,7 +157,7 @@ fn pieces<'a>(
     })
 }
 
-/// The options of both.
+/// The options of both commands.
 struct BitRangeOptions {
     start: Option<i64>,
     end: Option<i64>,
@@ -173,7 +171,7 @@ enum BitUnit {
 }
 
 impl BitRangeOptions {
-    /// Reads them from the argument at `first` on.
+    /// Parses the options from the argument at `first` on.
     fn parse(call: &Call<'_>, first: usize) -> Result<Self, Failure> {
         let mut wanted = Self { start: None, end: None, unit: BitUnit::Byte };
         let count = call.args.len() - first;
@@ -233,7 +231,7 @@ fn count(bytes: &[u8], range: Range<usize>) -> u64 {
     sums.iter().sum::<u64>() + u64::from(rest) + u64::from(ends)
 }
 
-/// The first bit of the range that is as wanted.
+/// The first bit of the range with this value.
 fn position(bytes: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
     let Ends { first, first_mask, last_mask, last } = Ends::of(&range);
     // Looking for a zero is looking for a one in the complement.
@@ -256,7 +254,7 @@ fn position(bytes: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
     (start..last).find_map(|at| in_byte(at, 0xff)).or_else(|| in_byte(last, last_mask))
 }
 
-/// The bytes at both ends of a range of bits, and which of their bits belong to it.
+/// The bytes at both ends of a range of bits, and which of their bits are in the range.
 struct Ends {
     first: usize,
     first_mask: u8,
@@ -265,7 +263,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// The range is not empty.
+    /// The range must not be empty.
     fn of(range: &Range<usize>) -> Self {
         let last_bit = range.end - 1;
         Self {

@@ -48,7 +48,7 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 
 fn run(call: &mut Call<'_>, steps: &[BitFieldStep]) -> Outcome {
     let key = call.key(1)?;
-    // The string must reach to the last bit that is written, whether or not writing it fails.
+    // The string must reach to the last written bit, even if writing it fails.
     let len = steps.iter().filter(|step| step.writes()).map(BitFieldStep::end).max();
     let Some(len) = len else {
         let bytes = call.data.read_string(key)?.unwrap_or_default();
@@ -59,14 +59,14 @@ fn run(call: &mut Call<'_>, steps: &[BitFieldStep]) -> Outcome {
     let mut run = BitFieldRun { steps, reply: &mut call.reply };
     let changes = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
     if changes > 0 {
-        // One change is counted for the string.
+        // The change of the string is counted once already.
         call.data.counters.dirty += changes as u64 - 1;
         call.data.event(Classes::STRING, "setbit", key);
     }
     Ok(())
 }
 
-/// Does all steps and replies to each. Answers how many of them changed something.
+/// Executes all steps and replies to each. Returns how many changed something.
 struct BitFieldRun<'a, 'r> {
     steps: &'a [BitFieldStep],
     reply: &'a mut Reply<'r>,
@@ -100,17 +100,17 @@ impl BitFieldStep {
         !matches!(self.action, Action::Get)
     }
 
-    /// Length of a string that has all of its bits.
+    /// The length in bytes of a string that has all of its bits.
     const fn end(&self) -> usize {
         (self.offset + self.width.bits as usize).div_ceil(8)
     }
 
-    /// Returns the value to write, if any, and the value to answer.
+    /// Returns the value to write, if any, and the value to reply.
     fn apply(&self, old: i64) -> (Option<i64>, Option<i64>) {
         match self.action {
             Action::Get => (None, Some(old)),
             Action::Set(value, overflow) => {
-                // A negative number is a very large one where there are no signs.
+                // For an unsigned width, a negative number stands for a very large one.
                 let value = match self.width.signed {
                     true => i128::from(value),
                     false => i128::from(value as u64),
@@ -126,7 +126,7 @@ impl BitFieldStep {
     }
 }
 
-/// Reads all subcommands.
+/// Parses all subcommands.
 fn parse(call: &Call<'_>) -> Result<Vec<BitFieldStep>, Failure> {
     let mut steps = Vec::new();
     let mut overflow = Overflow::Wrap;
@@ -173,7 +173,7 @@ fn parse_overflow(word: &[u8]) -> Result<Overflow, Failure> {
     found.map(|(_, overflow)| overflow).ok_or(Failure::new("ERR Invalid OVERFLOW type specified"))
 }
 
-/// The bit where an integer begins: `#n` counts in integers of its width.
+/// The bit where an integer begins. `#n` counts in integers of its width.
 fn parse_offset(call: &Call<'_>, text: &[u8], width: Width) -> Result<usize, Failure> {
     let (number, unit) = match text {
         [b'#', number @ ..] => (number, width.bits as usize),

@@ -1,4 +1,4 @@
-//! Strings as arrays of bits. Bit 0 is the highest of the first byte.
+//! Strings as arrays of bits. Bit 0 is the highest bit of the first byte.
 
 mod count;
 mod field;
@@ -29,7 +29,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sets one bit. Answers what it was, and whether the string changed.
+/// Sets one bit. Returns its old value, and whether the string changed.
 struct SetBit {
     at: usize,
     shift: usize,
@@ -63,7 +63,7 @@ fn getbit(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// An argument as the number of a bit that a string can have.
+/// Parses an argument as the number of a bit that a string can have.
 #[inline]
 fn bit_offset(call: &Call<'_>, argument: &[u8]) -> Result<usize, Failure> {
     bobbin_resp::parse_i64(argument)

@@ -23,11 +23,11 @@ enum BitOperation {
     Not,
     /// Bits of X that no Y has.
     Diff,
-    /// Bits of any Y that X has not.
+    /// Bits of any Y that X does not have.
     Diff1,
     /// Bits of X that some Y has.
     AndOr,
-    /// Bits that exactly one has.
+    /// Bits that exactly one source has.
     One,
 }
 
@@ -97,11 +97,11 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Vec<u8>) {
 struct SlicedOperation {
     operation: BitOperation,
     destination: Box<[u8]>,
-    /// Of the sources.
+    /// The keys of the sources.
     names: Vec<Box<[u8]>>,
     sources: PinnedStrings,
     result: Vec<u8>,
-    /// How many bytes of the result are there.
+    /// How many bytes of the result are complete.
     done: usize,
 }
 
@@ -144,8 +144,8 @@ impl SlicedChange for SlicedOperation {
     }
 }
 
-/// Which of the sources, by name, decide about the result. One may be named very often, and each
-/// costs its length.
+/// The indices of the sources that determine the result. A source may be named very often, and each
+/// mention costs its length.
 fn needed<'a>(operation: BitOperation, names: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
     let mut times: HashMap<&[u8], usize> = HashMap::new();
     if names.len() > NAMES_MIN {
@@ -162,28 +162,28 @@ fn needed<'a>(operation: BitOperation, names: &'a [&'a [u8]]) -> impl Iterator<I
         *seen += 1;
         *seen
             <= match operation {
-                // Two of them cancel each other out, but are as long as they are.
+                // Two equal sources cancel each other out, but their length counts.
                 BitOperation::Xor if times[names[at]].is_multiple_of(2) => 2,
-                // Two are as good as more.
+                // Two equal sources have the same effect as more.
                 BitOperation::One => 2,
                 _ => 1,
             }
     })
 }
 
-/// Fewer sources are not worth looking for those that are named again.
+/// With fewer sources, looking for repeated names does not pay.
 const NAMES_MIN: usize = 8;
 
-/// Bytes that are combined at a time: what was written is still in the nearest cache when the next
-/// source is applied to it. Of a string in chunks, too, each block lies in one piece.
+/// How many bytes are combined at a time. The written block stays in the nearest cache for the next
+/// source. A block never crosses a chunk's border.
 const BLOCK: usize = 4096;
-/// How many blocks of a source are combined between two looks at the time.
+/// How many blocks of each source are combined between two looks at the clock.
 const BLOCKS_PER_STEP: usize = 8;
-/// Sources of more bytes than this are combined in slices.
+/// If the sources have more bytes than this, they are combined in slices.
 const BYTES_AT_ONCE_MAX: usize = 512 * 1024;
 const _: () = assert!(CHUNK_LEN.is_multiple_of(BLOCK));
 
-/// Combines strings, each of which is followed by zeros up to the length of the longest.
+/// Combines strings. Shorter ones are followed by zeros up to the longest one's length.
 fn combine(operation: BitOperation, sources: &[StringRef<'_>]) -> Vec<u8> {
     let len = longest(sources);
     let mut result = vec![0; len];
@@ -191,13 +191,12 @@ fn combine(operation: BitOperation, sources: &[StringRef<'_>]) -> Vec<u8> {
     result
 }
 
-/// Length of the longest.
+/// The length of the longest string.
 fn longest(sources: &[StringRef<'_>]) -> usize {
     sources.iter().map(|source| source.len()).max().unwrap_or(0)
 }
 
-/// Combines a range of the strings' bytes, which begins at a block, in `result`, which holds zeros
-/// there.
+/// Combines a range of the strings' bytes, which begins at a block. `result` must hold zeros there.
 fn combine_range(
     operation: BitOperation,
     sources: &[StringRef<'_>],
@@ -211,14 +210,14 @@ fn combine_range(
     }
 }
 
-/// The block of a source that begins at `start`, as far as the source goes.
+/// The block of a source that begins at `start`, as far as the source has it.
 fn part<'a>(source: &StringRef<'a>, start: usize) -> &'a [u8] {
     let slice = source.slice_at(start);
     &slice[..slice.len().min(BLOCK)]
 }
 
-/// Combines one block of each source in `block`, which holds zeros at first. The parts are at most
-/// as long as the block.
+/// Combines one block of each source in `block`, which must hold zeros. No part may be longer than
+/// the block.
 fn combine_block<'a>(
     operation: BitOperation,
     block: &mut [u8],
@@ -273,7 +272,7 @@ fn combine_block<'a>(
     }
 }
 
-/// Changes each byte by the one at its place in `other`, as far as that goes.
+/// Changes each byte by the byte at its place in `other`, as far as that has one.
 #[inline(always)]
 fn apply(bytes: &mut [u8], other: &[u8], f: impl Fn(u8, u8) -> u8) {
     for (byte, &other) in bytes.iter_mut().zip(other) {
@@ -289,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// A bit of the result, from the bits of the sources.
+    /// A bit of the result, computed from the bits of the sources.
     fn model(operation: BitOperation, bits: &[bool]) -> bool {
         let (x, any_y) = (bits[0], bits[1..].contains(&true));
         let set = bits.iter().filter(|&&bit| bit).count();

@@ -1,8 +1,8 @@
-//! Integers of 1 to 64 bits that lie anywhere in a string, as BITFIELD sees them.
+//! Integers of 1 to 64 bits at any bit of a string, for BITFIELD.
 
 use crate::commands::string::{BytesMut, StringBytes};
 
-/// An integer's width and whether it has a sign: `u8`, `i64`.
+/// An integer's width, and whether it has a sign: `u8`, `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Width {
     pub signed: bool,
@@ -10,7 +10,7 @@ pub(super) struct Width {
     pub bits: u32,
 }
 
-/// What becomes of a number that does not fit.
+/// What to do with a number that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Overflow {
     Wrap,
@@ -18,7 +18,7 @@ pub(super) enum Overflow {
     Fail,
 }
 
-/// A window of 72 bits holds any integer, wherever in its first byte it begins.
+/// A window of 72 bits holds any integer, at whichever bit of its first byte it begins.
 const WINDOW: usize = 9;
 
 impl Width {
@@ -33,14 +33,14 @@ impl Width {
         (1..=bits_max).contains(&bits).then_some(Self { signed, bits: bits as u32 })
     }
 
-    /// The integer that begins at this bit; what is beyond the string is zero.
+    /// The integer that begins at this bit. Bits beyond the string are zero.
     pub(super) fn read(self, bytes: &(impl StringBytes + ?Sized), offset: usize) -> i64 {
         let window = load(bytes, offset / 8);
         let raw = (window >> self.shift(offset)) as u64;
         self.wrap(i128::from(raw))
     }
 
-    /// Writes it; the string is long enough.
+    /// Writes the integer. The string must be long enough.
     pub(super) fn write(self, bytes: &mut (impl BytesMut + ?Sized), offset: usize, value: i64) {
         let at = offset / 8;
         let shift = self.shift(offset);
@@ -51,8 +51,8 @@ impl Width {
         bytes.write(at, &window[16 - WINDOW..][..end - at]);
     }
 
-    /// The number as one of this width; `None` when it does not fit and `overflow` says that this
-    /// fails.
+    /// Converts the number to this width. `None`: it does not fit, and `overflow` demands a
+    /// failure.
     pub(super) fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = if self.signed {
             (-1i128 << (self.bits - 1), (1i128 << (self.bits - 1)) - 1)
@@ -82,13 +82,13 @@ impl Width {
         u64::MAX >> (64 - self.bits)
     }
 
-    /// Bits of the window below the integer.
+    /// How many bits of the window are below the integer.
     fn shift(self, offset: usize) -> u32 {
         WINDOW as u32 * 8 - (offset % 8) as u32 - self.bits
     }
 }
 
-/// Nine bytes as a number, those beyond the string zero.
+/// Nine bytes as a number. Bytes beyond the string are zero.
 fn load(bytes: &(impl StringBytes + ?Sized), at: usize) -> u128 {
     let mut window = [0; 16];
     bytes.read(at, &mut window[16 - WINDOW..]);

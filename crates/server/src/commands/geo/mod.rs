@@ -58,12 +58,12 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs GEOADD as the ZADD that it comes to. Its places begin at argument `first`.
+/// Logs GEOADD as a ZADD with the same result. Its places begin at argument `first`.
 fn propagate_scores(call: &mut Call<'_>, first: usize, scores: &[f64]) {
     if !call.data.is_logged() {
         return;
     }
-    // Scores are whole numbers below 2^52.
+    // Scores are integers below 2^52.
     let texts: Vec<String> = scores.iter().map(|&score| (score as u64).to_string()).collect();
     let mut args = vec![&b"ZADD"[..]];
     args.extend(&call.args[1..first]);
@@ -103,7 +103,7 @@ fn geodist(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Two words as a longitude and a latitude.
+/// Parses two words as a longitude and a latitude.
 fn position(words: &[&[u8]]) -> Result<Position, Failure> {
     let longitude = parse_f64(words[0]).ok_or(Failure::NOT_A_FLOAT)?;
     let latitude = parse_f64(words[1]).ok_or(Failure::NOT_A_FLOAT)?;
@@ -113,7 +113,7 @@ fn position(words: &[&[u8]]) -> Result<Position, Failure> {
     })
 }
 
-/// As C's `%f`.
+/// Formats a number as C's `%f` does.
 fn fixed(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
@@ -121,21 +121,21 @@ fn fixed(number: f64) -> String {
     format!("{number:.6}")
 }
 
-/// How many metres a unit is.
+/// How many metres a unit has.
 fn unit(word: &[u8]) -> Result<f64, Failure> {
     let known = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
     let found = known.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
     found.map(|(_, metres)| metres).ok_or(UNKNOWN_UNIT)
 }
 
-/// With four decimals.
+/// Appends a distance with four decimals.
 fn append_distance(reply: &mut Reply<'_>, distance: f64) {
     let rounded = (distance * 10_000.0).round_ties_even() as i64;
     let (whole, decimals) = (rounded / 10_000, rounded % 10_000);
     reply.bulk(format!("{whole}.{decimals:04}").as_bytes());
 }
 
-/// With seventeen decimals, without zeros at the end.
+/// Appends coordinates with up to seventeen decimals, without trailing zeros.
 fn append_position(reply: &mut Reply<'_>, place: Position) {
     reply.array(2);
     for coordinate in [place.longitude, place.latitude] {
@@ -144,7 +144,7 @@ fn append_position(reply: &mut Reply<'_>, place: Position) {
     }
 }
 
-/// The limits of the packed form as they are now.
+/// The current limits of the packed form.
 fn limits(server: &crate::engine::server::Server) -> SortedSetLimits {
     SortedSetLimits {
         packed_entries: server.config.zset_max_listpack_entries() as usize,

@@ -1,4 +1,4 @@
-//! What a search asks for.
+//! The query of a search.
 
 use bobbin_resp::{parse_f64, parse_i64};
 use bobbin_store::geo::{Position, Shape};
@@ -11,7 +11,7 @@ use crate::engine::command::Failure;
 /// The forms of the search commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SearchForm {
-    /// GEORADIUS, and with `false` GEORADIUS_RO.
+    /// GEORADIUS; without `may_store` GEORADIUS_RO.
     Radius {
         may_store: bool,
     },
@@ -24,7 +24,7 @@ pub(super) enum SearchForm {
 }
 
 impl SearchForm {
-    /// The argument that names where to store the result: of some forms it is behind the last STORE
+    /// The argument that names where to store the result. In some forms it follows the last STORE
     /// or STOREDIST.
     pub(super) fn stored(self, args: &[&[u8]]) -> Option<usize> {
         let first = match self {
@@ -53,22 +53,22 @@ pub(super) enum DistanceOrder {
     Farthest,
 }
 
-/// The options of one search.
+/// The options of a search.
 pub(super) struct Query {
     /// `None`: there is no set to search.
     pub shape: Option<Shape>,
-    /// Metres of the unit that distances are given in.
+    /// The unit of distances in metres.
     pub metres: f64,
     pub order: DistanceOrder,
     pub count: Option<usize>,
-    /// The first that are found will do.
+    /// ANY: the first hits are enough.
     pub any: bool,
     pub with_distance: bool,
     pub with_score: bool,
     pub with_position: bool,
     /// The argument that names where to store the result.
     pub store: Option<usize>,
-    /// Distances become the scores.
+    /// Store distances as scores.
     pub store_distance: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Query {
 #[derive(Clone, Copy, PartialEq)]
 enum Centre {
     Missing,
-    /// A member of a set that is not there.
+    /// A member of a set that does not exist.
     Unknown,
     Member(Position),
     Given(Position),
@@ -89,7 +89,7 @@ enum SearchExtent {
     Polygon(Vec<Position>),
 }
 
-/// While it is read.
+/// The state of parsing.
 struct SearchParser<'a> {
     args: &'a [&'a [u8]],
     form: SearchForm,
@@ -141,7 +141,7 @@ impl SearchParser<'_> {
         matches!(self.form, SearchForm::Search | SearchForm::SearchStore)
     }
 
-    /// What comes before the options.
+    /// Parses what precedes the options.
     fn leading(&mut self) -> Result<(), Failure> {
         match self.form {
             SearchForm::Radius { .. } => {
@@ -171,7 +171,7 @@ impl SearchParser<'_> {
         self.at + more < self.args.len()
     }
 
-    /// An option of all forms; `false`: it is none.
+    /// Parses an option of all forms. `false`: it is not one.
     fn option(&mut self) -> Result<bool, Failure> {
         let may_store = matches!(
             self.form,
@@ -208,7 +208,7 @@ impl SearchParser<'_> {
         Ok(true)
     }
 
-    /// An option of GEOSEARCH; `false`: it is none.
+    /// Parses an option of GEOSEARCH. `false`: it is not one.
     fn search_option(&mut self) -> Result<bool, Failure> {
         let is_polygon = matches!(self.extent, SearchExtent::Polygon(_));
         if self.is("frommember") && self.has(1) && !is_polygon {
@@ -260,7 +260,7 @@ impl SearchParser<'_> {
         }
     }
 
-    /// A radius and its unit.
+    /// Parses a radius and its unit.
     fn radius(&mut self, at: usize) -> Result<(), Failure> {
         let radius = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric radius"))?;
         if radius < 0.0 {
@@ -271,7 +271,7 @@ impl SearchParser<'_> {
         Ok(())
     }
 
-    /// Width, height and their unit.
+    /// Parses a width, a height and their unit.
     fn sides(&mut self, at: usize) -> Result<(), Failure> {
         let width = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric width"))?;
         let height = parse_f64(self.args[at + 1]).ok_or(Failure::new("ERR need numeric height"))?;
@@ -284,7 +284,7 @@ impl SearchParser<'_> {
         Ok(())
     }
 
-    /// The number of vertices, and the vertices.
+    /// Parses the number of vertices and the vertices.
     fn polygon(&mut self) -> Result<(), Failure> {
         let count = parse_i64(self.args[self.at + 1]).and_then(|count| i32::try_from(count).ok());
         let count = count.ok_or(Failure::new("ERR invalid number of vertices"))?;
@@ -330,7 +330,7 @@ impl SearchParser<'_> {
             return Err("ERR the ANY argument requires COUNT argument".into());
         }
         if query.count.is_some() && query.order == DistanceOrder::Any && !query.any {
-            // Only the nearest are wanted.
+            // Only the nearest members are wanted.
             self.query.order = DistanceOrder::Nearest;
         }
         let centre = match self.centre {

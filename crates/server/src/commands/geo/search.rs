@@ -57,7 +57,7 @@ fn find_stored(args: &[&[u8]], form: SearchForm, found: &mut dyn FnMut(usize, Ke
 struct FoundMember<'a> {
     member: Item<'a>,
     score: f64,
-    /// Metres from the centre.
+    /// Its distance from the centre in metres.
     distance: f64,
 }
 
@@ -149,8 +149,8 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
 /// A member within the shape: its rank, and its distance from the centre in metres.
 type Hit = (usize, f64);
 
-/// What hits are sorted by: the place in the order that is asked for, then that among all hits,
-/// which is the lower half.
+/// The key by which hits are sorted: the requested order in the upper half, and the index among all
+/// hits in the lower half.
 fn sort_key(order: DistanceOrder, (at, &(_, distance)): (usize, &Hit)) -> u128 {
     // The bits of numbers that are not negative are in the order of the numbers.
     let place = match order {
@@ -161,7 +161,7 @@ fn sort_key(order: DistanceOrder, (at, &(_, distance)): (usize, &Hit)) -> u128 {
     u128::from(place) << 64 | at as u128
 }
 
-/// Which of the hits are wanted, in their order.
+/// The indices of the wanted hits, in the requested order.
 fn sorted(hits: &[Hit], query: &Query) -> Vec<usize> {
     let keys = hits.iter().enumerate().map(|hit| sort_key(query.order, hit));
     let mut keys: Vec<_> = keys.collect();
@@ -174,7 +174,7 @@ fn sorted(hits: &[Hit], query: &Query) -> Vec<usize> {
     keys.into_iter().map(|key| key as usize).collect()
 }
 
-/// Puts hits in their order: in runs while they are found, and then one by one.
+/// Sorts hits: in runs while they are found, and then by merging the runs.
 #[derive(Default)]
 struct Order {
     keys: Vec<u128>,
@@ -184,7 +184,7 @@ struct Order {
 }
 
 impl Order {
-    /// Takes in the hits that are new. `are_all`: no more follow.
+    /// Adds the new hits. `are_all`: no more follow.
     fn take_in(&mut self, hits: &[Hit], order: DistanceOrder, are_all: bool) {
         let new = hits.iter().enumerate().skip(self.keys.len());
         self.keys.extend(new.map(|hit| sort_key(order, hit)));
@@ -198,7 +198,7 @@ impl Order {
         }
     }
 
-    /// The index of the hit that comes next.
+    /// The index of the next hit.
     fn next(&mut self) -> Option<usize> {
         let keys = &self.keys;
         let at = self.runs.next(|one, other| keys[one] < keys[other])?;
@@ -222,11 +222,11 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, 
     reply.integer(count as i64);
 }
 
-/// A search at work: ranks of the set that are still to be looked at, and those of members within
-/// the shape, with their distances, in the order of looking.
+/// A search in progress: the ranks that were not examined yet, and the ranks and distances of
+/// members within the shape, in the order in which they were found.
 #[derive(Default)]
 struct Looks {
-    /// The last one comes first.
+    /// The range to examine next is the last one.
     ranks: Vec<Range<usize>>,
     hits: Vec<Hit>,
 }
@@ -239,12 +239,12 @@ impl Looks {
         Self { ranks, hits: Vec::new() }
     }
 
-    /// Members to look at.
+    /// How many members are left to examine.
     fn left(&self) -> usize {
         self.ranks.iter().map(Range::len).sum()
     }
 
-    /// Looks at some members; whether there are more.
+    /// Examines some members. Returns whether there are more.
     fn go_on(&mut self, set: &SortedSet, query: &Query, mut looks: usize) -> bool {
         let Some(shape) = &query.shape else { return false };
         let enough = query.count.filter(|_| query.any);
@@ -273,7 +273,7 @@ impl Looks {
     fn found<'a>(&self, set: &'a SortedSet) -> Vec<FoundMember<'a>> {
         let mut found = Vec::with_capacity(self.hits.len());
         let mut at = 0;
-        // Neighbours are read together.
+        // Consecutive members are read together.
         while let Some(&(first, _)) = self.hits.get(at) {
             let is_next = |(index, hit): (usize, &Hit)| hit.0 == first + index;
             let run = self.hits[at..].iter().enumerate().take_while(|&hit| is_next(hit)).count();
@@ -287,7 +287,7 @@ impl Looks {
     }
 }
 
-/// A search among many members, or in a shape of many edges, in slices.
+/// A search among many members, or in a shape with many edges, in slices.
 struct SlicedSearch {
     key: Box<[u8]>,
     /// Where to store the result.
@@ -303,11 +303,11 @@ struct SlicedSearch {
     order: Order,
     /// No more hits will come.
     all_found: bool,
-    /// How many of them are in the result or among the members.
+    /// How many hits are in `result` or `members`.
     made: usize,
-    /// What STORE will put.
+    /// The set that STORE will store.
     result: SortedSet,
-    /// What is answered if nothing is stored.
+    /// The reply if nothing is stored.
     members: Pieces,
 }
 
@@ -341,7 +341,7 @@ impl SlicedChange for SlicedSearch {
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if self.store.is_none() {
-            // It is what the value was when the command came.
+            // The reply shows the value at the time of the command.
             return Ok(true);
         }
         let now = match data.peek(data.key(&self.key)) {
@@ -384,11 +384,11 @@ impl SlicedChange for SlicedSearch {
     }
 }
 
-/// A search of more effort than this is done in slices: some milliseconds.
+/// A search with more effort than this is done in slices. It takes some milliseconds.
 const EFFORT_AT_ONCE_MAX: usize = 1 << 20;
-/// Effort between two looks at the time.
+/// The effort between two looks at the clock.
 const EFFORT_PER_SLICE: usize = 1 << 14;
-/// Hits that are sorted at once: a fraction of a millisecond.
+/// How many hits are sorted at once: a fraction of a millisecond.
 const RUN_LEN: usize = 1 << 12;
 
 #[cfg(test)]

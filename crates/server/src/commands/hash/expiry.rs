@@ -1,4 +1,4 @@
-//! Hashes: fields that expire. HEXPIRE and HTTL with their relatives, HPERSIST.
+//! Hashes: fields that expire. HEXPIRE, HTTL and related commands, and HPERSIST.
 
 use bobbin_store::value::Hash;
 
@@ -74,8 +74,8 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// Logs a command about those fields to which something was done: about others it need not be true
-/// later.
+/// Logs a command for those fields that were changed. For other fields the command might have an
+/// effect later.
 pub(super) fn propagate_fields(
     call: &mut Call<'_>,
     words: &[&[u8]],
@@ -146,7 +146,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     if !call.word_is(2, "fields") {
         return Err(Failure::SYNTAX);
     }
-    // These say less about a wrong number than their relatives.
+    // This command reports a wrong number with a less specific error than others.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
     let (key, now_ms, dead_ms) = (call.key(1)?, call.data.turn.now_ms, call.data.dead_ms());
@@ -164,8 +164,8 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// The fields behind `FIELDS numfields`, where FIELDS is at `word`, and each has `step` words.
-/// Their number must be right.
+/// The fields behind `FIELDS numfields`. FIELDS is at `word`, and each field has `step` words.
+/// Fails if their number is wrong.
 pub(super) fn counted_fields<'a>(
     call: &Call<'a>,
     word: usize,
@@ -183,7 +183,7 @@ pub(super) fn counted_fields<'a>(
     Ok(fields)
 }
 
-/// The time at an argument, in Unix milliseconds.
+/// Parses the time at an argument, in Unix milliseconds.
 pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i64, Failure> {
     let start_ms = if scale.from_now { call.data.turn.now_ms } else { 0 };
     let time = call.integer(at)?;
@@ -194,7 +194,7 @@ pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i6
     })
 }
 
-/// What follows after fields got an expiry: this one, where before it the earliest was that.
+/// Handles new expiries of fields. `earliest_ms` is the earliest expiry that the hash had before.
 pub(super) fn fields_may_expire(
     call: &mut Call<'_>,
     key: Key<'_>,
@@ -209,8 +209,8 @@ pub(super) fn fields_may_expire(
     call.data.event(Classes::HASH, "hexpire", key);
 }
 
-/// What follows after fields were deleted for having expired: `removed` were there, and `expired`
-/// have a time that has passed.
+/// Handles fields that were deleted because they had expired: `removed` existed, and `expired` have
+/// a time that has passed.
 pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, removed: usize, expired: usize) {
     changed(call, key, removed);
     note_expired(call, key, expired);
@@ -222,7 +222,7 @@ pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, removed: usize, 
 pub(super) const FIELD_COUNT: Failure =
     Failure::new("ERR numfields should be greater than 0 and match the provided number of fields");
 
-/// What the commands answer for a field.
+/// The commands' replies for a field.
 const NO_FIELD: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 const REFUSED: i64 = 0;

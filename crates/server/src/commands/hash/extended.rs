@@ -1,4 +1,4 @@
-//! Hashes: HSETEX, HGETEX and HGETDEL, which do two things at once.
+//! Hashes: HSETEX, HGETEX and HGETDEL, which combine two operations.
 
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Expiry;
@@ -13,21 +13,21 @@ use super::write::{given, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
-/// What the words before FIELDS ask for.
+/// The options before FIELDS.
 #[derive(Default)]
 struct FieldOptions {
-    /// NX: the key must not exist (`false`), XX: it must.
+    /// NX: the key must not exist (`false`). XX: it must.
     key_exists: Option<bool>,
-    /// FNX: none of the fields may exist (`false`), FXX: all must.
+    /// FNX: none of the fields may exist (`false`). FXX: all must.
     fields_exist: Option<bool>,
-    /// A time: its argument, and how it is counted.
+    /// A time: its argument, and its unit.
     time: Option<(usize, Scale)>,
     keep: bool,
     persist: bool,
 }
 
 impl FieldOptions {
-    /// Reads the words up to FIELDS, which is at `end`.
+    /// Parses the words up to FIELDS, which is at `end`.
     fn parse(call: &Call<'_>, end: usize, sets: bool) -> Result<Self, Failure> {
         let mut options = Self::default();
         let mut at = 2;
@@ -115,8 +115,8 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
     let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);
-    // Expired fields have no expiry to keep. They are logged apart, as nothing expires while the
-    // log is replayed.
+    // Expired fields have no expiry to keep. They are logged separately, because nothing expires
+    // while the log is replayed.
     let (mut renewed, mut kept) = (Vec::new(), Vec::new());
     if options.keep {
         for pair in pairs.chunks_exact(2) {
@@ -137,7 +137,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
         propagate_fields(call, &words, Some(cleared.len() / 2), cleared);
     } else if !cleared.is_empty() {
-        // Every replica knows it, and it takes expiries away as well.
+        // Every replica knows HSET, and it removes expiries too.
         propagate_fields(call, &[b"HSET", key.bytes], None, cleared);
     }
     if !kept.is_empty() {
@@ -154,7 +154,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// HSETEX with a time that has passed: the fields are deleted.
+/// HSETEX with a time that has passed deletes the fields.
 fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bool) -> Outcome {
     let (now_ms, hasher) = (call.data.dead_ms(), call.data.keyspace().hasher());
     let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();

@@ -1,4 +1,4 @@
-//! Hashes: the handlers in their files, their rows here.
+//! Hashes. The handlers are in their own files, and the rows are here.
 
 mod expiry;
 mod extended;
@@ -12,7 +12,7 @@ use crate::engine::command::{Call, Categories, Classes, Command, Family, Flags, 
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
-/// When a hash stops being packed.
+/// The limits of a packed hash.
 pub(super) fn limits(server: &Server) -> HashLimits {
     HashLimits {
         packed_entries: server.config.hash_max_listpack_entries() as usize,
@@ -25,7 +25,7 @@ fn changed(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     call.data.changed_by(key, fields);
 }
 
-/// Reports expired fields that were replaced by others.
+/// Reports expired fields that were replaced.
 fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     if fields > 0 {
         call.data.counters.expired_fields += fields as u64;
@@ -50,7 +50,7 @@ const PER_SIZE: &str = "O(N), N: fields of the hash";
 
 const FAMILY: Family = Family::new(Categories::HASH);
 
-/// A row of the fields' expiries.
+/// A row about fields' expiries.
 const fn timed(
     name: &'static str,
     arity: i32,

@@ -25,7 +25,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     if args.len() > 4 || args.len() == 4 && !with_values {
         return Err(Failure::SYNTAX);
     }
-    // The reply would have more elements than can be counted.
+    // Otherwise the reply could have more elements than can be counted.
     let most = i64::MAX / 2;
     if with_values && count.is_some_and(|count| !(-most..=most).contains(&count)) {
         return Err("ERR value is out of range".into());
@@ -64,7 +64,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers fields that may be the same several times.
+/// Replies with fields that may repeat.
 fn repeated(
     call: &mut Call<'_>,
     hash: Hash,
@@ -99,7 +99,7 @@ fn repeated(
 
 fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, random: Random) {
     let now_ms = call.data.dead_ms();
-    // The indexes of live fields, where some may not be.
+    // The indices of live fields, if some fields may have expired.
     let mut live = hash.may_have_expired(now_ms).then(Vec::new);
     let (mut looked_at, mut chosen, mut random) = (0, None, Some(random));
     reply_in_slices(call, move |reply| {
@@ -125,11 +125,11 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, 
     });
 }
 
-/// How fields are answered.
+/// The form of fields in the reply.
 #[derive(Clone, Copy)]
 struct FieldShape {
     with_values: bool,
-    /// Field and value in an array of their own.
+    /// Each field and its value are in an array of their own.
     nested: bool,
 }
 
@@ -156,13 +156,13 @@ impl FieldShape {
     }
 }
 
-/// Whether the field with this index lives.
+/// Whether the field with this index has not expired.
 fn is_live(hash: &Hash, index: usize, now_ms: i64) -> bool {
     let spot = hash.nth(index);
     spot.is_some_and(|spot| hash.field(spot).expire_ms.is_none_or(|at| at > now_ms))
 }
 
-/// The indexes of the fields that live, where some may not.
+/// The indices of the live fields. `None`: no field has expired.
 fn live_indexes(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
     hash.may_have_expired(now_ms).then(|| {
         let fields = hash.iter().enumerate();
@@ -171,8 +171,7 @@ fn live_indexes(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
     })
 }
 
-/// The indexes of `wanted` live fields, all of them different; of all live fields if there are no
-/// more.
+/// The indices of `wanted` different live fields, or of all live fields if there are no more.
 fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<usize> {
     if hash.may_have_expired(now_ms)
         && wanted <= hash.len() / FEW
@@ -186,7 +185,7 @@ fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<
     }
 }
 
-/// As `distinct`, but without a walk over all fields. `None`: too many that were drawn have
+/// Does the same as `distinct` without a walk over all fields. `None`: too many drawn fields had
 /// expired.
 fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option<Vec<usize>> {
     let (mut chosen, mut known) = (Vec::with_capacity(wanted), HashSet::with_capacity(wanted));
@@ -202,7 +201,7 @@ fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option
     (chosen.len() == wanted).then_some(chosen)
 }
 
-/// Any of the live fields.
+/// A random live field.
 fn random_live<'a>(hash: &'a Hash, now_ms: i64, random: &mut Random) -> Option<Field<'a>> {
     let is_live = |field: &Field<'_>| field.expire_ms.is_none_or(|at| at > now_ms);
     for _ in 0..TRIES {
@@ -215,9 +214,9 @@ fn random_live<'a>(hash: &'a Hash, now_ms: i64, random: &mut Random) -> Option<F
     if live.is_empty() { None } else { Some(live[below(random, live.len())]) }
 }
 
-/// Fields are drawn only if they are at most this part of all.
+/// Fields are drawn only if they are at most this fraction of all.
 const FEW: usize = 4;
-/// Fields that may turn out to have expired before the live ones are counted.
+/// How many drawn fields may have expired before the live ones are counted.
 const TRIES: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Hashes: what reads fields, one by one, all, or some of a walk.
+//! Hashes: reading fields one by one, all of them, or in a scan.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::hash::{Field, Value, Walk};
@@ -75,7 +75,7 @@ pub(super) fn hvals(call: &mut Call<'_>) -> Outcome {
     all(call, FieldPart::Values)
 }
 
-/// What of each field is answered.
+/// Which part of each field is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldPart {
     Names,
@@ -134,7 +134,7 @@ fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: FieldPart) {
     }
 }
 
-/// Answers the value of a field that may be named very often: then it is copied once.
+/// Replies with the value of a field that may be named very often. Then it is copied only once.
 #[inline]
 pub(super) fn reply_named<'a>(
     reply: &mut Reply<'_>,
@@ -148,7 +148,7 @@ pub(super) fn reply_named<'a>(
     }
 }
 
-/// Answers a value; a long one by reference.
+/// Replies with a value. A long one is not copied.
 #[inline]
 pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
     match value {
@@ -166,7 +166,7 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, 3, Scanned::Hash)?;
-    // It has been counted as read.
+    // The read was counted already.
     let Some(hash) = call.data.peek(key).and_then(|entry| entry.collection::<Hash>()) else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! Hashes: setting, counting and deleting fields.
+//! Hashes: setting, incrementing and deleting fields.
 
 use bobbin_store::NewValue;
 use bobbin_store::entry::{INLINE_MAX, Shared};
@@ -23,7 +23,7 @@ pub(super) fn hmset(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sets the fields from the third word on; returns how many of them are new.
+/// Sets the fields from the third word on. Returns how many of them are new.
 fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
     if !call.args.len().is_multiple_of(2) {
         return Err(Failure::wrong_arity(call.command));
@@ -45,7 +45,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
         added += i64::from(hash.set(pair[0], value, Expiry::Clear, now_ms, &limits, hasher));
     }
     if may_have_expired {
-        // What is new and yet did not lengthen the hash took the place of an expired field.
+        // New fields that did not make the hash longer have replaced expired ones.
         expired = added as usize - (hash.len() - len_before);
     }
     changed(call, key, args.len() / 2 - 1);
@@ -143,7 +143,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs what the field that was counted holds now.
+/// Logs the field's value after an increment.
 fn propagate_value(call: &mut Call<'_>, key: Key<'_>, value: &[u8], expire_ms: Option<i64>) {
     let name = call.args[2];
     match expire_ms {
@@ -164,7 +164,7 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    // Expired fields are alive while the log is replayed, and must not be deleted there either.
+    // Expired fields are live while the log is replayed, and must not be deleted there either.
     let mut logged = hash.may_have_expired(now_ms).then(Vec::new);
     let mut removed = 0;
     for names in args[2..].chunks(PREFETCHED) {
@@ -181,8 +181,8 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What follows after fields were deleted: the events, and the end of an empty hash. The log gets
-/// the command as it came, or an HDEL of the fields `logged`.
+/// Handles deleted fields: the events, and the end of an empty hash. Logs the command as it came,
+/// or an HDEL of the fields in `logged`.
 pub(super) fn removed_fields(
     call: &mut Call<'_>,
     key: Key<'_>,
@@ -202,8 +202,8 @@ pub(super) fn removed_fields(
     }
 }
 
-/// Those values from the argument `first` on, every second, that are long, made before the shards
-/// were locked.
+/// The long ones among the values at every second argument from `first` on. They were made before
+/// the shards were locked.
 pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Shared)> {
     let mut shared = Vec::new();
     for at in (first..call.args.len()).step_by(2) {
@@ -216,7 +216,7 @@ pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Sh
     shared
 }
 
-/// The value at an argument. There may be as many long ones as there are arguments.
+/// The value at an argument. There may be as many long ones as arguments.
 #[inline]
 pub(super) fn given<'a>(shared: &'a [(usize, Shared)], bytes: &'a [u8], at: usize) -> Given<'a> {
     match shared.binary_search_by_key(&at, |&(index, _)| index) {

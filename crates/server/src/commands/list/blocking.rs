@@ -1,4 +1,4 @@
-//! The forms of popping and moving that wait until there is something.
+//! The commands that wait until there is an element to pop or move.
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -44,7 +44,7 @@ pub(super) fn brpoplpush(call: &mut Call<'_>) -> Outcome {
 fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
     let deadline_ms = blocking::deadline_ms(call, timeout_at)?;
     if call.in_transaction {
-        // There no client waits, and the answer is another null than when the time is over.
+        // Within a transaction no client waits, and the null reply differs from that of a timeout.
         return move_now(call, transfer, timeout_at);
     }
     let words = (timeout_at == 5).then(|| [call.args[3].into(), call.args[4].into()]);
@@ -52,7 +52,7 @@ fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
     blocking::serve_or_block(call, transfer, 1..2, deadline_ms)
 }
 
-/// Within a transaction, where no client waits.
+/// Executes the command within a transaction, where no client waits.
 fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
     let dirty = call.data.counters.dirty;
     transfer::transfer(call, transfer)?;
@@ -66,7 +66,7 @@ fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
 
 /// BLPOP, BRPOP and BLMPOP.
 struct ListPop {
-    /// `None`: one, without a list of them.
+    /// `None`: pop one element, and reply without a list.
     count: Option<usize>,
     end: End,
     limits: ListLimits,
@@ -100,12 +100,12 @@ impl Wait for ListPop {
 struct Move {
     transfer: Transfer,
     destination: Box<[u8]>,
-    /// BLMOVE's ends, as they were given.
+    /// BLMOVE's ends as they were given.
     words: Option<[Box<[u8]>; 2]>,
 }
 
 impl Move {
-    /// Logs the form that does not wait.
+    /// Logs the form of the command that does not wait.
     fn propagate(&self, data: &mut Data, source: Key<'_>, destination: Key<'_>) {
         match &self.words {
             Some([from, to]) => {

@@ -1,4 +1,4 @@
-//! Changing lists elsewhere than at their ends.
+//! Changes of lists elsewhere than at their ends.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::{End, Item, List, ListLimits};
@@ -37,14 +37,14 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Inserts an element; returns how many there are then.
+/// Inserts an element. Returns the new length.
 fn insert(list: &mut List, index: usize, value: Item<'_>, limits: ListLimits) -> usize {
     list.prepare(value.len(), 1, limits);
     list.insert(index, value, limits);
     list.len()
 }
 
-/// `len`: how long the list is now; `None`: nothing was inserted.
+/// `len` is the list's new length. `None`: nothing was inserted.
 fn note_inserted(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, len: Option<usize>) {
     if len.is_some() {
         data.changed(key);
@@ -53,16 +53,16 @@ fn note_inserted(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, len: Opti
     reply.integer(len.map_or(-1, |len| len as i64));
 }
 
-/// LINSERT into a long list: what takes long is to find the place.
+/// LINSERT into a long list. Finding the place takes long.
 struct Insertion {
     key: Box<[u8]>,
     pinned: List,
     pivot: Box<[u8]>,
-    /// 1: the element comes behind the pivot.
+    /// 1: the element is inserted behind the pivot.
     after: usize,
     limits: ListLimits,
     search: PositionSearch,
-    /// Of the pivot.
+    /// The index of the pivot.
     index: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl SlicedChange for Insertion {
 
     fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(args[1]);
-        // So that the place is changed where it lies.
+        // Release the pin, so that the list is changed in place.
         self.pinned = List::default();
         let value = element(args[4])?;
         let Some(list) = data.write_as::<List>(key)? else {
@@ -149,7 +149,7 @@ struct ElementRemoval {
     most: usize,
     end: End,
     limits: ListLimits,
-    /// Elements that were looked at and stay.
+    /// How many elements were examined and stay.
     passed: usize,
     removed: usize,
 }
@@ -197,13 +197,13 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// LTRIM that takes many elements away: those at the end first.
+/// LTRIM that removes many elements. Those at the end are removed first.
 struct ListTrimming {
     draft: Draft<List>,
     start: i64,
     stop: i64,
     limits: ListLimits,
-    /// Elements that go, and are still there.
+    /// How many elements before and behind the range are still to be removed.
     before: usize,
     behind: usize,
     removed: usize,
@@ -247,7 +247,7 @@ impl SlicedChange for ListTrimming {
 
     fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
-        // By now there may be no list.
+        // The list may not exist any more.
         if data.exists(key) {
             shrunk(data, key, self.removed, "ltrim");
         }
@@ -256,6 +256,5 @@ impl SlicedChange for ListTrimming {
     }
 }
 
-/// Elements that are taken away between two looks at the time: with all of their chunk that is
-/// quick.
+/// How many elements are removed between two looks at the clock. Removing a whole chunk is quick.
 const TRIMMED: usize = 16 * SLICE;

@@ -1,4 +1,4 @@
-//! Pushing to the ends of lists, and popping from them.
+//! Pushes to the ends of lists, and pops from them.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::{End, List, ListLimits};
@@ -115,8 +115,8 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
     Ok(())
 }
 
-/// Takes elements from an end and answers them, in the order in which they are taken; how many
-/// there are.
+/// Removes elements at an end and appends them to the reply, in the order of removal. Returns how
+/// many there are.
 fn take(
     list: &mut List,
     count: usize,
@@ -159,7 +159,8 @@ pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Takes elements of the list at a key, if there are any, and answers them behind the key.
+/// Pops elements of the list at a key, if there are any, and appends the key and the elements to
+/// the reply.
 pub(super) fn pop_from(
     data: &mut Data,
     key: Key<'_>,
@@ -183,10 +184,10 @@ fn note_popped(data: &mut Data, key: Key<'_>, end: End, count: usize) {
     shrunk(data, key, count, pop_event(end));
 }
 
-/// The popping of many elements.
+/// Pops many elements.
 struct Elements {
     end: End,
-    /// The key is answered too.
+    /// The reply includes the key.
     with_key: bool,
     limits: ListLimits,
 }
@@ -212,7 +213,8 @@ impl Pops for Elements {
     }
 }
 
-/// Takes one element of the list at a key, if there is any, and answers it behind the key.
+/// Pops one element of the list at a key, if there is any, and appends the key and the element to
+/// the reply.
 pub(super) fn pop_one_from(
     data: &mut Data,
     key: Key<'_>,

@@ -1,4 +1,4 @@
-//! Lists: the handlers in their files, their rows here.
+//! Lists. The handlers are in their own files, and the rows are here.
 
 mod blocking;
 mod change;
@@ -13,12 +13,12 @@ use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
-/// `list-max-listpack-size` as it is now.
+/// The current value of `list-max-listpack-size`.
 pub(super) fn limits(server: &Server) -> ListLimits {
     ListLimits::new(server.config.list_max_listpack_size())
 }
 
-/// LEFT or RIGHT.
+/// Parses LEFT or RIGHT.
 fn end(word: &[u8]) -> Result<End, Failure> {
     if word.eq_ignore_ascii_case(b"left") {
         Ok(End::Front)
@@ -29,7 +29,7 @@ fn end(word: &[u8]) -> Result<End, Failure> {
     }
 }
 
-/// An element as it is put into lists. Redis's packed form has no room for longer ones either.
+/// An element to be stored. Redis's packed form has no room for longer elements either.
 fn element(bytes: &[u8]) -> Result<Item<'_>, Failure> {
     if bytes.len() > ELEMENT_LEN_MAX {
         return Err(Failure::STRING_TOO_LONG);
@@ -51,8 +51,8 @@ const fn pop_event(end: End) -> &'static str {
     }
 }
 
-/// To be called after elements were taken out, or none: notes the change, and deletes a list that
-/// has none left.
+/// Must be called after elements were removed, or none. Notes the change, and deletes an empty
+/// list.
 fn shrunk(data: &mut Data, key: Key<'_>, elements: usize, event: &'static str) {
     if elements > 0 {
         data.changed_by(key, elements);
@@ -63,7 +63,7 @@ fn shrunk(data: &mut Data, key: Key<'_>, elements: usize, event: &'static str) {
     }
 }
 
-/// Bytes of an element at most.
+/// The longest element in bytes.
 const ELEMENT_LEN_MAX: usize = 1 << 30;
 
 const LOOK: KeyUse = KeyUse::READ_ONLY;

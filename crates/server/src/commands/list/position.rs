@@ -7,16 +7,16 @@ use super::super::elements::TOO_LOW;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::execution::slices::{SLICE, SLICED_MIN, elements_in_slices, reply_in_slices};
 
-/// A search for elements that are equal to a value, from one end of a list to the other.
+/// A search for elements that equal a value, from one end of a list to the other.
 pub(super) struct PositionSearch {
-    /// Matches to pass over.
+    /// How many matches to skip.
     skip: usize,
     backwards: bool,
-    /// Matches to find.
+    /// How many matches to find.
     left: usize,
-    /// Elements to look at, at most.
+    /// The most elements to examine.
     looks: usize,
-    /// Elements that were looked at.
+    /// How many elements were examined.
     looked: usize,
 }
 
@@ -76,7 +76,7 @@ impl PositionSearch {
         Self { skip: 0, backwards: false, left: 1, looks: usize::MAX, looked: 0 }
     }
 
-    /// The search that LPOS asks for, and whether it is answered by an array.
+    /// Parses LPOS's options. Also returns whether the reply is an array.
     fn read(call: &Call<'_>) -> Result<(Self, bool), Failure> {
         let (mut search, mut is_array) = (Self::first(), false);
         let mut at = 3;
@@ -104,8 +104,8 @@ impl PositionSearch {
         Ok((search, is_array))
     }
 
-    /// Looks at up to `most` elements, and has `found` know the index of each match; whether there
-    /// are more elements to look at.
+    /// Examines up to `most` elements, and calls `found` with the index of each match. Returns
+    /// whether there are more elements to examine.
     pub(super) fn step(
         &mut self,
         list: &List,
@@ -143,7 +143,7 @@ fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<us
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::new(error))
 }
 
-/// Elements between two looks at the time: to compare one takes some nanoseconds.
+/// How many elements are examined between two looks at the clock. Each takes some nanoseconds.
 pub(super) const LOOKS: usize = 16 * SLICE;
 
 const RANK_ZERO: Failure = Failure::new(

@@ -1,4 +1,4 @@
-//! Looking at lists.
+//! Reading lists.
 
 use bobbin_store::value::List;
 
@@ -50,7 +50,7 @@ pub(super) fn lrange(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The place of an index, of which negative ones count from the end.
+/// Converts an index, which counts from the end if it is negative.
 pub(super) fn index_of(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(len as i64)? } else { index };
     usize::try_from(index).ok().filter(|&index| index < len)

@@ -1,4 +1,4 @@
-//! Moving elements between lists.
+//! Moves of elements between lists.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::{End, List, ListLimits};
@@ -24,7 +24,7 @@ pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
     Ok(())
 }
 
-/// From which end to which an element moves.
+/// The ends between which an element moves.
 #[derive(Clone, Copy)]
 pub(super) struct Transfer {
     pub from: End,
@@ -33,7 +33,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Moves an element, if there is any, and answers it.
+    /// Moves an element, if there is any, and appends it to the reply.
     pub(super) fn run(
         self,
         data: &mut Data,
@@ -44,7 +44,7 @@ impl Transfer {
         if data.write_as::<List>(source)?.is_none() {
             return Ok(false);
         }
-        // A destination of the wrong type must leave the source as it is.
+        // A destination of the wrong type must leave the source unchanged.
         data.write_as::<List>(destination)?;
         let Some(list) = data.write_as::<List>(source)? else { return Ok(false) };
         let moved = list.pop(self.from, self.limits, |item| {

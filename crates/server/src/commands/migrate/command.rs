@@ -1,4 +1,5 @@
-//! MIGRATE: the arguments, and the keys under their locks. The rest is the folder's.
+//! MIGRATE: parses the arguments, and pins the keys under their locks. Other files of this folder
+//! do the rest.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -55,7 +56,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Inside a transaction all clients that need these keys have to wait, as with Redis.
+/// Migrates within a transaction: as in Redis, all clients that need these keys have to wait.
 fn migrate_now(
     call: &mut Call<'_>,
     target: &MigrateTarget,
@@ -75,7 +76,7 @@ fn migrate_now(
     Ok(())
 }
 
-/// The client waits for the migration's thread.
+/// The wait of a client for the migration's thread.
 struct Migrating;
 
 impl Wait for Migrating {
@@ -84,7 +85,7 @@ impl Wait for Migrating {
     }
 }
 
-/// What comes behind the timeout.
+/// The options behind the timeout.
 struct MigrateOptions {
     copy: bool,
     replace: bool,
@@ -131,14 +132,14 @@ fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     }
 }
 
-/// As C's `atoi` and the resolver read it: digits, of which 16 bits count.
+/// Parses a port as C's `atoi` and the resolver do: digits, of which 16 bits count.
 fn port(word: &[u8]) -> u16 {
     let digits = word.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |port: u16, digit| port.wrapping_mul(10).wrapping_add(u16::from(digit - b'0')))
 }
 
 const USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE);
-/// When none is given.
+/// The timeout if none is given.
 const TIMEOUT_MS: u64 = 1000;
 const KEY_AND_KEYS: Failure = Failure::new(
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",

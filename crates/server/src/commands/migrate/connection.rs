@@ -1,8 +1,8 @@
-//! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis
-//! does.
+//! Connections to the servers that keys move to. As in Redis, a good connection is kept for ten
+//! seconds.
 //!
-//! The time-out is for each step of some size: a server that takes or gives a byte now and then
-//! makes no progress that counts.
+//! The timeout applies to each step of a certain size. So a server that reads or writes a byte now
+//! and then makes no progress that counts.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,12 +19,12 @@ pub(super) struct TargetConnection {
     writer: BufWriter<Timed>,
     host: String,
     port: u16,
-    /// Selected over there.
+    /// The database that is selected there.
     database: Option<i64>,
     used: Instant,
 }
 
-/// Why there is no answer.
+/// Why there is no reply.
 pub(super) enum Broken {
     Connecting,
     Writing { timed_out: bool },
@@ -32,7 +32,7 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    /// Whether another connection may do better.
+    /// Whether a new connection may work.
     pub(super) fn may_retry(&self) -> bool {
         matches!(self, Self::Writing { timed_out: false } | Self::Reading { timed_out: false })
     }
@@ -55,7 +55,7 @@ impl Broken {
 }
 
 impl TargetConnection {
-    /// One that was kept, or a new one.
+    /// Opens a connection, or takes one that was kept.
     pub(super) fn open(target: &MigrateTarget) -> Result<Self, Broken> {
         let mut idle = IDLE.lock();
         close_old(&mut idle);
@@ -80,7 +80,7 @@ impl TargetConnection {
         let stream = match TcpStream::connect_timeout(&address, target.timeout) {
             Ok(stream) => stream,
             Err(error) if is_timeout(&error) => return Err(Broken::Connecting),
-            // Redis only notices when it writes.
+            // Redis notices this only when it writes.
             Err(error) => return Err(Broken::writing(error)),
         };
         let ready = stream.set_nodelay(true).and_then(|()| stream.try_clone());
@@ -95,7 +95,7 @@ impl TargetConnection {
         })
     }
 
-    /// Keeps it for the next migration to this server.
+    /// Keeps the connection for the next migration to this server.
     pub(super) fn keep(mut self, database: i64) {
         self.database = Some(database);
         self.used = Instant::now();
@@ -146,7 +146,7 @@ struct Timed {
     stream: TcpStream,
     timeout: Duration,
     deadline: Instant,
-    /// Bytes that the step has left.
+    /// How many bytes are left of the step.
     left: usize,
 }
 
@@ -155,12 +155,12 @@ impl Timed {
         Self { stream, timeout: Duration::ZERO, deadline: Instant::now(), left: 0 }
     }
 
-    /// What follows is a step of its own.
+    /// Begins a new step.
     fn begin(&mut self) {
         self.left = 0;
     }
 
-    /// How many bytes of these the step may still be about, and how much time it has left.
+    /// How many of these bytes the step may still transfer, and how much time it has left.
     fn step(&mut self, len: usize) -> io::Result<(usize, Duration)> {
         if self.left == 0 {
             (self.left, self.deadline) = (STEP, Instant::now() + self.timeout);
@@ -196,8 +196,8 @@ impl Write for Timed {
     }
 }
 
-/// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a
-/// number is no reply of a server that took anything. Without a whole line there is no reply.
+/// Reads a reply of one line: the text of an error, or `None`. A line that is neither a status nor
+/// a number is no valid reply. An incomplete line is none either.
 pub fn read_target_reply(reader: &mut impl BufRead) -> io::Result<Option<Option<String>>> {
     let mut line = Vec::new();
     reader.take(LINE_MAX).read_until(b'\n', &mut line)?;
@@ -212,7 +212,7 @@ pub fn read_target_reply(reader: &mut impl BufRead) -> io::Result<Option<Option<
     }))
 }
 
-/// How many connections are kept at the moment.
+/// How many connections are kept now.
 pub fn idle_connections() -> usize {
     let mut idle = IDLE.lock();
     close_old(&mut idle);
@@ -229,12 +229,12 @@ fn is_timeout(error: &io::Error) -> bool {
 
 static IDLE: Mutex<Vec<TargetConnection>> = Mutex::new(Vec::new());
 
-/// Connections kept at most.
+/// The most connections that are kept.
 const IDLE_MAX: usize = 64;
-/// How long one is kept.
+/// How long a connection is kept.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a command that are gathered before they are sent, and that have a time-out of their
-/// own, as with Redis.
+/// How many bytes of a command are collected before they are sent. As in Redis, each step of this
+/// size has its own timeout.
 const STEP: usize = 64 * 1024;
-/// The longest reply; those expected are `+OK` and errors.
+/// The longest reply. Expected are `+OK` and errors.
 const LINE_MAX: u64 = 1024;

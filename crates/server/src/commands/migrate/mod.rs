@@ -1,9 +1,9 @@
-//! MIGRATE's work: keys that go to another server, while this one goes on.
+//! The work of MIGRATE: moves keys to another server, while other commands run.
 //!
-//! The command pins the values under its locks and leaves the rest to a thread of its own; its
-//! client waits. Nothing is held while bytes travel. A key is deleted here once the other server
-//! has acknowledged it, unless it was changed meanwhile (it is watched, as WATCH does it): then it
-//! is sent again, or deleted there as well, so that no change is lost.
+//! The command pins the values under its locks and leaves the rest to a thread; its client waits.
+//! Nothing is locked while bytes are sent. A key is deleted here once the other server has
+//! acknowledged it, unless it was changed meanwhile (it is watched, as by WATCH). Then it is sent
+//! again, or deleted on the other server too, so that no change is lost.
 
 mod command;
 mod connection;
@@ -24,12 +24,12 @@ use crate::engine::command::{Classes, Data, Failure, Outcome};
 use crate::engine::server::{Server, background};
 pub use connection::idle_connections;
 
-/// Where keys go, and how.
+/// The target server, and how to send keys to it.
 pub struct MigrateTarget {
     pub host: String,
     pub port: u16,
     pub database: i64,
-    /// For each step: connecting, 64 KiB sent, a reply received.
+    /// The timeout of each step: connecting, sending 64 KiB, receiving a reply.
     pub timeout: Duration,
     /// AUTH's arguments.
     pub credentials: Option<Vec<Box<[u8]>>>,
@@ -37,33 +37,33 @@ pub struct MigrateTarget {
     pub compress: bool,
 }
 
-/// A key on its way.
+/// A key that is being moved.
 pub struct Traveller {
     pub key: Box<[u8]>,
     pub value: PinnedValue,
     pub expire_ms: Option<i64>,
-    /// Of the watch on it, where it is watched.
+    /// The version of the watch on it, if it is watched.
     pub version: u64,
 }
 
-/// What a MIGRATE that runs beside the workers has to do.
+/// A MIGRATE that runs beside the workers.
 pub struct Migration {
     pub target: MigrateTarget,
-    /// Keep the keys here. Else they are watched.
+    /// Keep the keys here. Otherwise they are watched.
     pub copy: bool,
     pub database: u32,
     pub travellers: Vec<Traveller>,
 }
 
-/// What came of sending keys.
+/// The result of sending keys.
 pub struct Sent {
-    /// Of each key, whether the target has it.
+    /// For each key, whether the target has it.
     pub acknowledged: Vec<bool>,
     pub outcome: Outcome,
 }
 
 impl MigrateTarget {
-    /// Sends keys in their order. A connection that turns out to be closed is replaced, once.
+    /// Sends keys in their order. A connection that turns out to be closed is replaced once.
     pub fn send(&self, travellers: &[Traveller]) -> Sent {
         let mut may_retry = true;
         loop {
@@ -122,7 +122,7 @@ impl MigrateTarget {
         for _ in 0..usize::from(self.credentials.is_some()) + usize::from(select) {
             refusal = refusal.or(connection.read_error()?);
         }
-        // Nothing may have been sent behind what was refused, as all of it has expired meanwhile.
+        // If all keys have expired meanwhile, nothing was sent behind the refused command.
         let mut outcome = refusal.as_deref().map_or(Ok(()), |error| Err(replied(error)));
         for at in sent {
             match connection.read_error()? {
@@ -134,7 +134,7 @@ impl MigrateTarget {
         Ok(outcome)
     }
 
-    /// Deletes keys that this server has deleted meanwhile.
+    /// Deletes keys on the target that were deleted here meanwhile.
     fn delete(&self, keys: &[Box<[u8]>]) -> Result<Outcome, Broken> {
         if keys.is_empty() {
             return Ok(Ok(()));
@@ -156,13 +156,13 @@ impl MigrateTarget {
     }
 }
 
-/// What the target has refused, as our client is told.
+/// The error for our client if the target has refused something.
 fn replied(error: &str) -> Failure {
     Failure::format(format!("ERR Target instance replied with error: {error}"))
 }
 
 impl Migration {
-    /// Runs it on a thread of its own; the waiter gets the reply.
+    /// Runs the migration in a thread. The waiter gets the reply.
     pub fn start(self, server: &'static Server, waiter: Arc<Waiter>) {
         let task = MigrateTask { server, waiter, migration: self };
         let mut queue = QUEUE.lock();
@@ -178,7 +178,7 @@ impl Migration {
                         task.waiter.answer(server, |_| Err(NO_THREAD));
                     }
                 }
-                // Another thread will come to it.
+                // Another thread will execute it.
                 Err(_) => {}
             }
         }
@@ -212,12 +212,12 @@ impl Migration {
                 self.forget(server, data);
                 return if outcome.is_ok() && unfinished { Err(STILL_CHANGING) } else { outcome };
             }
-            // The target has them, as they were.
+            // The target has earlier versions of the keys.
             self.target.replace = true;
         }
     }
 
-    /// Watches the rest no longer.
+    /// Ends the watches of the remaining keys.
     fn forget(&mut self, server: &'static Server, data: &mut Data) {
         for traveller in self.travellers.drain(..) {
             with_key(server, data, self.database, &traveller.key, |data, key| {
@@ -227,14 +227,14 @@ impl Migration {
     }
 }
 
-/// What must be done about a key that was sent.
+/// What to do about a key that was sent.
 enum Settled {
     Done,
-    /// It was deleted here meanwhile.
+    /// The key was deleted here meanwhile.
     Deleted(Box<[u8]>),
-    /// It was changed here meanwhile.
+    /// The key was changed here meanwhile.
     Changed(Traveller),
-    /// This server may not change it any more.
+    /// This server may not change the key any more.
     Refused(Failure),
 }
 
@@ -284,8 +284,8 @@ fn settle(
     }
 }
 
-/// Calls `f` with a key whose shard is held, and then tells the clients that are concerned what it
-/// did.
+/// Calls `f` with a key whose shard is locked, and then informs the clients that its changes
+/// concern.
 fn with_key<R>(
     server: &'static Server,
     data: &mut Data,
@@ -297,7 +297,7 @@ fn with_key<R>(
     loop {
         data.enter_unreserved(server);
         data.refresh_time(server);
-        // A pause lets nothing change. It begins in no thread's turn, so not behind this.
+        // Nothing may change during a pause. A pause cannot begin during this turn.
         if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }
@@ -324,7 +324,7 @@ struct MigrateQueue {
     threads: usize,
 }
 
-/// Does what waits, one after the other, and ends.
+/// Executes the waiting migrations one after the other, and ends.
 fn run_tasks() {
     loop {
         let mut queue = QUEUE.lock();
@@ -349,11 +349,11 @@ fn run_tasks() {
 static QUEUE: Mutex<MigrateQueue> =
     Mutex::new(MigrateQueue { waiting: VecDeque::new(), threads: 0 });
 
-/// Migrations that run at the same time; more wait for these.
+/// The most migrations at the same time. Others wait.
 const THREADS_MAX: usize = 8;
-/// How often a key that changes all the time is sent.
+/// How many times a key that changes all the time is sent.
 const ROUNDS_MAX: usize = 16;
-/// How long a thread sleeps between two looks at a pause, or at a slow script.
+/// How long a thread sleeps between two checks for the end of a pause or of a slow script.
 const POLL: Duration = Duration::from_millis(1);
 const NO_THREAD: Failure = Failure::new("ERR too many threads to migrate keys");
 const STILL_CHANGING: Failure = Failure::new(

@@ -1,7 +1,7 @@
-//! Sets: intersections, unions and differences, answered, counted or stored.
+//! Sets: intersections, unions and differences, which are shown, counted or stored.
 //!
-//! The sets are pinned (`Clone` of a large one shares its pages), so that the work can go on
-//! without any lock, a slice at a time.
+//! The sets are pinned (a clone of a large set shares its pages), so the work continues without
+//! locks, a slice at a time.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::Hasher;
@@ -91,7 +91,7 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
     Ok(())
 }
 
-/// Adds a member that is shown to a result. Only a union shows members twice.
+/// Adds a member to a result. Only a union shows members twice.
 fn add(
     result: &mut Set,
     member: Item<'_>,
@@ -108,7 +108,7 @@ fn add(
     }
 }
 
-/// Puts a result where it belongs, and answers how many members it has.
+/// Stores a result, and replies with the number of its members.
 fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Set, event: &'static str) {
     let count = result.len();
     let existed = data.exists(key);
@@ -120,7 +120,7 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Set, event:
     reply.integer(count as i64);
 }
 
-/// The sets at these keys, pinned.
+/// Pins the sets at these keys.
 fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure> {
     let pins = keys.iter().map(|key| match data.peek(data.key(key)) {
         Some(entry) => entry.collection::<Set>().cloned().map(Some).ok_or(Failure::WRONG_TYPE),
@@ -132,7 +132,7 @@ fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure>
 /// A STORE command on large sets.
 struct SetStoring {
     sources: Vec<Box<[u8]>>,
-    /// The sources as they were.
+    /// The pinned sources.
     pins: Vec<Option<Set>>,
     combined: Combined,
     result: Set,
@@ -215,8 +215,8 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments that name sets, each set once: naming one again changes nothing. But what is
-/// subtracted from itself leaves nothing, so a difference has its first apart.
+/// The arguments that name sets, each set once: naming a set again changes nothing. But subtracting
+/// a set from itself leaves nothing, so the first set of a difference is kept apart.
 fn distinct<'a>(
     operation: SetOperation,
     args: &'a [&'a [u8]],
@@ -233,21 +233,21 @@ enum SetOperation {
     Diff,
 }
 
-/// An operation on pinned sets, at work.
+/// An operation on pinned sets in progress.
 struct Combined {
     operation: SetOperation,
     hasher: &'static Hasher,
-    /// What is walked: all of a union, else the first.
+    /// The sets. All sets of a union are walked; otherwise only the first one is.
     sets: Vec<Set>,
-    /// The set that is walked, and how far.
+    /// The set that is being walked, and how far.
     at: usize,
     walk: Walk,
-    /// Which set is being gathered, and how far, before anything is shown.
+    /// The set that is being gathered, and how far, before anything is shown.
     gathering: Option<(usize, Walk)>,
-    /// Of a union: members of the sets between the first and the last that were shown. Of a
-    /// difference, where that is less work: all members of the sets to subtract.
+    /// For a union: the members of the sets between the first and the last that were shown. For a
+    /// difference, if that is less work: all members of the subtracted sets.
     gathered: Option<Set>,
-    /// The code that is shown members takes each once: those of a union need not be looked for.
+    /// The receiver accepts repeated members, so those of a union need not be looked up.
     may_repeat: bool,
 }
 
@@ -266,7 +266,7 @@ impl Combined {
         Ok(Self::new(operation, call.data.keyspace().hasher(), pins.into_iter()))
     }
 
-    /// A set that is not there is empty.
+    /// A set that does not exist counts as empty.
     fn new(
         operation: SetOperation,
         hasher: &'static Hasher,
@@ -277,7 +277,8 @@ impl Combined {
         for set in pins {
             missing |= set.is_none();
             match operation {
-                // Subtracting nothing changes nothing; but of the first it makes nothing.
+                // Subtracting nothing changes nothing. But if the first set is missing, the result
+                // is empty.
                 SetOperation::Diff if set.is_none() && !sets.is_empty() => {}
                 SetOperation::Union if set.is_none() => {}
                 _ => sets.push(set.unwrap_or_default()),
@@ -285,7 +286,7 @@ impl Combined {
         }
         match operation {
             SetOperation::Inter if missing => sets.clear(),
-            // The smallest is walked, and what excludes most members is asked first.
+            // The smallest set is walked, and the sets that exclude most members are asked first.
             SetOperation::Inter => sets.sort_by_key(Set::len),
             SetOperation::Diff if sets[0].is_empty() => sets.clear(),
             SetOperation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
@@ -300,8 +301,8 @@ impl Combined {
         combined
     }
 
-    /// The set to insert members into that are shown from now on. Of a union that is the largest
-    /// set, which then shares most of its memory with the result, unless that could take another
+    /// The set to which the members shown from now on are added. For a union it is the largest set,
+    /// which then shares most of its memory with the result, unless the result could take another
     /// form.
     fn begin_storing(&mut self, limits: &SetLimits) -> Set {
         if self.operation != SetOperation::Union {
@@ -317,7 +318,7 @@ impl Combined {
         largest.map(|at| self.sets.remove(at)).unwrap_or_default()
     }
 
-    /// Whether it should not be done in one go.
+    /// Whether it should be done in slices.
     fn is_long(&self) -> bool {
         let work = match self.operation {
             SetOperation::Union => self.sets.iter().map(Set::len).sum(),
@@ -326,12 +327,12 @@ impl Combined {
         work > SLICED_MIN
     }
 
-    /// All steps at once. `f` says whether it wants more.
+    /// Does all steps at once. `f` returns whether it wants more members.
     fn finish(&mut self, mut f: impl FnMut(Item<'_>) -> bool) {
         while self.step(&mut f) {}
     }
 
-    /// Shows the members that come next. Returns whether there is more to do.
+    /// Shows the next members. Returns whether there is more to do.
     fn step(&mut self, f: &mut dyn FnMut(Item<'_>) -> bool) -> bool {
         if self.at >= self.walked() {
             return false;
@@ -388,8 +389,8 @@ impl Combined {
         }
     }
 
-    /// Whether gathering the members of all sets to subtract is less work than asking each of these
-    /// sets.
+    /// Whether gathering the members of all subtracted sets is less work than looking members up in
+    /// each of them.
     fn should_gather(&self) -> bool {
         self.operation == SetOperation::Diff && self.sets.len() > 2 && {
             let others: usize = self.sets[1..].iter().map(Set::len).sum();
@@ -397,7 +398,7 @@ impl Combined {
         }
     }
 
-    /// Gathers the members that come next.
+    /// Gathers the next members.
     fn gather(&mut self, (at, walk): (usize, Walk)) {
         let Self { ref sets, hasher, ref mut gathered, .. } = *self;
         let gathered = gathered.get_or_insert_default();
@@ -411,14 +412,14 @@ impl Combined {
         };
     }
 
-    /// How many members are looked at in a step, each of which may be looked for in every set.
+    /// How many members are handled in a step. Each may be looked up in every set.
     fn slice(&self) -> usize {
         (LOOKUPS / self.sets.len()).clamp(1, SLICE)
     }
 }
 
-/// Members that are looked for between two looks at the time, about.
+/// How many lookups there are between two looks at the clock, approximately.
 const LOOKUPS: usize = 16 * SLICE;
-/// A set for looking up is better not packed.
+/// A set for lookups should not be packed.
 const GATHERED: SetLimits =
     SetLimits { intset_entries: 64, packed_entries: 8, packed_value_len: 64 };

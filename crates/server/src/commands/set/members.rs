@@ -1,4 +1,4 @@
-//! Sets: adding, removing, moving and asking for members.
+//! Sets: adding, removing, moving and looking up members.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::pages::PREFETCHED;
@@ -163,7 +163,7 @@ pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, 3, Scanned::Set)?;
-    // It has been counted as read.
+    // The read was counted already.
     let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<Set>()) else {
         return Ok(());
     };

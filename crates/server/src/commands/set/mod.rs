@@ -1,4 +1,4 @@
-//! Sets: the handlers in their files, their rows here.
+//! Sets. The handlers are in their own files, and the rows are here.
 
 mod combine;
 mod members;
@@ -10,7 +10,7 @@ use crate::engine::command::{Call, Categories, Classes, Command, Data, Family, F
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
-/// When a set takes another form.
+/// The limits at which a set changes its form.
 pub(super) fn limits(server: &Server) -> SetLimits {
     SetLimits {
         intset_entries: server.config.set_max_intset_entries() as usize,
@@ -19,12 +19,12 @@ pub(super) fn limits(server: &Server) -> SetLimits {
     }
 }
 
-/// Must be called after `members` members were added to the set at a key, or removed from it.
+/// Must be called after `members` members of the set at a key were added or removed.
 fn changed(call: &mut Call<'_>, key: Key<'_>, members: usize) {
     call.data.changed_by(key, members);
 }
 
-/// Deletes the set at a key if no member is left.
+/// Deletes the set at a key if it has no members left.
 fn ended(data: &mut Data, key: Key<'_>) {
     if data.remove_if_empty(key) {
         data.event(Classes::GENERIC, "del", key);

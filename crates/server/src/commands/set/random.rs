@@ -37,7 +37,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
-    // Taking the whole set counts as reading it.
+    // Popping the whole set counts as reading it.
     let takes_all = count.is_some() && popped == set.len();
     let hits = u64::from(takes_all);
     if let Some(count) = count
@@ -64,7 +64,8 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Removes `count` members, answers them, and adds them to `gone`; how many there were.
+/// Removes `count` members, appends them to the reply, and adds them to `gone`. Returns how many
+/// there were.
 fn pop_some(
     set: &mut Set,
     count: usize,
@@ -93,7 +94,8 @@ fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: &[Vec<u8>]) {
 
 /// SPOP of many members.
 struct Members {
-    /// When all members go they need not be picked. Behind it, how many are left.
+    /// Set if all members are popped, so that none need be chosen: how far the walk is, and how
+    /// many are left.
     walk: Option<(Walk, usize)>,
     random: Random,
     hasher: &'static Hasher,
@@ -110,7 +112,7 @@ impl Pops for Members {
 
     fn take(&mut self, from: &mut Set, most: usize, reply: &mut Reply<'_>) -> usize {
         let Some((walk, left)) = self.walk else {
-            // The log may be turned on before it is done.
+            // The log may be turned on before this is done.
             let gone = Some(&mut self.gone);
             return pop_some(from, most, &mut self.random, self.hasher, reply, gone);
         };
@@ -135,7 +137,7 @@ impl Pops for Members {
     }
 }
 
-/// Logs which members were popped; without any of them it was all, and the key with them.
+/// Logs the popped members. No members means all of them, so the key was deleted.
 fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
     if !data.is_logged() {
         return;
@@ -151,7 +153,7 @@ fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
     }
 }
 
-/// Members that one command in the log removes, at most.
+/// The most members that one command in the log removes.
 const REMOVED_MAX: usize = 1024;
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {

@@ -10,7 +10,7 @@ use bobbin_store::{EntryRef, ValueRef};
 
 use crate::engine::command::Failure;
 
-/// What is sorted: a value of its own, or pinned.
+/// The collection to sort: owned or pinned.
 #[derive(Clone)]
 pub(super) enum SortSource {
     List(List),
@@ -27,8 +27,8 @@ impl SortSource {
         }
     }
 
-    /// Appends about `count` elements, in any order; returns where to go on, `None` at the end.
-    /// Begins at 0.
+    /// Appends about `count` elements, in any order. Returns the next cursor; `None` at the end.
+    /// The first cursor is 0.
     pub(super) fn load(
         &self,
         from: u64,
@@ -46,7 +46,7 @@ impl SortSource {
         (end < self.len()).then_some(end as u64)
     }
 
-    /// The value of an entry, pinned; one that is not there is an empty list.
+    /// The value of an entry, pinned. A missing entry counts as an empty list.
     pub(super) fn of(entry: Option<EntryRef<'_>>) -> Result<Self, Failure> {
         match entry.map(EntryRef::value) {
             None => Ok(Self::List(List::new())),
@@ -59,7 +59,7 @@ impl SortSource {
         }
     }
 
-    /// Whether nothing was changed between the two pins.
+    /// Whether nothing changed between two pins.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::List(one), Self::List(other)) => one.is_same(other),
@@ -69,7 +69,7 @@ impl SortSource {
         }
     }
 
-    /// Appends some elements of a list or a sorted set in its order, or counted from its end.
+    /// Appends some elements of a list or a sorted set in order, or counted from the end.
     pub(super) fn load_range(
         &self,
         range: Range<usize>,
@@ -96,21 +96,22 @@ impl SortSource {
     }
 }
 
-/// By what elements are compared.
+/// How elements are compared.
 #[derive(Clone, Copy)]
 pub(super) struct Ordering {
     pub descending: bool,
-    /// By text, not by number.
+    /// As texts, not as numbers.
     pub alpha: bool,
-    /// The texts to compare are weights. (Numbers always are.)
+    /// The texts to compare are the weights. (Numbers always are.)
     pub by_weight: bool,
 }
 
 /// The elements of one sort.
 ///
-/// Nothing in it grows by being copied, which for millions of elements would keep others waiting.
+/// Nothing in it is copied to grow, because for millions of elements that would delay other
+/// clients.
 pub(super) struct SortElements {
-    /// None of them grows beyond what it was made for.
+    /// No block grows beyond its initial capacity.
     blocks: Vec<Vec<u8>>,
     entries: Vec<SortEntry>,
 }
@@ -121,7 +122,7 @@ struct SortEntry {
     weight: Weight,
 }
 
-/// Where a text is; a string is never longer than 4 GiB.
+/// The place of a text. A string is never longer than 4 GiB.
 #[derive(Clone, Copy)]
 struct SortText {
     block: u32,
@@ -175,7 +176,7 @@ impl SortElements {
         &self.blocks[text.block as usize][text.start as usize..][..text.len as usize]
     }
 
-    /// Makes the numbers that elements are their weights; `None` when one is no number.
+    /// Uses the elements' own numbers as weights. `None`: an element is not a number.
     pub(super) fn weigh(&mut self, range: Range<usize>) -> Option<()> {
         for at in range {
             self.entries[at].weight = Weight::Number(number(self.get(at))?);
@@ -183,7 +184,7 @@ impl SortElements {
         Some(())
     }
 
-    /// `None`: the weight is no number.
+    /// `None`: the weight is not a number.
     pub(super) fn set_weight(&mut self, at: usize, weight: &[u8]) -> Option<()> {
         self.entries[at].weight = Weight::Number(number(weight)?);
         Some(())
@@ -193,7 +194,7 @@ impl SortElements {
         self.entries[at].weight = Weight::Text(self.copy(weight));
     }
 
-    /// Sorts some of them among each other.
+    /// Sorts a range of elements.
     pub(super) fn sort_range(&mut self, range: Range<usize>, ordering: Ordering) {
         let mut entries = std::mem::take(&mut self.entries);
         entries[range].sort_by(|a, b| self.compare_entries(a, b, ordering));
@@ -207,8 +208,8 @@ impl SortElements {
     fn compare_entries(&self, a: &SortEntry, b: &SortEntry, ordering: Ordering) -> cmp::Ordering {
         let compared = match (ordering.alpha, ordering.by_weight) {
             (false, _) => {
-                // An element without a weight weighs nothing; equal ones are in the order of their
-                // texts.
+                // An element without a weight has the weight 0. Elements with equal weights are in
+                // the order of their texts.
                 let by_number = a.weight.number().partial_cmp(&b.weight.number());
                 by_number
                     .unwrap_or(cmp::Ordering::Equal)
@@ -237,12 +238,12 @@ impl Weight {
     }
 }
 
-/// A text as a number. For Redis, as for C, it ends at a zero.
+/// Parses a text as a number. In Redis, as in C, it ends at a zero byte.
 fn number(text: &[u8]) -> Option<f64> {
     parse_f64(text.split(|&byte| byte == 0).next().unwrap_or_default())
 }
 
-/// The bytes of a block, unless one text is longer.
+/// The length of a block in bytes, unless one text is longer.
 const BLOCK: usize = 64 * 1024;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a long sort looks up in other keys, one after the other and nevertheless as of one moment.
+//! Looks up other keys for a long sort, one after the other, but as of one moment.
 //!
-//! Before the first look all shards begin to tell of changes. If in the end none of them concerns a
-//! key that was looked at, then everything was as it was seen when the sort began, and is so still
-//! but for what has expired since: that is why all looks are taken by the clock of that moment.
+//! Before the first lookup all shards begin to report changes. If no change concerns a key that was
+//! looked up, then everything is still as it was when the sort began, except for keys that have
+//! expired since. So all lookups use the time of that moment.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use bobbin_store::{Hash, SHARDS};
 
 use crate::engine::command::{Data, Key};
 
-/// The look-ups of one sort.
+/// The lookups of one sort.
 pub(super) struct Lookups {
     observer: Arc<Observer>,
     began_ms: i64,
     /// By shard.
     looked: Box<[LookedAt]>,
-    /// Changes that are still to be compared with them.
+    /// Changes that were not compared with the lookups yet.
     changes: Vec<Hash>,
-    /// Something that was looked at has changed.
+    /// Something that was looked up has changed.
     is_stale: bool,
     rounds: u32,
 }
@@ -40,8 +40,8 @@ impl Lookups {
         }
     }
 
-    /// Starts over: from now on all look-ups must see the state of this moment. All shards are
-    /// held.
+    /// Starts over: from now on all lookups must see the state of this moment. The caller holds all
+    /// shards.
     pub(super) fn begin_anew(&mut self, data: &Data) {
         self.observer.take();
         self.looked.fill(LookedAt::default());
@@ -49,15 +49,15 @@ impl Lookups {
         (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
     }
 
-    /// No shard tells of changes any more.
+    /// Ends the reports of changes.
     pub(super) fn end(&self, data: &mut Data) {
         for index in 0..SHARDS {
             data.visit(index, |shard| shard.unobserve(&self.observer));
         }
     }
 
-    /// Holds a key's shard, if not everything is held, and notes the look. `false`: a slow script
-    /// keeps the shard, so that this sort will have to start over.
+    /// Locks a key's shard, unless everything is locked, and notes the lookup. `false`: a slow
+    /// script keeps the shard, so this sort will have to start over.
     pub(super) fn hold(&mut self, data: &mut Data, key: Key<'_>) -> bool {
         let shard = key.hash.shard();
         if !data.holds(shard) && !data.hold_one(shard) {
@@ -72,8 +72,7 @@ impl Lookups {
         self.began_ms
     }
 
-    /// Compares some of the changes so far with what was looked at; `false` if there are hardly any
-    /// left.
+    /// Compares some of the changes so far with the lookups. `false`: hardly any are left.
     pub(super) fn check_some(&mut self) -> bool {
         if self.is_stale {
             return false;
@@ -91,7 +90,7 @@ impl Lookups {
         true
     }
 
-    /// Whether nothing that was looked at has changed. All shards are held.
+    /// Whether nothing that was looked up has changed. The caller holds all shards.
     pub(super) fn are_current(&mut self) -> bool {
         self.take();
         let mut changes = self.changes.drain(..);
@@ -107,11 +106,11 @@ impl Lookups {
     }
 }
 
-/// The keys of a shard that were looked at. It may be one key, a million times.
+/// The keys of a shard that were looked up. One key may be looked up a million times.
 #[derive(Clone, Default)]
 struct LookedAt {
     hashes: Vec<Hash>,
-    /// How many of them are in order, and differ.
+    /// How many of the hashes are sorted and different.
     sorted: usize,
 }
 
@@ -126,7 +125,7 @@ impl LookedAt {
     }
 }
 
-/// Changes that are compared between two looks at the time.
+/// How many changes are compared between two looks at the clock.
 const CHECKED: usize = 1024;
-/// How often changes are gathered before the rest is compared with everything held.
+/// How many times changes are collected before the rest is compared with everything locked.
 const ROUNDS_MAX: u32 = 16;

@@ -1,8 +1,8 @@
 //! SORT and SORT_RO.
 //!
-//! BY and GET name keys that depend on the elements: with such a pattern the command holds the
-//! gate, without one only the shards of its source and its destination. A large sort is done in
-//! slices of a pinned value, with nothing held; what it looks up meanwhile is all of one moment
+//! BY and GET name keys that depend on the elements. With such a pattern the command takes the
+//! gate; otherwise it needs only the shards of its source and its destination. A large sort works
+//! in slices on a pinned value, with nothing locked. All of its lookups are of one moment
 //! ([`lookups`]).
 
 mod elements;
@@ -43,8 +43,8 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         && (options.store.is_some() || in_script)
         && matches!(source, SortSource::Set(_))
     {
-        // A result that is stored, or that a script gets, must be the same everywhere. A set has no
-        // order of its own, so it is sorted.
+        // A result that is stored, or that a script gets, must be the same on every server. A set
+        // has no order of its own, so it is sorted.
         options.unsorted = false;
         options.alpha = true;
         options.by = None;
@@ -77,7 +77,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     Ok(())
 }
 
-/// A client that may not read all keys may not have keys looked up that are named by elements.
+/// A client that may not read all keys may not look up keys that elements name.
 fn check_lookups(call: &Call<'_>, options: &SortOptions<'_>) -> Outcome {
     let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let looks_up = looks_up_weights || !options.get.is_empty();

@@ -1,4 +1,4 @@
-//! What a SORT asks for.
+//! The options of SORT.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::engine::command::Failure;
 pub(super) struct SortOptions<'a> {
     pub descending: bool,
     pub alpha: bool,
-    /// Elements stay as they are: BY names no key of its own for each.
+    /// The elements keep their order: BY names no key that depends on them.
     pub unsorted: bool,
     pub by: Option<&'a [u8]>,
     pub get: Vec<&'a [u8]>,
-    /// The argument that says where the result goes.
+    /// The argument that names the destination.
     pub store: Option<usize>,
-    /// The order of texts; `None`: that of their bytes.
+    /// The order of texts. `None`: the order of their bytes.
     pub collation: Option<Arc<Collation>>,
     offset: i64,
-    /// Negative: all.
+    /// Negative: all elements.
     count: i64,
 }
 
@@ -73,7 +73,7 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
-    /// Takes the order of texts that the configuration says, where texts are compared.
+    /// Sets the order of texts from the configuration, if texts are compared.
     pub(super) fn collate(&mut self, config: &Config) {
         let locale = config.locale_collate();
         if self.alpha && !self.unsorted && !locale.is_empty() {
@@ -87,7 +87,7 @@ impl<'a> SortOptions<'a> {
         by.iter().chain(&self.get).any(|pattern| SortPattern::new(pattern).names_keys())
     }
 
-    /// A copy that does not borrow the arguments, without where the result goes.
+    /// A copy that does not borrow the arguments, without the destination.
     pub(super) fn owned(&self) -> Owned {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);
@@ -109,7 +109,7 @@ impl<'a> SortOptions<'a> {
         }
     }
 
-    /// The range of elements that is wanted, out of `len` of them.
+    /// The range of wanted elements, out of `len`.
     pub(super) fn range(&self, len: usize) -> Range<usize> {
         let len = len as i64;
         let start = self.offset.clamp(0, len);

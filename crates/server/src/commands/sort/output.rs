@@ -1,11 +1,11 @@
-//! Where sorted elements go: into the reply, or into the list that is stored.
+//! The output of sorted elements: into the reply, or into the list that is stored.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::{End, Item, List, ListLimits};
 
 use crate::engine::command::{Classes, Data, Key};
 
-/// A place for sorted elements.
+/// Receives sorted elements.
 pub(super) trait SortOutput {
     /// Called first: `len` elements follow.
     fn begin(&mut self, len: usize);
@@ -24,12 +24,12 @@ impl SortOutput for Reply<'_> {
     }
 }
 
-/// The list that is stored.
+/// The list that will be stored.
 pub(super) struct Stored {
     list: List,
     limits: ListLimits,
-    /// The log gets the list, not the command: other keys were looked up, and more of them have
-    /// expired when the log is replayed.
+    /// The list is logged instead of the command. Other keys were looked up, and more of them will
+    /// have expired when the log is replayed.
     logs_list: bool,
 }
 
@@ -38,12 +38,12 @@ impl Stored {
         Self { list: List::new(), limits, logs_list }
     }
 
-    /// Takes what was put in so far away.
+    /// Removes and returns the elements so far.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.limits, self.logs_list))
     }
 
-    /// Puts the list where it belongs, and answers how long it is.
+    /// Stores the list, and replies with its length.
     pub(super) fn put(self, data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>) {
         let len = self.list.len();
         if self.logs_list && data.is_logged() {
@@ -73,7 +73,7 @@ impl Stored {
     }
 }
 
-/// Elements of one RPUSH in the log.
+/// How many elements one RPUSH in the log has.
 const LOGGED_AT_ONCE: usize = 1024;
 
 impl SortOutput for Stored {

@@ -1,4 +1,4 @@
-//! BY's and GET's patterns: keys, or fields of hashes, named after elements.
+//! The patterns of BY and GET: keys, or fields of hashes, whose names contain the element.
 
 use bobbin_store::ValueRef;
 use bobbin_store::value::{CollectionRef, integer};
@@ -11,9 +11,9 @@ use crate::engine::command::Data;
 pub(super) enum SortPattern<'a> {
     /// `#`: the element itself.
     Element,
-    /// Without `*`: no key at all.
+    /// Without `*`: no key.
     Nothing,
-    /// The key's name around the element, and the field of a hash.
+    /// The parts of the key's name around the element, and the field of a hash.
     Key { before: &'a [u8], after: &'a [u8], field: Option<&'a [u8]> },
 }
 
@@ -38,7 +38,8 @@ impl<'a> SortPattern<'a> {
         matches!(self, Self::Key { .. })
     }
 
-    /// Calls `f` with what the pattern stands for. Without `lookups` whatever it names is held.
+    /// Calls `f` with the value that the pattern names. Without `lookups` everything that it names
+    /// is locked.
     pub(super) fn look_up<R>(
         self,
         data: &mut Data,

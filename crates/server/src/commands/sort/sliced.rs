@@ -1,4 +1,4 @@
-//! A large SORT, which is done in slices.
+//! A large SORT, in slices.
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::hash::Hasher;
@@ -17,7 +17,7 @@ pub(super) struct SlicedSort {
     key: Box<[u8]>,
     options: Owned,
     sorting: Sorting,
-    /// Where keys are named after elements.
+    /// Set if keys are named after elements.
     lookups: Option<Lookups>,
     target: SortTarget,
     hasher: &'static Hasher,
@@ -109,7 +109,7 @@ impl SlicedChange for SlicedSort {
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if matches!(self.target, SortTarget::Reply(..)) && self.lookups.is_none() {
-            // It is what the value was when the command came.
+            // The reply shows the value at the time of the command.
             return Ok(true);
         }
         let now = SortSource::of(data.peek(data.key(&self.key)));

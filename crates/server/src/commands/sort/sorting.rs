@@ -1,5 +1,5 @@
-//! A sort at work, a slice at a time: the elements are loaded and weighed, sorted in runs, and the
-//! runs merged into the output.
+//! A sort in progress, a slice at a time: loads and weighs the elements, sorts them in runs, and
+//! merges the runs into the output.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,37 +17,38 @@ use crate::base::locale::Collation;
 use crate::engine::command::{Data, Failure};
 use crate::engine::execution::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 
-/// One sort at work.
+/// A sort in progress.
 pub(super) struct Sorting {
     source: SortSource,
     hasher: &'static Hasher,
     elements: SortElements,
-    /// `None`: in their own order.
+    /// `None`: the elements keep their order.
     ordering: Option<Ordering>,
-    /// The order of texts, if that is not the order of their bytes: then each weighs its key.
+    /// The order of texts, if it is not the order of their bytes. Then each weight is the text's
+    /// sort key.
     collation: Option<Arc<Collation>>,
-    /// The pattern of their weights, and those of what is answered for each.
+    /// The pattern of the weights, and the patterns of the output for each element.
     by: Option<Box<[u8]>>,
     get: Vec<Box<[u8]>>,
-    /// Bytes that GET has answered.
+    /// How many bytes GET has put out.
     got_bytes: usize,
     backwards: bool,
-    /// Which of the sorted elements are wanted.
+    /// The range of sorted elements that is wanted.
     wanted: Range<usize>,
     phase: Phase,
     runs: Runs,
 }
 
 enum Phase {
-    /// From this cursor of the source.
+    /// Loads elements, from this cursor of the source on.
     Load(u64),
-    /// Weights are looked up, from this element.
+    /// Looks up weights, from this element on.
     Weigh(usize),
-    /// From this element.
+    /// Sorts runs, from this element on.
     Sort(usize),
-    /// From this place in the order.
+    /// Merges runs, from this place in the order on.
     Merge(usize),
-    /// A list or a sorted set as it is, from this place.
+    /// Copies a list or a sorted set in its own order, from this place on.
     Copy(usize),
 }
 
@@ -81,8 +82,7 @@ impl Sorting {
         }
     }
 
-    /// Goes on for a slice; `false` when the output is complete. Without `lookups` everything is
-    /// held.
+    /// Works for a slice. `false`: the output is complete. Without `lookups` everything is locked.
     pub(super) fn step(
         &mut self,
         data: &mut Data,
@@ -232,13 +232,13 @@ impl Sorting {
         Ok(end < self.wanted.end)
     }
 
-    /// Elements that are answered in a slice: each of them as often as GET asks for.
+    /// How many elements are put out in a slice, each once for every GET.
     fn answered_at_once(&self) -> usize {
         (SLICE / self.get.len().max(1)).max(1)
     }
 
-    /// Puts out what is asked for of an element, and returns how many bytes GET gave. A client can
-    /// ask for any number of copies, so what GET answers is limited as other repeated answers are.
+    /// Puts out what is requested for an element, and returns how many bytes GET gave. A client can
+    /// request any number of copies, so GET's output is limited like other repeated replies.
     fn answer(
         &self,
         element: &[u8],
@@ -264,7 +264,7 @@ impl Sorting {
     }
 }
 
-/// Whether one element comes before another. Of equal ones the earlier does: the sort is stable.
+/// Whether one element comes before another. Equal elements keep their order: the sort is stable.
 fn is_before(
     elements: &SortElements,
     ordering: Option<Ordering>,
@@ -275,7 +275,7 @@ fn is_before(
     elements.compare(one, other, ordering).then(one.cmp(&other)).is_lt()
 }
 
-/// Bytes of an element beside its text.
+/// The bytes of an element beside its text.
 const ELEMENT_BYTES: usize = 5;
-/// Elements that are sorted at once: some hundred microseconds.
+/// How many elements are sorted at once: some hundred microseconds.
 const RUN: usize = 512;

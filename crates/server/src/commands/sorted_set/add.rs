@@ -6,19 +6,19 @@ use bobbin_store::value::SortedSet;
 use super::{check_member, limits};
 use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 
-/// What ZADD is asked to do, and what not.
+/// The options of ZADD.
 #[derive(Default, Clone, Copy)]
 struct AddOptions {
     /// NX: only new members.
     new_only: bool,
-    /// XX: only members that are there.
+    /// XX: only existing members.
     old_only: bool,
-    /// GT, LT: only if the score becomes so.
+    /// GT, LT: only if the score becomes greater, or less.
     greater_only: bool,
     less_only: bool,
-    /// CH: count changes too.
+    /// CH: count changed scores too.
     count_changes: bool,
-    /// INCR: add to the score, and answer it.
+    /// INCR: add to the score, and reply with it.
     increment: bool,
 }
 
@@ -38,8 +38,8 @@ pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
     add(call, options, at)
 }
 
-/// The key is read with INCR, which answers a score, and with GT and LT, which tell how it compares
-/// to another and let it be.
+/// The key is read with INCR, whose reply is a score, and with GT and LT, whose effect tells how
+/// the score compares to another.
 pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     const READING: [&[u8]; 3] = [b"incr", b"gt", b"lt"];
     const OTHERS: [&[u8]; 3] = [b"nx", b"xx", b"ch"];
@@ -51,17 +51,17 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 pub(super) fn zincrby(call: &mut Call<'_>) -> Outcome {
-    // Valkey reads the options of ZADD here, too, and misses the member then.
+    // Valkey parses ZADD's options here too, and then misses the member.
     if AddOptions::default().named(call.args[2]).is_some() {
         return Err(Failure::SYNTAX);
     }
     add(call, AddOptions { increment: true, ..AddOptions::default() }, 2)
 }
 
-/// Adds the pairs of score and member that begin at an argument.
+/// Adds the pairs of score and member from an argument on.
 fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
     let pairs = &call.args[first..];
-    // One pair, as most commands have, needs no memory for the scores.
+    // One pair, the usual case, needs no memory for the scores.
     let (mut one, mut many) = ([0.0], Vec::new());
     let scores: &mut [f64] = if pairs.len() == 2 {
         &mut one
@@ -88,7 +88,7 @@ fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
                 new_score.filter(|score| !score.is_nan())
             });
             if new_score.is_some_and(f64::is_nan) {
-                // There is but this pair, and it was there: nothing has changed.
+                // This is the only pair, and the member existed, so nothing has changed.
                 return Err(NAN);
             }
             match (old_score, new_score) {
@@ -114,7 +114,7 @@ fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
 }
 
 impl AddOptions {
-    /// The option that a word names.
+    /// The option with this name.
     fn named(&mut self, word: &[u8]) -> Option<&mut bool> {
         let options = [
             ("nx", &mut self.new_only),
@@ -143,7 +143,7 @@ impl AddOptions {
         Ok(())
     }
 
-    /// The score that a member gets; `None`: none, or none other. NaN is the caller's to refuse.
+    /// The new score of a member. `None`: none, or no new one. The caller must refuse NaN.
     #[inline]
     fn new_score(self, old_score: Option<f64>, score: f64) -> Option<f64> {
         let Some(old_score) = old_score else { return (!self.old_only).then_some(score) };

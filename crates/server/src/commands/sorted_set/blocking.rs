@@ -1,4 +1,4 @@
-//! The forms of popping that wait until there is something.
+//! The commands that wait until there is a member to pop.
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -31,7 +31,7 @@ pub(super) fn bzmpop(call: &mut Call<'_>) -> Outcome {
 
 struct SortedSetPop {
     extreme: Extreme,
-    /// `None`: one, without a list of them.
+    /// `None`: pop one member, and reply without a list.
     count: Option<usize>,
 }
 

@@ -7,9 +7,9 @@ use bobbin_store::value::SortedSet;
 
 use crate::engine::command::Failure;
 
-/// A range of elements; to be turned into ranks.
+/// A range of elements, which is converted to ranks.
 pub(super) enum ElementBounds<'a> {
-    /// First and last index, from the end if negative.
+    /// The first and the last index. Negative ones count from the end.
     Ranks(i64, i64),
     Scores(Score, Score),
     Members(MemberBound<'a>, MemberBound<'a>),
@@ -25,9 +25,9 @@ pub(super) struct Score {
 /// An end of a range of members.
 #[derive(Clone, Copy)]
 pub(super) enum MemberBound<'a> {
-    /// `-`: before all.
+    /// `-`: before all members.
     Lowest,
-    /// `+`: after all.
+    /// `+`: behind all members.
     Highest,
     At {
         member: &'a [u8],
@@ -55,7 +55,7 @@ impl<'a> ElementBounds<'a> {
         }
     }
 
-    /// The ranks of the elements within; with `reverse`, indices count from the end.
+    /// The ranks of the elements within the range. With `reverse`, indices count from the end.
     pub(super) fn find(&self, set: &SortedSet, reverse: bool) -> Range<usize> {
         let (start, end) = match *self {
             Self::Ranks(start, stop) => {
@@ -83,7 +83,7 @@ impl Score {
             [b'(', text @ ..] => (true, text),
             text => (false, text),
         };
-        // Other than a score, a bound may be beyond what is representable, or nothing, which is 0.
+        // Unlike a score, a bound may exceed the representable range, or be empty, which means 0.
         let score = match text {
             b"" => Some(0.0),
             text => parse_f64(text).or_else(|| str::from_utf8(text).ok()?.parse().ok()),
@@ -103,8 +103,7 @@ impl<'a> MemberBound<'a> {
         }
     }
 
-    /// How many members are before this end of a range: the upper one is behind a member that is
-    /// included.
+    /// How many members are before this end of a range. The upper end is behind an included member.
     fn rank(self, set: &SortedSet, upper: bool) -> usize {
         match self {
             Self::Lowest => 0,

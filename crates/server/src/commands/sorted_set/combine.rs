@@ -22,7 +22,7 @@ enum SortedSetOperation {
     Difference,
 }
 
-/// How the scores of one member in several sets become one.
+/// How the scores of one member in several sets are combined.
 #[derive(Clone, Copy)]
 enum ScoreAggregate {
     Sum,
@@ -145,9 +145,9 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// ZINTERCARD at work.
+/// ZINTERCARD in progress.
 struct Counting {
-    /// The smallest first.
+    /// The smallest set comes first.
     inputs: Vec<Arc<SetInput>>,
     place: SetPlace,
     count: usize,
@@ -176,7 +176,7 @@ impl Counting {
     }
 }
 
-/// The arguments that `numkeys key [key ...]` says are keys.
+/// The arguments that are keys according to `numkeys key [key ...]`.
 fn key_range(call: &Call<'_>, numkeys_at: usize) -> Result<std::ops::Range<usize>, Failure> {
     let numkeys = call.integer(numkeys_at)?;
     if numkeys < 1 {
@@ -189,7 +189,7 @@ fn key_range(call: &Call<'_>, numkeys_at: usize) -> Result<std::ops::Range<usize
     end.filter(|&end| end <= call.args.len()).map(|end| first..end).ok_or(Failure::SYNTAX)
 }
 
-/// What is asked for. `K` is what keys are named by: arguments, or themselves.
+/// The request. `K` identifies keys: argument indices, or the keys themselves.
 struct CombineRequest<K> {
     operation: SortedSetOperation,
     keys: Vec<K>,
@@ -208,7 +208,7 @@ impl CombineRequest<usize> {
         let keys = key_range(call, numkeys_at)?;
         let (count, mut at) = (keys.len(), keys.end);
         for at in keys.clone() {
-            // Wrong types are complained about before wrong options.
+            // Wrong types are reported before wrong options.
             let key = call.key(at)?;
             SetInput::check(call.data, key)?;
         }
@@ -262,8 +262,8 @@ impl<K> CombineRequest<K> {
     fn weighed(&self, inputs: Vec<Arc<SetInput>>) -> Vec<(Arc<SetInput>, f64)> {
         let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
         if self.operation != SortedSetOperation::Difference {
-            // The smallest first, as Redis does: it decides about the order in which scores are
-            // added up.
+            // As in Redis, the smallest comes first. This determines the order in which scores are
+            // added.
             inputs.sort_by_key(|(input, _)| input.len());
         }
         inputs
@@ -293,21 +293,22 @@ impl<K> CombineRequest<K> {
     }
 }
 
-/// An operation on pinned sets, at work.
+/// An operation on pinned sets in progress.
 struct Combination {
     operation: SortedSetOperation,
-    /// Sets and their weights.
+    /// The sets and their weights.
     inputs: Vec<(Arc<SetInput>, f64)>,
     aggregate: ScoreAggregate,
     hasher: &'static Hasher,
-    /// Which set is walked, and how far: all of a union, else the first.
+    /// The set that is walked, and how far. All sets of a union are walked; otherwise only the
+    /// first one is.
     at: usize,
     place: SetPlace,
     result: Gathered,
 }
 
 impl Combination {
-    /// About how many members must be looked at.
+    /// How many members must be examined, approximately.
     fn work(&self) -> usize {
         match self.operation {
             SortedSetOperation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),
@@ -315,25 +316,25 @@ impl Combination {
         }
     }
 
-    /// Does all that is to do. Returns the result, sorted.
+    /// Does everything that is left. Returns the sorted result.
     fn finish(mut self) -> Gathered {
         while self.gather() {}
         self.result.sort_some(usize::MAX);
         self.result
     }
 
-    /// Goes on for a slice. Returns whether there is more to do.
+    /// Works for a slice. Returns whether there is more to do.
     fn step(&mut self) -> bool {
         self.gather() || self.result.sort_some(RUN)
     }
 
-    /// Takes in the members that come next. Returns whether there were any.
+    /// Gathers the next members. Returns whether there were any.
     fn gather(&mut self) -> bool {
         let Self { operation, ref inputs, aggregate, hasher, ref mut result, .. } = *self;
         let walked = if operation == SortedSetOperation::Union { inputs.len() } else { 1 };
         let Some((input, weight)) = inputs[..walked].get(self.at) else { return false };
         let others = &inputs[1..];
-        // No set has a member twice, so those of the last need not be found again.
+        // No set has a member twice, so members of the last set need not be found again.
         let comes_again = self.at + 1 < inputs.len();
         let mut room = integer::Text::new(0);
         let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
@@ -349,8 +350,8 @@ impl Combination {
                 }
                 SortedSetOperation::Intersection => {
                     others.iter().try_fold(not_nan(weight * score), |sum, (other, weight)| {
-                        // Unlike in a union, what has no value makes the whole sum 0.
-                        // One that is named again need not be looked into.
+                        // Unlike in a union, a product that is NaN makes the whole sum 0. A set
+                        // that is named again needs no lookup.
                         let own = Arc::ptr_eq(other, input).then_some(score);
                         let score = own.or_else(|| other.score(member, hasher))?;
                         Some(aggregate.of(sum, weight * score))
@@ -374,11 +375,11 @@ impl Combination {
     }
 }
 
-/// A STORE command at work.
+/// A STORE command in progress.
 struct SortedSetStoring {
     request: CombineRequest<Box<[u8]>>,
     combination: Combination,
-    /// What is stored in the end.
+    /// The set that will be stored.
     set: SortedSet,
     destination: Box<[u8]>,
     limits: SortedSetLimits,
@@ -424,7 +425,7 @@ impl ScoreAggregate {
 
     fn of(self, sum: f64, score: f64) -> f64 {
         match self {
-            // Infinity and its opposite make 0, as in Redis.
+            // As in Redis, infinity plus minus infinity is 0.
             Self::Sum => not_nan(sum + score),
             Self::Lowest => sum.min(score),
             Self::Highest => sum.max(score),
@@ -432,10 +433,10 @@ impl ScoreAggregate {
     }
 }
 
-/// What has no value counts as 0.
+/// Replaces NaN by 0.
 const fn not_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// Members that are sorted at once: some hundred microseconds.
+/// How many members are sorted at once: some hundred microseconds.
 const RUN: usize = 2048;

@@ -1,4 +1,4 @@
-//! Elements that are gathered in any order, and then come in that of a sorted set.
+//! Elements that are gathered in any order, and then returned in the order of a sorted set.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -10,42 +10,42 @@ use bobbin_store::value::{SortedSet, SortedSetLimits};
 
 use super::super::runs::Runs;
 
-/// Members with scores, each member once. They are gathered first, then sorted, and then taken.
+/// Members with scores, each member once. They are first gathered, then sorted, and then taken.
 #[derive(Default)]
 pub(super) struct Gathered {
     elements: Vec<Element>,
-    /// The members, one after the other.
+    /// The members, one behind the other.
     members: Vec<u8>,
-    /// The longest of them.
+    /// The length of the longest member.
     longest: usize,
-    /// Which element a member is, where members may come again.
+    /// The element of each member, if members may come again.
     indexes: Indexes,
-    /// How many elements have been sorted.
+    /// How many elements are sorted.
     sorted: usize,
     runs: Runs,
 }
 
 struct Element {
     score: f64,
-    /// Where its member begins, and how long that is.
+    /// Where its member begins, and the member's length.
     start: usize,
     len: usize,
 }
 
-/// Elements by the positions of their members' hashes. A position that another member has goes on
-/// to the next. There are many tables, so that none takes long to grow.
+/// Elements by the positions of their members' hashes. If another member has the same position, the
+/// next one is used. There are many tables, so that none takes long to grow.
 #[derive(Default)]
 struct Indexes(Vec<ByPosition>);
 
 type ByPosition = HashMap<u32, u32, BuildHasherDefault<Spread>>;
 
-/// For keys that are parts of hashes already.
+/// A hasher for keys that are parts of hashes already.
 #[derive(Default)]
 struct Spread(u64);
 
 impl Gathered {
-    /// For members that come again. `count`: about how many there are. There may be far fewer,
-    /// where many sets have the same members.
+    /// For members that come again. `count` is about how many there are. There may be far fewer, if
+    /// many sets have the same members.
     pub(super) fn of_repeated(count: usize) -> Self {
         let tables = (count / INDEXED).clamp(1, TABLES_MAX).next_power_of_two();
         let mut indexes = Indexes::default();
@@ -53,7 +53,7 @@ impl Gathered {
         Self { indexes, ..Self::default() }
     }
 
-    /// Adds a member that is not there yet. The score is not NaN.
+    /// Adds a new member. The score must not be NaN.
     pub(super) fn push(&mut self, member: &[u8], score: f64) {
         let (start, len) = (self.members.len(), member.len());
         self.members.extend_from_slice(member);
@@ -61,8 +61,8 @@ impl Gathered {
         self.elements.push(Element { score, start, len });
     }
 
-    /// Adds a member with a score, or gives one that is there the score that `merge` makes of both.
-    /// It is found again only if it `comes_again`.
+    /// Adds a member with a score. If the member exists, its score becomes the result of `merge`.
+    /// The member can be found again only if `comes_again`.
     pub(super) fn merge(
         &mut self,
         member: &[u8],
@@ -99,11 +99,11 @@ impl Gathered {
         self.elements.len()
     }
 
-    /// Sorts the next `count` of them. Returns whether there are more.
+    /// Sorts the next `count` elements. Returns whether there are more.
     pub(super) fn sort_some(&mut self, count: usize) -> bool {
         let end = self.len().min(self.sorted.saturating_add(count));
         let members = &self.members;
-        // It makes use of what is in order already, which is most where sorted sets are combined.
+        // The sort exploits existing order, which combined sorted sets mostly have.
         self.elements[self.sorted..end].sort_by(|one, other| one.compare(other, members));
         self.runs.push(self.sorted..end, |one, other| {
             self.elements[one].compare(&self.elements[other], members).is_lt()
@@ -112,7 +112,7 @@ impl Gathered {
         end < self.len()
     }
 
-    /// Takes the first of those that are left, once all are sorted.
+    /// Takes the first of the remaining elements, once all are sorted.
     pub(super) fn next(&mut self) -> Option<(&[u8], f64)> {
         let index = self.next_index()?;
         let element = &self.elements[index];
@@ -124,8 +124,8 @@ impl Gathered {
         self.runs.next(|one, other| elements[one].compare(&elements[other], members).is_lt())
     }
 
-    /// Takes up to `count` of them and puts them behind all in a set, which these make up. Returns
-    /// whether there are more.
+    /// Appends up to `count` elements to a set, which consists only of these. Returns whether there
+    /// are more.
     pub(super) fn append_some(
         &mut self,
         count: usize,
@@ -139,7 +139,7 @@ impl Gathered {
         {
             taken.push(index);
         }
-        // With more to come than these, the large form has been chosen already.
+        // If more elements will follow, the large form was chosen already.
         if set.is_empty() && !set.is_indexed() {
             *set = SortedSet::for_elements(self.len(), self.longest, limits);
         }
@@ -151,7 +151,7 @@ impl Gathered {
 }
 
 impl Indexes {
-    /// The table that a position is in.
+    /// The table of a position.
     fn table(&mut self, position: u32) -> &mut ByPosition {
         let number = (u64::from(position) * self.0.len() as u64) >> 32;
         &mut self.0[number as usize]
@@ -168,8 +168,8 @@ impl std::hash::Hasher for Spread {
     }
 
     fn write_u32(&mut self, position: u32) {
-        // The map tells keys apart by the highest bits and the lowest, and the highest of positions
-        // are alike in a table.
+        // The map uses the highest and the lowest bits to tell keys apart, and the highest bits of
+        // all positions in a table are alike.
         self.0 = u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
@@ -179,16 +179,16 @@ impl Element {
         &members[self.start..self.start + self.len]
     }
 
-    /// The order of a sorted set: by score, then by the members' bytes. No score is NaN.
+    /// The order of a sorted set: by score, then by the members' bytes. No score may be NaN.
     fn compare(&self, other: &Self, members: &[u8]) -> Ordering {
         let scores = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
         scores.then_with(|| self.member(members).cmp(other.member(members)))
     }
 }
 
-/// Members of a table, on average at most.
+/// The highest average number of members in a table.
 const INDEXED: usize = 1024;
-/// Tables are made at once, before any member is known: these take a megabyte.
+/// All tables are made at once, before any member is known. This many take a megabyte.
 const TABLES_MAX: usize = 1 << 15;
 
 #[cfg(test)]

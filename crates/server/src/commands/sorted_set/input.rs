@@ -1,4 +1,4 @@
-//! What is combined: sorted sets and plain sets, pinned.
+//! The inputs of combinations: pinned sorted sets and plain sets.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use crate::engine::command::data::Look;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::SLICE;
 
-/// A set that is combined with others, pinned; the members of a plain one have the score 1.
+/// A pinned set that is combined with others. Members of a plain set have the score 1.
 pub(super) enum SetInput {
     Nothing,
     Set(Set),
@@ -29,8 +29,8 @@ impl SetInput {
         Self::at_keys(call.data, keys.into_iter(), Data::read)
     }
 
-    /// The sets at these keys. One that is named again is pinned once: a small one is copied for
-    /// that.
+    /// Pins the sets at these keys. A set that is named again is pinned once, because pinning
+    /// copies a small set.
     pub(super) fn at_keys<'k>(
         data: &mut Data,
         keys: impl ExactSizeIterator<Item = Key<'k>>,
@@ -61,7 +61,7 @@ impl SetInput {
         }
     }
 
-    /// Whether it could be read.
+    /// Checks whether the key can be read.
     pub(super) fn check(data: &mut Data, key: Key<'_>) -> Outcome {
         match data.peek(key).map(|entry| entry.value()) {
             None
@@ -88,7 +88,7 @@ impl SetInput {
         }
     }
 
-    /// Whether nothing was changed between the two pins.
+    /// Whether nothing changed between two pins.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Nothing, Self::Nothing) => true,
@@ -98,8 +98,8 @@ impl SetInput {
         }
     }
 
-    /// Shows some elements from a place on; returns where to go on, `None` at the end.
-    /// `others`: in how many sets each of them is looked up.
+    /// Shows some elements from a place on. Returns the next place; `None` at the end. `others` is
+    /// the number of sets in which each element is looked up.
     pub(super) fn walk(
         &self,
         place: SetPlace,
@@ -121,8 +121,8 @@ impl SetInput {
         }
     }
 
-    /// As `walk`, of members that another set has too. `others` counts that one. More than `count`
-    /// are of no use.
+    /// Does the same as `walk` for members that another set has too. `others` includes that set. At
+    /// most `count` members are useful.
     pub(super) fn walk_common(
         &self,
         other: &Self,
@@ -150,22 +150,22 @@ impl SetInput {
     }
 }
 
-/// How far a set has been walked.
+/// How far a set was walked.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SetPlace {
     rank: usize,
     walk: Walk,
-    /// Of members' hashes.
+    /// A position of members' hashes.
     position: u32,
 }
 
-/// How many members are shown at once, each of which is looked up in `others` sets.
+/// How many members are shown at once. Each is looked up in `others` sets.
 fn members_a_step(others: usize) -> usize {
     (LOOKUPS / others.max(1)).clamp(1, MEMBERS)
 }
 
-/// Members between two looks at the time: each is looked up in other sets, or put into a result,
-/// which for large ones are several misses of all caches.
+/// How many members are handled between two looks at the clock. Each is looked up in other sets or
+/// added to a result, which in large sets causes several cache misses.
 const MEMBERS: usize = SLICE / 2;
-/// Members that are looked up between two looks at the time, about.
+/// How many members are looked up between two looks at the clock, approximately.
 const LOOKUPS: usize = 16 * SLICE;

@@ -1,4 +1,4 @@
-//! Sorted sets: the handlers in their files, their rows here.
+//! Sorted sets. The handlers are in their own files, and the rows are here.
 
 mod add;
 mod blocking;
@@ -20,7 +20,7 @@ use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
-/// The limits of the packed form as they are now.
+/// The current limits of the packed form.
 pub(super) fn limits(server: &Server) -> SortedSetLimits {
     SortedSetLimits {
         packed_entries: server.config.zset_max_listpack_entries() as usize,
@@ -28,7 +28,7 @@ pub(super) fn limits(server: &Server) -> SortedSetLimits {
     }
 }
 
-/// Refuses a member that is too long to be kept.
+/// Refuses a member that is too long.
 fn check_member(member: &[u8]) -> Result<(), Failure> {
     if member.len() > MEMBER_LEN_MAX {
         return Err(Failure::STRING_TOO_LONG);
@@ -36,7 +36,7 @@ fn check_member(member: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// To be called after elements were taken out: notes the change, and deletes a set without any.
+/// Must be called after elements were removed: notes the change, and deletes an empty set.
 fn shrunk(data: &mut Data, key: Key<'_>, members: usize, event: &'static str) {
     data.changed_by(key, members);
     data.event(Classes::SORTED_SET, event, key);
@@ -45,7 +45,7 @@ fn shrunk(data: &mut Data, key: Key<'_>, members: usize, event: &'static str) {
     }
 }
 
-/// Bytes of a member at most.
+/// The longest member in bytes.
 const MEMBER_LEN_MAX: usize = 1 << 30;
 
 const LOOK: KeyUse = KeyUse::READ_ONLY;

@@ -1,4 +1,4 @@
-//! Taking the lowest or highest members away.
+//! Pops the lowest or highest members.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::super::popping::{self, Pops, pop_in_slices};
 use super::shrunk;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
-/// Which members go first.
+/// Which members are popped first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extreme {
     Lowest,
@@ -42,7 +42,7 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
         call.reply.array(0);
         return Ok(());
     }
-    // One pair without a count is an array of two, in RESP3 too.
+    // Without a count, one pair is an array of two, even in RESP3.
     let nested = counted && call.reply.protocol() != Protocol::Resp2;
     if popping::is_long(count.min(set.len())) && call.may_leave_job {
         let form = if nested { PopForm::Pairs } else { PopForm::Flat };
@@ -73,18 +73,18 @@ pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// How popped members are answered.
+/// The form of popped members in the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PopForm {
-    /// Member and score, one behind the other.
+    /// The member and its score, one behind the other.
     Flat,
     /// Each member with its score in an array.
     Pairs,
-    /// Likewise, behind the key.
+    /// Each member with its score in an array, behind the key.
     Keyed,
 }
 
-/// The popping of many members.
+/// Pops many members.
 struct Members {
     extreme: Extreme,
     form: PopForm,
@@ -126,7 +126,8 @@ impl Pops for Members {
     }
 }
 
-/// Takes members of the sorted set at a key, if there are any, and answers them behind the key.
+/// Pops members of the sorted set at a key, if there are any, and appends the key and the members
+/// to the reply.
 pub(super) fn pop_from(
     data: &mut Data,
     key: Key<'_>,
@@ -144,7 +145,8 @@ pub(super) fn pop_from(
     Ok(true)
 }
 
-/// Takes one member of the sorted set at a key, if there is any, and answers key, member and score.
+/// Pops one member of the sorted set at a key, if there is any, and appends the key, the member and
+/// the score to the reply.
 pub(super) fn pop_one_from(
     data: &mut Data,
     key: Key<'_>,
@@ -161,7 +163,7 @@ pub(super) fn pop_one_from(
     Ok(true)
 }
 
-/// Takes members away and appends them with their scores, `nested` each pair in an array.
+/// Removes members, and appends them with their scores. `nested`: each pair is an array.
 fn take(
     data: &mut Data,
     key: Key<'_>,
@@ -199,7 +201,7 @@ impl Extreme {
         }
     }
 
-    /// Appends members with their scores, `nested` each pair in an array.
+    /// Appends members with their scores. `nested`: each pair is an array.
     fn answer(self, set: &SortedSet, ranks: Range<usize>, nested: bool, reply: &mut Reply<'_>) {
         let answer = |(member, score)| {
             if nested {

@@ -76,7 +76,7 @@ fn in_slices(
     });
 }
 
-/// Answers members that may be the same several times.
+/// Replies with members that may repeat.
 fn repeated(
     call: &mut Call<'_>,
     set: SortedSet,

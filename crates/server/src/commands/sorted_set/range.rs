@@ -1,4 +1,4 @@
-//! ZRANGE with its options, the older commands that it has replaced, and ZRANGESTORE.
+//! ZRANGE with its options, the older commands that it replaces, and ZRANGESTORE.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
 };
 
-/// What a range is of.
+/// The unit of a range's bounds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -23,13 +23,13 @@ enum By {
     Member,
 }
 
-/// What is asked for, beside the bounds.
+/// The options of a range, without the bounds.
 #[derive(Clone, Copy)]
 struct RangeOptions {
     by: Option<By>,
     reverse: Option<bool>,
     with_scores: bool,
-    /// Offset and count, where LIMIT was given.
+    /// The offset and the count of LIMIT, if given.
     limit: Option<(i64, i64)>,
 }
 
@@ -111,7 +111,7 @@ fn answer(
     }
 }
 
-/// Appends an element of an array that [`header`] began.
+/// Appends an element to an array that [`header`] began.
 pub(super) fn element(reply: &mut Reply<'_>, member: Item<'_>, score: Option<f64>) {
     let Some(score) = score else { return bulk(reply, member) };
     if reply.protocol() != Protocol::Resp2 {
@@ -147,10 +147,10 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     change_in_slices(call, [1, 2].into_iter(), storing)
 }
 
-/// A part of a pinned set on its way into another one.
+/// Copies a part of a pinned set into another set.
 struct Copying {
     set: SortedSet,
-    /// What is still to be copied.
+    /// The ranks that are still to be copied.
     ranks: Range<usize>,
     result: SortedSet,
     limits: SortedSetLimits,
@@ -211,7 +211,7 @@ impl SlicedChange for RangeStoring {
     }
 }
 
-/// Puts a result at a key, and answers how many members it has.
+/// Stores a result at a key, and replies with the number of its members.
 pub(super) fn store(
     data: &mut Data,
     reply: &mut Reply<'_>,
@@ -274,12 +274,12 @@ impl RangeOptions {
         self.reverse.unwrap_or(false)
     }
 
-    /// The bounds, which are the two arguments from `at` on.
+    /// Parses the bounds, which are the two arguments from `at` on.
     fn bounds<'a>(&self, call: &Call<'a>, at: usize) -> Result<ElementBounds<'a>, Failure> {
         self.bounds_of(call.args[at], call.args[at + 1])
     }
 
-    /// Backwards the upper one comes first.
+    /// In reverse order the upper bound comes first.
     fn bounds_of<'a>(&self, start: &'a [u8], stop: &'a [u8]) -> Result<ElementBounds<'a>, Failure> {
         let (mut min, mut max) = (start, stop);
         if self.reverse() && self.by() != By::Rank {
@@ -292,15 +292,15 @@ impl RangeOptions {
         }
     }
 
-    /// The part of a range that LIMIT leaves.
+    /// The part of a range that LIMIT selects.
     fn cut(&self, set: &SortedSet, ranks: Range<usize>) -> Range<usize> {
         let Some((offset, count)) = self.limit.filter(|_| self.by() != By::Rank) else {
             return ranks;
         };
         let offset = match usize::try_from(offset) {
             Ok(offset) => offset.min(ranks.len()),
-            // A quirk of the reference that we keep: in a large set such an offset counts from the
-            // other end, in a packed one nothing is found.
+            // This keeps a quirk of Redis: in a large set such an offset counts from the other end,
+            // and in a packed set nothing is found.
             Err(_) => {
                 let from_end = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
                 match set.encoding() {

@@ -1,4 +1,4 @@
-//! Looking at sorted sets: lengths, scores and ranks.
+//! Reading sorted sets: lengths, scores and ranks.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
@@ -47,7 +47,8 @@ pub(super) fn zmscore(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Answers an array with what `append` makes of the score of each member that the command names.
+/// Replies with an array. `append` appends an element for the score of each member that the command
+/// names.
 pub(in crate::commands) fn each_score(
     call: &mut Call<'_>,
     append: impl Fn(&mut Reply<'_>, Option<f64>) + Send + 'static,

@@ -1,4 +1,4 @@
-//! Taking members out of sorted sets.
+//! Removes members from sorted sets.
 
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub(super) fn zremrangebylex(call: &mut Call<'_>) -> Outcome {
     remove(call, |start, end| ElementBounds::members(start, end), "zremrangebylex")
 }
 
-/// Reads the two ends of a range.
+/// Parses the two ends of a range.
 type Parse = for<'a> fn(&'a [u8], &'a [u8]) -> Result<ElementBounds<'a>, Failure>;
 
 fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
@@ -73,12 +73,12 @@ fn note_removed(
     reply.integer(removed as i64);
 }
 
-/// The removal of many members.
+/// Removes many members.
 struct MemberRemoval {
     draft: Draft<SortedSet>,
     parse: Parse,
     ends: [Box<[u8]>; 2],
-    /// What of them is left to remove.
+    /// The ranks that are still to be removed.
     ranks: Range<usize>,
     removed: usize,
     event: &'static str,

@@ -19,7 +19,7 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, 3, Scanned::SortedSet)?;
-    // It has been counted as read.
+    // The read was counted already.
     let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<SortedSet>()) else {
         return Ok(());
     };
@@ -58,10 +58,10 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What C's printf makes of a number for `%.17g`. It is how the reference formats scores here, and
-/// here only, where the set is large.
+/// Formats a number as C's printf does for `%.17g`. Redis formats scores this way only here, in a
+/// large set.
 fn in_seventeen_digits(score: f64) -> String {
-    // The shortest text of a number of few digits is the number itself.
+    // For a number with few digits, the shortest text is the number itself.
     if score.abs() < 1e9 && (score * 64.0).fract() == 0.0 {
         return String::from_utf8_lossy(&format_f64(score)).into_owned();
     }

@@ -1,4 +1,4 @@
-//! Adding entries: XADD, and XSETID, which says what was added.
+//! XADD adds entries, and XSETID sets facts about added entries.
 
 use bobbin_store::value::stream::Log;
 use bobbin_store::value::{Item, Stream, StreamId};
@@ -13,7 +13,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     let mut at = 2;
     let new_id = loop {
         let Some(&word) = call.args.get(at) else {
-            // What is wrong with the options is told first.
+            // Errors in the options are reported first.
             TrimOptions::finish(trimming, call)?;
             return Err(Failure::wrong_arity(call.command));
         };
@@ -74,7 +74,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs XADD with the ID, the argument at `at`, and the length that it came to.
+/// Logs XADD with its ID, which is the argument at `at`, and with the resulting length.
 fn propagate(call: &mut Call<'_>, at: usize, new_id: NewId, id: StreamId, ends: Option<LogEnds>) {
     if !call.data.is_logged() || new_id == NewId::Given(id) && ends.is_none() {
         return;
@@ -117,7 +117,7 @@ pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into()
         );
     }
-    // Deleted ones count: of those of a restored stream `max_deleted_id` need not know.
+    // Deleted entries count: a restored stream's `max_deleted_id` may not include them.
     if last_id < log.greatest_id() {
         return Err(
             "ERR The ID specified in XSETID is smaller than the target stream top item".into()

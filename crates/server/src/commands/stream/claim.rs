@@ -1,4 +1,4 @@
-//! Taking over what others do not acknowledge: XCLAIM and XAUTOCLAIM.
+//! XCLAIM and XAUTOCLAIM take over entries that other consumers do not acknowledge.
 
 use bobbin_resp::{Protocol, Reply, parse_i64};
 use bobbin_store::value::StreamId;
@@ -16,26 +16,26 @@ use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange, 
 #[derive(Clone, Copy)]
 struct Claim {
     idle_ms_min: i64,
-    /// The Unix ms to be noted as that of their delivery.
+    /// The time of delivery to set (Unix ms).
     delivered_ms: i64,
-    /// The number of deliveries to be noted, if it is given.
+    /// The number of deliveries to set, if it is given.
     deliveries: Option<u64>,
-    /// Takes entries that were not pending as well.
+    /// Takes over entries that were not pending too.
     force: bool,
-    /// Answers the IDs only, and counts no delivery.
+    /// Replies only with IDs, and counts no delivery.
     ids_only: bool,
     now_ms: i64,
-    /// The group's last ID becomes this at least.
+    /// The group's last ID becomes at least this one.
     last_id: StreamId,
 }
 
-/// What became of an entry.
+/// The outcome for an entry.
 #[derive(PartialEq, Eq)]
 enum ClaimOutcome {
     Yes,
-    /// It is not pending, or not idle for long enough.
+    /// The entry is not pending, or was not idle long enough.
     No,
-    /// It was deleted, and is pending no longer.
+    /// The entry was deleted, and is not pending any more.
     Deleted,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let no_group = || group::nothing_found(args[1], args[2]);
     if group::find(call.data, key, args[2])?.is_none() {
-        // It is a reader's look at the key.
+        // This counts as a read of the key.
         call.data.look(key);
         return Err(no_group());
     }
@@ -54,7 +54,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let mut claim = Claim::new(idle_ms_min, call.data.turn.now_ms);
     claim.parse_options(call, 5 + ids.len())?;
     let names = &args[5..5 + ids.len()];
-    // What repeats is answered by references, which only an answer that is made at once can have.
+    // Repeated values are shown by references, which only a reply that is made at once can have.
     let is_long = ids.len() > SLICED_MIN && ids.is_sorted_by(|one, next| one < next);
     let candidates = Candidates::Given { ids, at: 0 };
     if is_long && call.may_leave_job {
@@ -112,7 +112,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         return claim_in_slices(call, key, Claiming::new(claim, candidates, true));
     }
     let number = consumer::seen(call.data, key, args[2], args[3], no_group);
-    // It is a reader's look at the key.
+    // This counts as a read of the key.
     if number.is_err() {
         call.data.look(key);
     }
@@ -121,7 +121,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     let mut claiming = Claiming::new(claim, candidates, call.data.is_logged());
     let (log, group) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 
-    // The entries come behind the cursor, which is known only when they have been found.
+    // The entries follow the cursor, which is known only once they are found.
     let mut entries = Vec::new();
     let mut reply = Reply::new(&mut entries, call.reply.protocol());
     let answer = &mut |_, entry: &Entry<'_>| claim.answer(&mut reply, entry);
@@ -135,13 +135,13 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
 
 /// Which entries may be taken over.
 enum Candidates {
-    /// Those of XCLAIM: from the one at `at` on they are still to be looked at.
+    /// The IDs of XCLAIM. Those from the index `at` on were not examined yet.
     Given { ids: Vec<StreamId>, at: usize },
-    /// Those of XAUTOCLAIM: what is pending from `start` on, until `count` were found or as many
-    /// entries were looked at as are allowed.
+    /// The pending entries of XAUTOCLAIM, from `start` on, until `count` were found or the allowed
+    /// number was examined.
     Pending {
         start: StreamId,
-        /// Where to go on.
+        /// The next entry to examine.
         next: Option<StreamId>,
         count: usize,
         looks: usize,
@@ -149,13 +149,13 @@ enum Candidates {
     },
 }
 
-/// A claim at work.
+/// A claim in progress.
 struct Claiming {
     claim: Claim,
     candidates: Candidates,
-    /// Entries that the consumer got.
+    /// How many entries the consumer got.
     claimed: usize,
-    /// Those that turned out to be deleted.
+    /// Entries that turned out to be deleted.
     deleted: Vec<StreamId>,
     logged: Claims,
 }
@@ -165,7 +165,7 @@ impl Claiming {
         Self { claim, candidates, claimed: 0, deleted: Vec::new(), logged: Claims::new(logs) }
     }
 
-    /// Forgets what was done.
+    /// Starts over.
     fn begin(&mut self) {
         match &mut self.candidates {
             Candidates::Given { at, .. } => *at = 0,
@@ -178,8 +178,8 @@ impl Claiming {
         self.logged.claimed.clear();
     }
 
-    /// Takes over some entries, after at most `most` looks; whether there may be more. `answer`
-    /// gets the number of the look and the entry.
+    /// Takes over some entries, after examining at most `most`. Returns whether there may be more.
+    /// `answer` gets the number of the examined entry and the entry.
     fn step(
         &mut self,
         log: &Log,
@@ -200,7 +200,7 @@ impl Claiming {
         true
     }
 
-    /// The next entry to look at, and how many were looked at before.
+    /// The next entry to examine, and how many were examined before.
     fn next(&mut self, group: &Group) -> Option<(usize, StreamId)> {
         match &mut self.candidates {
             Candidates::Given { ids, at } => {
@@ -220,7 +220,7 @@ impl Claiming {
         }
     }
 
-    /// Begins the answer of XAUTOCLAIM: where to go on, and how many entries follow.
+    /// Begins the reply of XAUTOCLAIM: the next cursor, and how many entries follow.
     fn answer_cursor(&self, group: &Group, reply: &mut Reply<'_>) {
         let next = match self.candidates {
             Candidates::Pending { next, .. } => next,
@@ -236,8 +236,8 @@ impl Claiming {
         self.deleted.iter().for_each(|&id| id::reply(reply, id));
     }
 
-    /// Counts and logs what was done. `moved`: the group's last ID was moved on, and how many
-    /// entries have been read.
+    /// Counts and logs the claims. `moved` is set if the group's last ID was moved on, with how
+    /// many entries were read.
     fn note(&mut self, data: &mut Data, key: Key<'_>, group: &[u8], moved: Option<Option<u64>>) {
         if moved.is_some() {
             data.changed_inside(key);
@@ -253,7 +253,7 @@ impl Claiming {
     }
 }
 
-/// Takes over many entries in slices. The group is there.
+/// Takes over many entries in slices. The group must exist.
 fn claim_in_slices(call: &mut Call<'_>, key: Key<'_>, claiming: Claiming) -> Outcome {
     let args = call.args;
     let draft = stream_at(call.data, key)?
@@ -282,13 +282,13 @@ struct ClaimInSlices {
     /// The group's last ID was moved on.
     moved: bool,
     claiming: Claiming,
-    /// The entries.
+    /// The entries in the reply.
     answer: Pieces,
     protocol: Protocol,
 }
 
 impl ClaimInSlices {
-    /// Begins, or begins anew with the group as it is now.
+    /// Begins, or starts over with the group's current state.
     fn begin(&mut self) {
         let (claim, group) = (self.claiming.claim, &mut self.draft.group);
         self.moved = claim.move_on(group);
@@ -358,7 +358,7 @@ impl Claim {
         Self { idle_ms_min, delivered_ms, deliveries, force, ids_only, now_ms, last_id }
     }
 
-    /// Moves the group's last ID on; whether it was before.
+    /// Moves the group's last ID on. Returns whether it was lower before.
     fn move_on(&self, group: &mut Group) -> bool {
         let moves = group.last_id < self.last_id;
         if moves {
@@ -367,7 +367,7 @@ impl Claim {
         moves
     }
 
-    /// Parses the options of XCLAIM after the IDs.
+    /// Parses the options of XCLAIM behind the IDs.
     fn parse_options(&mut self, call: &Call<'_>, mut at: usize) -> Outcome {
         while at < call.args.len() {
             let value = call.args.get(at + 1);
@@ -404,14 +404,14 @@ impl Claim {
             }
             at += 1;
         }
-        // Clients reckon with clocks of their own: a time that cannot be is no error.
+        // Clients use their own clocks, so an impossible time is not an error.
         if !(0..=self.now_ms).contains(&self.delivered_ms) {
             self.delivered_ms = self.now_ms;
         }
         Ok(())
     }
 
-    /// Makes an entry pending with the consumer, if the conditions hold, and has it answered.
+    /// Makes an entry pending for the consumer if the conditions hold, and calls `answer` with it.
     fn claim(
         &self,
         id: StreamId,
@@ -423,7 +423,7 @@ impl Claim {
     ) -> ClaimOutcome {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
-            // A replica that does the same finds it deleted as well.
+            // A replica that executes the same finds the entry deleted too.
             logged.add(group, id);
             return if group.acknowledge(id) { ClaimOutcome::Deleted } else { ClaimOutcome::No };
         };
@@ -451,7 +451,7 @@ impl Claim {
         ClaimOutcome::Yes
     }
 
-    /// What is answered of an entry.
+    /// Appends what is shown of an entry.
     fn answer(&self, reply: &mut Reply<'_>, entry: &Entry<'_>) {
         if self.ids_only {
             id::reply(reply, entry.id);
@@ -489,9 +489,9 @@ fn unrecognized(option: &[u8]) -> Failure {
     Failure::format(format!("ERR Unrecognized XCLAIM option '{option}'"))
 }
 
-/// Entries that XAUTOCLAIM takes over at once, unless it is told.
+/// How many entries XAUTOCLAIM takes over by default.
 const COUNT_DEFAULT: usize = 100;
-/// Redis's limit: that many IDs would just fit into its address space.
+/// Redis's limit: more IDs would not fit into its address space.
 const COUNT_MAX: usize = i64::MAX as usize / 16;
-/// Entries that XAUTOCLAIM looks at, for each that it may take over.
+/// How many entries XAUTOCLAIM examines for each that it may take over.
 const LOOKS_PER_ENTRY: usize = 10;

@@ -1,4 +1,5 @@
-//! The consumers of groups: XGROUP CREATECONSUMER and DELCONSUMER, and those that come by reading.
+//! The consumers of groups: XGROUP CREATECONSUMER and DELCONSUMER, and consumers that reading
+//! creates.
 
 use bobbin_resp::Reply;
 use bobbin_store::value::stream::{ConsumerNumber, Group};
@@ -8,7 +9,7 @@ use super::pending::{PendingPart, PendingRemoval};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::SLICED_MIN;
 
-/// The consumer of this name, which did something just now; it is added if it is new.
+/// The consumer with this name, which has just done something. It is added if it is new.
 pub(super) fn seen(
     data: &mut Data,
     key: Key<'_>,
@@ -25,7 +26,7 @@ pub(super) fn seen(
     Ok(number)
 }
 
-/// The consumer of this name, as `seen`, and whether it is new to the group.
+/// The consumer with this name, as in `seen`, and whether it is new.
 pub(super) fn seen_in(group: &mut Group, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
     let known = group.consumer_number(name);
     let number = known.unwrap_or_else(|| group.add_consumer(name, now_ms));
@@ -35,7 +36,7 @@ pub(super) fn seen_in(group: &mut Group, name: &[u8], now_ms: i64) -> (ConsumerN
     (number, known.is_none())
 }
 
-/// Notes a consumer that came by reading.
+/// Logs and reports a consumer that reading has created.
 pub(super) fn created(data: &mut Data, key: Key<'_>, group: &[u8], name: &[u8]) {
     note_created(data, key);
     data.propagate(&[b"XGROUP", b"CREATECONSUMER", key.bytes, group, name]);
@@ -71,8 +72,8 @@ pub(super) fn delete(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers how many entries were pending with a deleted consumer, and tells of it; `None`: there
-/// was no such consumer.
+/// Replies with the number of entries that were pending for a deleted consumer, and reports the
+/// deletion. `None`: the consumer did not exist.
 pub(super) fn note_deleted(
     data: &mut Data,
     reply: &mut Reply<'_>,

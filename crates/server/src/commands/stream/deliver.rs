@@ -1,8 +1,8 @@
-//! XREADGROUP: what a consumer of a group gets, at once or, where that is much, in slices.
+//! XREADGROUP: delivers entries to a group's consumer, at once or in slices.
 //!
-//! In slices it is worked out on pinned entries and on a draft of the group, which takes the
-//! group's place in the end if no other client has used the group meanwhile. Entries that were
-//! added meanwhile belong to the answer.
+//! In slices, it works on pinned entries and on a draft of the group. In the end the draft replaces
+//! the group, if no other client has used the group meanwhile. Entries that were added meanwhile
+//! are delivered too.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::engine::blocking::Wait;
 use crate::engine::command::{Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange};
 
-/// Reads one stream at once; whether there was something, or might have been.
+/// Reads one stream at once. Returns whether there was something, or might have been.
 pub(super) fn read(
     read: &StreamReading,
     member: &GroupMember,
@@ -31,7 +31,7 @@ pub(super) fn read(
     let (now_ms, logs) = (data.turn.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
-    // The group was looked for before; this is a look of its own.
+    // The group was looked up before; this counts as another read.
     data.counters.hits += 1;
     let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
     let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
@@ -73,14 +73,14 @@ impl StreamWanted {
     }
 }
 
-/// What a consumer gets of one stream, at work.
+/// The delivery from one stream, in progress.
 struct Delivery {
     wanted: StreamWanted,
     number: ConsumerNumber,
     now_ms: i64,
-    /// Entries so far.
+    /// How many entries were delivered so far.
     count: usize,
-    /// Of its history, where to go on.
+    /// Where to continue in the consumer's history.
     next: Option<StreamId>,
 }
 
@@ -93,12 +93,12 @@ impl Delivery {
         Self { wanted, number, now_ms, count: 0, next }
     }
 
-    /// Whether the stream is in the answer: of its history a consumer is told even if it has none.
+    /// Whether the reply includes the stream. A consumer's history is shown even if it is empty.
     fn is_answered(&self, log: &Log, group: &Group) -> bool {
         matches!(self.wanted.from, From::After(_)) || self.count > 0 || has_new(log, group)
     }
 
-    /// Appends some `SLICE` entries; whether there may be more.
+    /// Appends about `SLICE` entries. Returns whether there may be more.
     fn step(&mut self, log: &Log, group: &mut Group, reply: &mut Reply<'_>) -> bool {
         let slice = SLICE.min(self.left());
         let before = self.count;
@@ -113,7 +113,7 @@ impl Delivery {
         self.wanted.count_max - self.count
     }
 
-    /// Gives the consumer entries that no consumer has got yet.
+    /// Delivers entries that no consumer has got yet.
     fn deliver(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
         let Some(start) = group.last_id.next() else { return };
         let first_id = log.first_id();
@@ -140,8 +140,8 @@ impl Delivery {
         }
     }
 
-    /// Gives the consumer again what it has got and not acknowledged. Of entries that are deleted
-    /// there is only the ID.
+    /// Delivers entries again that the consumer has not acknowledged. For deleted entries only the
+    /// ID is shown.
     fn history(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
         let end = self.count + slice;
         while let Some(start) = self.next
@@ -166,7 +166,7 @@ impl Delivery {
     }
 }
 
-/// What the log must hold of the entries behind `first`, all of which are delivered.
+/// The claims to log for the entries behind `first`, all of which were delivered.
 fn claimed<'a>(
     first: StreamId,
     log: &'a Log,
@@ -174,7 +174,7 @@ fn claimed<'a>(
 ) -> impl Iterator<Item = ClaimedEntry> {
     let entries = first.next().map(|start| log.range(start, group.last_id));
     entries.into_iter().flatten().filter_map(|entry| {
-        // As if the group had come to each of them in turn.
+        // As if the group had reached each of them in turn.
         ClaimedEntry::of(group, entry.id).map(|claimed| claimed.with_last(entry.id))
     })
 }
@@ -184,42 +184,43 @@ fn has_new(log: &Log, group: &Group) -> bool {
     new_entries(log, group, 1) > 0
 }
 
-/// How many entries no consumer has got yet, if fewer than `most`.
+/// How many entries no consumer has got yet, at most `most`.
 fn new_entries(log: &Log, group: &Group, most: usize) -> usize {
     let start = group.last_id.next();
     start.map_or(0, |start| log.range(start, StreamId::MAX).take(most).count())
 }
 
-/// A long reading of some streams.
+/// A long read of several streams.
 pub(super) struct Drafts {
     member: GroupMember,
     drafts: Vec<StreamDraft>,
     parts: Vec<StreamPart>,
-    /// The first part that is not done.
+    /// The first part that is not complete.
     at: usize,
     noack: bool,
     protocol: Protocol,
-    /// The answer behind its header, once it is complete.
+    /// The reply behind its header, once it is complete.
     rest: Pieces,
-    /// Bytes of the answer so far.
+    /// The length of the reply so far in bytes.
     bytes: usize,
-    /// What to wait for, and until when, should others get all of it.
+    /// What to wait for, and until when, if other consumers get all entries first.
     waits: Option<(StreamReading, Option<i64>)>,
 }
 
-/// One of the streams, and the group as it will be.
+/// One of the streams, with a draft of the group.
 struct StreamDraft {
     draft: GroupDraft,
     number: ConsumerNumber,
-    /// Where the group was.
+    /// The group's last ID at the beginning.
     first: StreamId,
-    /// The consumer that reads is new to the group.
+    /// The consumer is new to the group.
     is_new: bool,
 }
 
-/// A stream as it is named: one that is named again is read again, from where the group is then.
+/// A stream as the command names it. A stream that is named again is read again, from where the
+/// group is then.
 struct StreamPart {
-    /// Which of the drafts.
+    /// The index of its draft.
     draft: usize,
     delivery: Delivery,
     is_done: bool,
@@ -227,7 +228,7 @@ struct StreamPart {
 }
 
 impl Drafts {
-    /// Returns `None` if there is so little to answer that it can be done at once.
+    /// `None`: there is so little to deliver that it can be done at once.
     pub(super) fn of(
         read: &StreamReading,
         member: &GroupMember,
@@ -245,7 +246,7 @@ impl Drafts {
                     let consumer = consumer.and_then(|number| group.consumer(number));
                     consumer.map_or(0, |consumer| consumer.pending().len().min(read.count))
                 }
-                // Most streams are short, or have been read but for a few entries.
+                // Most streams are short, or were read except for a few entries.
                 From::New | From::Last if stream.len() * keys.len() <= SLICED_MIN => 0,
                 From::New | From::Last => {
                     new_entries(stream.log(), group, read.count.min(SLICED_MIN + 1))
@@ -279,7 +280,7 @@ impl Drafts {
         Some(Self { member, drafts, parts, at: 0, noack, protocol, rest, bytes: 0, waits: None })
     }
 
-    /// Waits for more, at most until the deadline (Unix ms), should others get all that is there
+    /// Waits for more entries until the deadline (Unix ms), if other consumers get all that exist
     /// now.
     pub(super) fn or_wait(mut self, read: StreamReading, deadline_ms: Option<i64>) -> Self {
         self.waits = Some((read, deadline_ms));
@@ -288,14 +289,14 @@ impl Drafts {
 }
 
 impl StreamDraft {
-    /// What a consumer reads of a group as it is now.
+    /// Begins to read a group in its current state.
     fn new(mut draft: GroupDraft, consumer: &[u8], now_ms: i64) -> Self {
         let first = draft.group.last_id;
         let (number, is_new) = consumer::seen_in(&mut draft.group, consumer, now_ms);
         Self { draft, number, first, is_new }
     }
 
-    /// Begins anew, as the group was changed.
+    /// Starts over, because the group was changed.
     fn begin(&mut self, consumer: &[u8], now_ms: i64) {
         self.first = self.draft.group.last_id;
         (self.number, self.is_new) = consumer::seen_in(&mut self.draft.group, consumer, now_ms);
@@ -308,7 +309,7 @@ impl StreamPart {
         Self { draft, delivery, is_done: false, pieces: Pieces::default() }
     }
 
-    /// How many entries were added, if fewer than `most`.
+    /// How many entries were added, at most `most`.
     fn behind(&self, draft: &StreamDraft, most: usize) -> usize {
         match self.delivery.wanted.from {
             From::After(_) => 0,
@@ -353,7 +354,7 @@ impl SlicedChange for Drafts {
                 *part = StreamPart::new(part.draft, part.delivery.wanted, draft.number, now_ms);
                 continue;
             }
-            // Enough of them are enough: one stream may be named very often.
+            // A stream may be named very often, so count only as many as matter.
             let behind = part.behind(draft, most);
             part.is_done &= behind == 0;
             most = most.saturating_sub(behind).max(1);
@@ -364,7 +365,7 @@ impl SlicedChange for Drafts {
     }
 
     fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
-        // What was added while nothing was held.
+        // Read what was added while nothing was locked.
         while self.step(data) {}
         data.propagate_nothing();
         let (mut answered, group_name) = (0, &self.member.group);

@@ -1,5 +1,5 @@
-//! A draft of a consumer group: a long command works on it with nothing held. In the end it takes
-//! the group's place, if no other client has changed the group meanwhile.
+//! A draft of a consumer group: a long command works on it with nothing locked. In the end the
+//! draft replaces the group, if no other client has changed the group meanwhile.
 
 use bobbin_store::value::stream::Group;
 use bobbin_store::value::{Collection, Stream};
@@ -10,9 +10,9 @@ use crate::engine::command::{Data, Failure, Key};
 pub(super) struct GroupDraft {
     pub key: Box<[u8]>,
     pub name: Box<[u8]>,
-    /// The entries, and the group as it was.
+    /// The entries, and the group in its old state.
     pub pinned: Stream,
-    /// The group as it will be.
+    /// The group in its new state.
     pub group: Group,
 }
 
@@ -23,8 +23,9 @@ impl GroupDraft {
         Some(Self { key: key.into(), name: name.into(), pinned, group })
     }
 
-    /// Whether the stream differs from what was pinned by further entries at most, which the draft
-    /// has then. If not, the draft is the group as it is now. `None`: there is no such group now.
+    /// Whether the stream differs from the pinned one at most by new entries, which the draft then
+    /// gets. If not, the draft becomes the group's current state. `None`: the group does not exist
+    /// now.
     pub(super) fn is_current(&mut self, data: &mut Data) -> Result<Option<bool>, Failure> {
         let now = match data.peek(data.key(&self.key)) {
             Some(entry) => entry.collection::<Stream>().ok_or(Failure::WRONG_TYPE)?.clone(),
@@ -40,12 +41,12 @@ impl GroupDraft {
         Ok(Some(is_current))
     }
 
-    /// Puts the draft in the group's place. It is of no use afterwards.
+    /// Replaces the group by the draft, which must not be used afterwards.
     pub(super) fn put(&mut self, data: &mut Data, key: Key<'_>) -> Result<(), Failure> {
         if let Some(stream) = data.write_as::<Stream>(key)? {
             stream.groups_mut().replace(&self.name, std::mem::take(&mut self.group));
         }
-        // What of the old group is no longer needed may be much to free.
+        // Freeing the old group may take long.
         let old = NewValue::Collection(std::mem::take(&mut self.pinned).into_any());
         data.discard(OwnedEntry::new(&[], old, None, 0));
         Ok(())

@@ -1,4 +1,4 @@
-//! Consumer groups: XGROUP, and how others find them.
+//! Consumer groups: XGROUP, and functions that find groups.
 
 use bobbin_store::value::stream::{Group, Log};
 use bobbin_store::value::{Collection, Stream, StreamId};
@@ -7,7 +7,7 @@ use bobbin_store::{NewValue, OwnedEntry};
 use super::id;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
-/// The group of a stream, and the stream's entries; `None` if the key or the group is not there.
+/// The group of a stream, and the stream's entries. `None`: the key or the group does not exist.
 pub(super) fn find<'d>(
     data: &'d mut Data,
     key: Key<'_>,
@@ -17,7 +17,7 @@ pub(super) fn find<'d>(
     Ok(stream.and_then(|stream| stream.group_mut(name)))
 }
 
-/// The group that a subcommand of XGROUP cannot do without.
+/// The group that a subcommand of XGROUP needs.
 pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Failure> {
     let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
@@ -42,7 +42,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     };
     if !call.data.exists(key) {
         call.data.write_or_create::<Stream>(key)?;
-        // With its group it is one change.
+        // Making the stream and the group counts as one change.
         call.data.changed_by(key, 0);
     }
     let groups = call.data.write_or_create::<Stream>(key)?.groups_mut();
@@ -89,7 +89,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
         call.data.discard(OwnedEntry::new(&[], value, None, 0));
         call.data.changed_inside(key);
         call.data.event(Classes::STREAM, "xgroup-destroy", key);
-        // Clients that wait in the group are told that it is gone.
+        // Clients that wait in the group learn that it is gone.
         call.data.signal_ready(key);
     }
     Ok(())
@@ -101,7 +101,7 @@ struct GroupOptions {
 }
 
 impl GroupOptions {
-    /// Of CREATE and SETID.
+    /// Parses the options of CREATE and SETID.
     fn parse(call: &Call<'_>, creates: bool) -> Result<Self, Failure> {
         let mut options = Self { make_stream: false, entries_read: None };
         let mut at = 5;
@@ -123,7 +123,7 @@ impl GroupOptions {
     }
 }
 
-/// The error of XGROUP where the key has no such group, or is not there.
+/// XGROUP's error if the key or the group does not exist.
 pub(super) fn missing(data: &mut Data, key: Key<'_>, group: &[u8]) -> Failure {
     if data.exists(key) { not_found(key.bytes, group) } else { NO_KEY }
 }
@@ -134,21 +134,21 @@ pub(super) fn not_found(key: &[u8], group: &[u8]) -> Failure {
     Failure::format(format!("NOGROUP No such consumer group '{group}' for key name '{key}'"))
 }
 
-/// The error when either the key or the group does not exist.
+/// The error if either the key or the group does not exist.
 #[cold]
 pub(super) fn nothing_found(key: &[u8], group: &[u8]) -> Failure {
     let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
     Failure::format(format!("NOGROUP No such key '{key}' or consumer group '{group}'"))
 }
 
-/// What containers answer when a subcommand's options are wrong.
+/// The error of a subcommand with wrong options.
 #[cold]
 pub(super) fn syntax(call: &Call<'_>) -> Failure {
     let name = call.args[1];
     Failure::wrong_subcommand(&String::from_utf8_lossy(call.args[0]), &name[..name.len().min(128)])
 }
 
-/// Words of XGROUP CREATE and SETID, as Redis counts them: options may be doubled up to that.
+/// The most words of XGROUP CREATE and SETID, as in Redis: options may repeat up to that number.
 const CREATE_ARGS_MAX: usize = 8;
 const SETID_ARGS_MAX: usize = 7;
 

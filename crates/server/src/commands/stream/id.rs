@@ -7,7 +7,7 @@ use bobbin_store::value::StreamId;
 
 use crate::engine::command::Failure;
 
-/// An ID as an argument. Without a sequence number it has the one given as `missing_seq`.
+/// Parses an ID. Without a sequence number it gets `missing_seq`.
 pub(super) fn parse(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> {
     match parts(text)? {
         (ms, Sequence::Is(seq)) => Ok(StreamId { ms, seq }),
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> 
     }
 }
 
-/// An ID as an argument, as `parse`, where `-` and `+` are the smallest and the greatest ID.
+/// Parses an ID as `parse` does, or `-` and `+`, the smallest and the greatest ID.
 pub(super) fn parse_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> {
     match text {
         b"-" => Ok(StreamId::ZERO),
@@ -25,7 +25,7 @@ pub(super) fn parse_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, Fa
     }
 }
 
-/// The beginning of a range.
+/// Parses the start of a range.
 pub(super) fn parse_start(text: &[u8]) -> Result<StreamId, Failure> {
     match text.strip_prefix(b"(").filter(|rest| !rest.is_empty()) {
         Some(rest) => parse(rest, 0)?.next().ok_or(NO_START),
@@ -33,7 +33,7 @@ pub(super) fn parse_start(text: &[u8]) -> Result<StreamId, Failure> {
     }
 }
 
-/// The end of a range.
+/// Parses the end of a range.
 pub(super) fn parse_end(text: &[u8]) -> Result<StreamId, Failure> {
     match text.strip_prefix(b"(").filter(|rest| !rest.is_empty()) {
         Some(rest) => parse(rest, u64::MAX)?.previous().ok_or(NO_END),
@@ -45,12 +45,12 @@ pub(super) fn parse_range(start: &[u8], end: &[u8]) -> Result<RangeInclusive<Str
     Ok(parse_start(start)?..=parse_end(end)?)
 }
 
-/// The ID of an entry to be added.
+/// The ID of an entry that will be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NewId {
     /// `*`: by the clock.
     Clock,
-    /// `ms-*`: the next in this millisecond.
+    /// `ms-*`: the next ID in this millisecond.
     NextIn(u64),
     Given(StreamId),
 }
@@ -67,7 +67,7 @@ impl NewId {
         })
     }
 
-    /// The ID behind the last one; `None` if that is not below it.
+    /// The new ID behind `last`. `None`: it would not be greater.
     pub(super) fn behind(self, last: StreamId, now_ms: u64) -> Option<StreamId> {
         match self {
             Self::Clock if now_ms > last.ms => Some(StreamId { ms: now_ms, seq: 0 }),
@@ -95,7 +95,7 @@ pub(super) fn reply(reply: &mut Reply<'_>, id: StreamId) {
     output.extend_from_slice(b"\r\n");
 }
 
-/// An ID as it is written.
+/// An ID as text.
 pub(super) fn text(id: StreamId) -> Vec<u8> {
     format!("{}-{}", id.ms, id.seq).into_bytes()
 }
@@ -104,7 +104,7 @@ pub(super) fn text(id: StreamId) -> Vec<u8> {
 enum Sequence {
     Is(u64),
     Missing,
-    /// `*`
+    /// `*`: any sequence number.
     Any,
 }
 
@@ -122,8 +122,8 @@ fn parts(text: &[u8]) -> Result<(u64, Sequence), Failure> {
     Ok((ms, seq))
 }
 
-/// As Redis reads it: what is not in the shortest form goes through C's `strtoull`, with its
-/// spaces, signs and zeros.
+/// Parses a number as Redis does: a text that is not in the shortest form is parsed as by C's
+/// `strtoull`, with spaces, signs and zeros.
 fn number(text: &[u8]) -> Option<u64> {
     if let Some(number) = parse_i64(text) {
         return u64::try_from(number).ok();
@@ -143,7 +143,7 @@ fn number(text: &[u8]) -> Option<u64> {
     Some(if negative { number.wrapping_neg() } else { number })
 }
 
-/// Longer arguments are no IDs.
+/// Longer arguments are not IDs.
 const LEN_MAX: usize = 127;
 
 const INVALID: Failure = Failure::new("ERR Invalid stream ID specified as stream command argument");

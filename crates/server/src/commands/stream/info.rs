@@ -1,4 +1,4 @@
-//! XINFO: what there is to know of a stream, its groups and their consumers.
+//! XINFO: facts about a stream, its groups and their consumers.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
         },
         _ => return Err(group::syntax(call)),
     };
-    // All is answered from what was pinned: no client needs to wait for it.
+    // Everything is read from a pinned stream, so no other client needs to wait.
     call.end_reading();
     let Some(count) = full else {
         let reply = &mut call.reply;
@@ -54,7 +54,7 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What is answered first, with and without FULL.
+/// The first part of the reply, with and without FULL.
 fn summary(reply: &mut Reply<'_>, stream: &Stream) {
     let log = stream.log();
     number(reply, "length", log.len() as i64);
@@ -66,21 +66,21 @@ fn summary(reply: &mut Reply<'_>, stream: &Stream) {
     named_id(reply, "recorded-first-entry-id", log.first_id());
 }
 
-/// The answer of XINFO STREAM FULL, part by part.
+/// The reply of XINFO STREAM FULL, in parts.
 struct FullReply {
     stream: Stream,
-    /// Entries of each kind at most.
+    /// The most entries of each kind.
     count: usize,
-    /// In their order.
+    /// The parts in order.
     parts: VecDeque<FullPart>,
-    /// Where the first of them goes on; `None`: it is complete.
+    /// Where the first part continues. `None`: it is complete.
     next: Option<StreamId>,
-    /// Its entries so far.
+    /// How many of its entries were written.
     written: usize,
 }
 
 enum FullPart {
-    /// RESP as it is.
+    /// Complete bytes of the reply.
     Bytes(Vec<u8>),
     Entries,
     /// The pending entries of a group, or of one of its consumers.
@@ -143,14 +143,14 @@ impl FullReply {
         Self { stream, count, parts, next: Some(StreamId::ZERO), written: 0 }
     }
 
-    /// How many entries it answers, and parts beside them.
+    /// How many entries and other parts the reply has.
     fn len(&self) -> usize {
         let groups = self.stream.groups();
         let pending = groups.iter().map(|(_, group)| 2 * self.count.min(group.pending().len()));
         self.parts.len() + self.count.min(self.stream.len()) + pending.sum::<usize>()
     }
 
-    /// Appends a part, or some entries of it; whether there is more.
+    /// Appends a part, or some entries of it. Returns whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
         let wanted = SLICE.min(self.count - self.written);
         let before = self.written;
@@ -222,7 +222,7 @@ pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
         reply.bulk(b"name");
         reply.bulk(consumer.name());
         number(reply, "pending", consumer.pending().len() as i64);
-        // Restored times may be any.
+        // Restored times may have any value.
         number(reply, "idle", now_ms.saturating_sub(consumer.seen_ms).max(0));
         let inactive_ms = consumer.active_ms.map(|active_ms| now_ms.saturating_sub(active_ms));
         number(reply, "inactive", inactive_ms.unwrap_or(-1));
@@ -230,7 +230,7 @@ pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// How far a group has come.
+/// How far a group has read.
 fn progress(reply: &mut Reply<'_>, log: &Log, group: &Group) {
     named_id(reply, "last-delivered-id", group.last_id);
     let read = group.entries_read.map(|read| read as i64);
@@ -253,9 +253,9 @@ fn named_id(reply: &mut Reply<'_>, name: &str, value: StreamId) {
     id::reply(reply, value);
 }
 
-/// How many nodes Redis's radix tree would have, which keeps nodes by the bytes of their IDs: one
-/// for each place where keys part, one for what several keys have in common before it, and for each
-/// key its end and the rest before it.
+/// How many nodes Redis's radix tree would have. It stores nodes by the bytes of their IDs. It has
+/// a node for each fork between keys, one for a common part before a fork, and for each key one for
+/// its end and one for its rest.
 fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
     let keys = || nodes.iter().map(|node| node.master().to_bytes());
     let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
@@ -263,18 +263,18 @@ fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
         return 1;
     }
     let mut count = 0;
-    // Where the keys so far part on the way to the last of them: at how many bytes.
+    // The forks on the path to the last key so far: at how many bytes they are.
     let mut forks: Vec<usize> = Vec::new();
     let mut before: Option<[u8; 16]> = None;
     let mut deepest = None;
-    // A key's end, and what it has alone between the fork and that.
+    // A key's end, and its own part between the fork and the end.
     let leaf = |fork: Option<usize>| 1 + usize::from(fork.is_none_or(|fork| fork < 15));
     for key in keys() {
         if let Some(before) = before {
             let at = common(before, key);
             count += leaf(Some(deepest.map_or(at, |deepest: usize| deepest.max(at))));
-            // Forks deeper than this are complete; what leads to each is counted when what it hangs
-            // on is known.
+            // Forks deeper than this are complete. The node before each is counted once its parent
+            // is known.
             while let Some(&fork) = forks.last()
                 && fork > at
             {
@@ -300,5 +300,5 @@ fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
     count
 }
 
-/// Entries that FULL shows unless it is told.
+/// How many entries FULL shows by default.
 const ENTRIES_DEFAULT: usize = 10;

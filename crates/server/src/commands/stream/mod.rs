@@ -1,4 +1,4 @@
-//! Streams: the handlers in their files, their rows here.
+//! Streams. The handlers are in their own files, and the rows are here.
 
 mod add;
 mod claim;
@@ -20,7 +20,7 @@ use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Categories, Command, Family, Flags};
 use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
-/// How large nodes may become, as it is now.
+/// The current limits of nodes.
 fn limits(call: &Call<'_>) -> StreamLimits {
     let config = &call.server.config;
     StreamLimits {
@@ -45,7 +45,7 @@ const UNSURE: &[&str] = &["nondeterministic_output"];
 
 const EXCLUSIVE_RANGES: (&str, &str) = ("6.2.0", "Ends of ranges may be exclusive.");
 
-/// The keys behind STREAMS: the first half of what follows it.
+/// The keys behind STREAMS: the first half of the words that follow it.
 const fn streams(from: i32) -> KeySpec {
     KeySpec {
         begin: Begin::Keyword("STREAMS", from),

@@ -1,4 +1,4 @@
-//! What was delivered and is not acknowledged: XACK and XPENDING.
+//! Entries that were delivered and not acknowledged: XACK and XPENDING.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::stream::{ConsumerNumber, Group, Stream, StreamId};
@@ -14,12 +14,12 @@ use crate::engine::execution::slices::{
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
     let Some((_, group)) = group::find(call.data, key, args[2])? else {
-        // It is a reader's look at the key.
+        // This counts as a read of the key.
         call.data.look(key);
         call.reply.integer(0);
         return Ok(());
     };
-    // All of them or none.
+    // Parse all IDs first, so that an error leaves everything unchanged.
     let ids = args[3..].iter().map(|arg| id::parse(arg, 0)).collect::<Result<Vec<_>, _>>()?;
     let is_long = ids.len().min(group.pending().len()) > SLICED_MIN;
     if is_long && call.may_leave_job {
@@ -40,11 +40,11 @@ fn note_acknowledged(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, count
     reply.integer(count as i64);
 }
 
-/// Which pending entries go.
+/// Which pending entries are removed.
 pub(super) enum PendingPart {
-    /// Those with these IDs; from the one at `at` on they are still to be looked at.
+    /// The entries with these IDs. Those from the index `at` on were not examined yet.
     Ids { ids: Vec<StreamId>, at: usize },
-    /// Those of a consumer, and it with them.
+    /// The entries of a consumer, and the consumer itself.
     Consumer(Box<[u8]>),
 }
 
@@ -52,15 +52,15 @@ pub(super) enum PendingPart {
 pub(super) struct PendingRemoval {
     draft: GroupDraft,
     part: PendingPart,
-    /// Entries that went.
+    /// How many entries were removed.
     removed: usize,
-    /// The group, too, is gone by now.
+    /// The group is gone too.
     is_over: bool,
 }
 
 impl PendingRemoval {
-    /// Has it done in slices. The key is the argument at `at`, the group the next one, and it is
-    /// there.
+    /// Does the removal in slices. The key is the argument at `at`, and the group is the next one,
+    /// which must exist.
     pub(super) fn leave(call: &mut Call<'_>, at: usize, part: PendingPart) -> Outcome {
         let (key, name) = (call.key(at)?, call.args[at + 1]);
         let stream = stream_at(call.data, key)?;
@@ -183,7 +183,7 @@ fn summary(group: &Group, reply: &mut Reply<'_>) {
     }
 }
 
-/// The pending entries that are asked for.
+/// The pending entries that are requested.
 struct PendingFilter<'a> {
     start: StreamId,
     end: StreamId,
@@ -208,21 +208,21 @@ impl<'a> PendingFilter<'a> {
         Ok(Self { start, end, count, idle_ms_min, consumer })
     }
 
-    /// Whether many entries may have to be looked at.
+    /// Whether many entries may have to be examined.
     const fn may_be_long(&self) -> bool {
         self.count > SLICED_MIN || self.idle_ms_min != 0
     }
 }
 
-/// A list of pending entries, at work.
+/// A list of pending entries in progress.
 struct PendingList {
-    /// Where to go on; `None`: it is complete.
+    /// Where to continue. `None`: the list is complete.
     next: Option<StreamId>,
     end: StreamId,
-    /// Entries to answer at most.
+    /// The most entries to show.
     count: usize,
     idle_ms_min: i64,
-    /// The consumer that has them; `None`: any.
+    /// The consumer that has them. `None`: any.
     number: Option<ConsumerNumber>,
     now_ms: i64,
 }
@@ -233,7 +233,7 @@ impl PendingList {
         Self { next: Some(start), end, count, idle_ms_min, number, now_ms }
     }
 
-    /// Looks at some entries, and appends those that are wanted; whether there are more.
+    /// Examines some entries, and appends the wanted ones. Returns whether there are more.
     fn step(&mut self, group: &Group, reply: &mut Reply<'_>, written: &mut usize) -> bool {
         let Some(start) = self.next.take() else { return false };
         let mut looks = 0;

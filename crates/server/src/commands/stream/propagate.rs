@@ -1,5 +1,5 @@
-//! What reading in a group comes to in the log: which consumer has which entry pending, and where
-//! the group is.
+//! Logs the effects of reads in a group: which entries are pending for which consumer, and the
+//! group's last ID.
 
 use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Group};
@@ -7,7 +7,7 @@ use bobbin_store::value::stream::{ConsumerNumber, Group};
 use super::id;
 use crate::engine::command::{Data, Key};
 
-/// A pending entry, as a command of the log makes it.
+/// A pending entry, as a command of the log restores it.
 pub(super) struct ClaimedEntry {
     id: StreamId,
     consumer: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct ClaimedEntry {
 }
 
 impl ClaimedEntry {
-    /// The entry as it is pending now; `None` if it is not.
+    /// The entry's current pending state. `None`: it is not pending.
     pub(super) fn of(group: &Group, id: StreamId) -> Option<Self> {
         let pending = group.pending().get(id)?;
         let number: ConsumerNumber = pending.consumer();
@@ -30,13 +30,13 @@ impl ClaimedEntry {
         })
     }
 
-    /// Replaces the group's last ID.
+    /// Sets the group's last ID.
     pub(super) const fn with_last(mut self, last_id: StreamId) -> Self {
         self.last_id = last_id;
         self
     }
 
-    /// Whether one command can make both pending: the other one comes behind this.
+    /// Whether one command can restore both. The other entry follows this one.
     fn goes_with(&self, other: &Self) -> bool {
         self.consumer == other.consumer
             && self.delivered_ms == other.delivered_ms
@@ -45,7 +45,7 @@ impl ClaimedEntry {
     }
 }
 
-/// Logs how entries became pending, in their order.
+/// Logs how entries became pending, in order.
 pub(super) fn claimed(
     data: &mut Data,
     key: Key<'_>,
@@ -63,7 +63,7 @@ pub(super) fn claimed(
     propagate_alike(data, key, group, &alike);
 }
 
-/// Logs entries of which one command can make all pending.
+/// Logs entries that one command can restore together.
 fn propagate_alike(data: &mut Data, key: Key<'_>, group: &[u8], entries: &[ClaimedEntry]) {
     let Some(last) = entries.last() else { return };
     let (time, count) = (last.delivered_ms.to_string(), written(last.deliveries));
@@ -76,15 +76,15 @@ fn propagate_alike(data: &mut Data, key: Key<'_>, group: &[u8], entries: &[Claim
     data.propagate(&args);
 }
 
-/// A counter as a command takes it: no more than 64 bits with a sign.
+/// A counter as a command accepts it: at most a signed number of 64 bits.
 fn written(counter: u64) -> String {
     counter.min(i64::MAX as u64).to_string()
 }
 
-/// Entries of one command, at most.
+/// The most entries of one command.
 const ALIKE_MAX: usize = 128;
 
-/// Logs where a group is.
+/// Logs a group's last ID.
 pub(super) fn position(
     data: &mut Data,
     key: Key<'_>,

@@ -1,4 +1,4 @@
-//! Looking at entries: XLEN, XRANGE and XREVRANGE.
+//! Reading entries: XLEN, XRANGE and XREVRANGE.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::stream::Entry;
@@ -82,7 +82,7 @@ fn reply_slices(
     });
 }
 
-/// Appends up to `count` entries; returns how many there were, and the ID of the last one.
+/// Appends up to `count` entries. Returns how many there were, and the ID of the last one.
 fn append(
     reply: &mut Reply<'_>,
     stream: &Stream,

@@ -1,4 +1,4 @@
-//! Reading what is new: XREAD and XREADGROUP, which may wait for it.
+//! Reading new entries: XREAD and XREADGROUP, which may wait for them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -66,7 +66,7 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
 
 struct ReadOptions {
     count: usize,
-    /// Until when to wait, if at all.
+    /// Until when to wait. `None`: do not wait. `Some(None)`: without limit.
     block: Option<Option<i64>>,
     noack: bool,
     /// The argument that names the group. The consumer follows.
@@ -82,9 +82,9 @@ pub(super) struct GroupMember {
     pub consumer: Box<[u8]>,
 }
 
-/// A reading of some streams.
+/// A read of several streams.
 pub(super) struct StreamReading {
-    /// Entries of each stream at most.
+    /// The most entries of each stream.
     pub count: usize,
     pub noack: bool,
     group: Option<GroupMember>,
@@ -96,13 +96,13 @@ pub(super) struct StreamReading {
 #[derive(Clone, Copy)]
 pub(super) enum From {
     After(StreamId),
-    /// `+`: the last one.
+    /// `+`: the last entry.
     Last,
-    /// `>`: those that no consumer of the group has got yet.
+    /// `>`: entries that no consumer of the group has got yet.
     New,
 }
 
-/// How the numbers among the options are read: at this argument.
+/// How to parse the numbers among the options, by argument.
 struct Numbers<'a> {
     count: &'a dyn Fn(usize) -> Result<i64, Failure>,
     deadline_ms: &'a dyn Fn(usize) -> Result<Option<i64>, Failure>,
@@ -116,7 +116,7 @@ pub(super) fn find_keys_in_group(args: &[&[u8]], found: &mut dyn FnMut(usize, Ke
     find(args, true, found);
 }
 
-/// The keys, as the handler will see them. Whether numbers are numbers is not asked.
+/// The keys as the handler will see them. Numbers are not checked.
 fn find(args: &[&[u8]], in_group: bool, found: &mut dyn FnMut(usize, KeyUse)) {
     let numbers = Numbers { count: &|_| Ok(0), deadline_ms: &|_| Ok(None) };
     if let Ok(options) = ReadOptions::parse(args, in_group, &numbers) {
@@ -170,14 +170,14 @@ impl ReadOptions {
         Ok(options)
     }
 
-    /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found
-    /// here.
+    /// What the IDs mean now, for each stream. All errors of a stream are found here.
     fn from(&self, call: &mut Call<'_>, group: Option<&GroupMember>) -> Result<Vec<From>, Failure> {
         let mut from = Vec::with_capacity(self.keys.len());
         for at in self.keys.clone() {
             let key = call.key(at)?;
             let text = call.args[at + self.keys.len()];
-            // A look of its own: a missing key is told of here, and again by XREAD when it reads.
+            // This counts as a read: a missing key is reported here, and again by XREAD when it
+            // reads.
             let stream = match call.data.look(key) {
                 Some(entry) => Some(entry.collection::<Stream>().ok_or(Failure::WRONG_TYPE)?),
                 None => None,
@@ -205,7 +205,7 @@ impl ReadOptions {
 }
 
 impl From {
-    /// The first ID that XREAD looks for; none if no entry can have one.
+    /// The first ID that XREAD looks for. `None`: no entry can have it.
     fn first(self, log: &Log) -> Option<StreamId> {
         let after = match self {
             Self::After(id) => Some(id),
@@ -236,7 +236,7 @@ impl Wait for StreamReading {
             reply.cancel(header);
             return Ok(false);
         }
-        // In version 2 it is an array of pairs.
+        // In RESP2 the reply is an array of pairs.
         let kind = match reply.protocol() {
             Protocol::Resp2 => Aggregate::Array,
             Protocol::Resp3 => Aggregate::Map,
@@ -255,7 +255,7 @@ impl Wait for StreamReading {
 }
 
 impl StreamReading {
-    /// XREAD of one stream; whether there was something.
+    /// XREAD of one stream. Returns whether there was something.
     fn read(
         &self,
         from: From,
@@ -282,37 +282,37 @@ impl StreamReading {
     }
 }
 
-/// A long answer of XREAD, from pinned streams.
+/// A long reply of XREAD, from pinned streams.
 struct Slices {
-    /// Those that have something.
+    /// The streams that have entries to show.
     streams: Vec<PinnedStream>,
-    /// Which of them it is at.
+    /// The index of the current stream.
     at: usize,
     begun: bool,
 }
 
-/// A stream that is answered: its entries are counted, then appended.
+/// A stream in the reply: its entries are first counted, and then appended.
 struct PinnedStream {
     pin: Arc<StreamPin>,
     first: StreamId,
-    /// The number of entries to answer. `None`: not known yet, but `total_max` at most.
+    /// How many entries to show. `None`: unknown, but at most `total_max`.
     total: Option<usize>,
     total_max: usize,
-    /// How many were counted, or appended, and the first of the others.
+    /// How many entries were counted or appended, and the first of the others.
     done: usize,
     next: StreamId,
 }
 
-/// A stream and its key, once however often it is named.
+/// A pinned stream and its key. A stream that is named several times is pinned once.
 struct StreamPin {
     key: Box<[u8]>,
     stream: Stream,
 }
 
 impl Slices {
-    /// Returns `None` if there is so little to answer that it can be done at once.
+    /// `None`: there is so little to show that it can be done at once.
     fn of(read: &StreamReading, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
-        // Most streams are short, or have been read but for a few entries.
+        // Most streams are short, or were read except for a few entries.
         let mut len = |key| stream_at(data, key).map_or(0, |found| found.map_or(0, Stream::len));
         if keys.iter().map(|&(_, key)| len(key)).sum::<usize>() <= SLICED_MIN {
             return None;
@@ -322,7 +322,7 @@ impl Slices {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
             let Some(first) = read.from[index].first(log) else { continue };
-            // Once there is enough to answer, whether there is anything: one stream may be named
+            // Once there are enough entries, only check whether there is any: a stream may be named
             // very often.
             let looks = read.count.min((SLICED_MIN + 1).saturating_sub(total).max(1));
             let some = log.range(first, StreamId::MAX).take(looks).count();
@@ -353,7 +353,7 @@ impl Slices {
         Some(Self { streams, at: 0, begun: false })
     }
 
-    /// Appends a slice; whether there is more.
+    /// Appends a slice. Returns whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
         if !std::mem::replace(&mut self.begun, true) {
             streams(reply, self.streams.len());
@@ -367,7 +367,7 @@ impl Slices {
 }
 
 impl PinnedStream {
-    /// Counts or appends a slice; whether there is more to do.
+    /// Counts or appends a slice. Returns whether there is more to do.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
         let Some(total) = self.total else {
             self.count();
@@ -403,10 +403,10 @@ impl PinnedStream {
     }
 }
 
-/// Entries that are counted between two looks at the time.
+/// How many entries are counted between two looks at the clock.
 const COUNTED: usize = 1024;
 
-/// The stream at a key, without counting as a use of it.
+/// The stream at a key. This does not count as a use of the key.
 pub(super) fn stream_at<'d>(
     data: &'d mut Data,
     key: Key<'_>,
@@ -417,7 +417,7 @@ pub(super) fn stream_at<'d>(
     }
 }
 
-/// Begins an answer of `count` streams.
+/// Begins a reply of `count` streams.
 pub(super) fn streams(reply: &mut Reply<'_>, count: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(count),
@@ -425,7 +425,7 @@ pub(super) fn streams(reply: &mut Reply<'_>, count: usize) {
     }
 }
 
-/// Begins what is answered of one stream.
+/// Begins the part of the reply for one stream.
 pub(super) fn name(reply: &mut Reply<'_>, key: &[u8]) {
     if reply.protocol() == Protocol::Resp2 {
         reply.array(2);

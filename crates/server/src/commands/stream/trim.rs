@@ -1,4 +1,4 @@
-//! Taking entries out: XTRIM, XADD's options for it, and XDEL.
+//! Removing entries: XTRIM, XADD's trimming options, and XDEL.
 
 use bobbin_store::value::stream::{Log, Trim};
 use bobbin_store::value::{Stream, StreamId};
@@ -6,11 +6,11 @@ use bobbin_store::value::{Stream, StreamId};
 use super::id;
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
-/// The options that say what to trim, as they were given.
+/// The trimming options as they were given.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TrimOptions {
     until: Option<Trim>,
-    /// `~`: whole nodes only.
+    /// `~`: only whole nodes.
     whole: bool,
     limit: Option<usize>,
 }
@@ -28,8 +28,8 @@ impl TrimOptions {
         [&b"maxlen"[..], b"minid", b"limit"].iter().any(|option| word.eq_ignore_ascii_case(option))
     }
 
-    /// Reads the option at `at`, behind which there is at least one argument; returns where the
-    /// next one is.
+    /// Parses the option at `at`, behind which there is at least one argument. Returns where the
+    /// next option is.
     pub(super) fn parse_option(
         call: &Call<'_>,
         options: &mut Option<Self>,
@@ -38,7 +38,7 @@ impl TrimOptions {
         let options = options.get_or_insert_default();
         if call.word_is(at, "limit") {
             let limit = usize::try_from(call.integer(at + 1)?);
-            // What a log or a primary says was limited before it was written.
+            // A command from a log or a primary was limited before it was written.
             options.limit = Some(limit.map_err(|_| "ERR The LIMIT argument must be >= 0.")?);
             return Ok(at + 2);
         }
@@ -63,7 +63,7 @@ impl TrimOptions {
         Ok(at + 2)
     }
 
-    /// Combines the options once all are read. Returns `None` when nothing is trimmed.
+    /// Combines the options once all are parsed. `None`: nothing is trimmed.
     pub(super) fn finish(
         options: Option<Self>,
         call: &Call<'_>,
@@ -97,14 +97,14 @@ impl TrimOptions {
 }
 
 impl Trimmer {
-    /// Returns how many entries went.
+    /// Trims the log. Returns how many entries were removed.
     pub(super) fn run(self, log: &mut Log) -> usize {
         log.trim(self.until, self.whole, self.limit)
     }
 }
 
-/// Makes the words of a command, of which those up to `end` may be options, trim to what `~` came
-/// to: other nodes than ours may end elsewhere.
+/// Replaces the trimming options of a command by exact ones with the same result as `~`, because
+/// nodes on another server may end elsewhere. Options lie before `end`.
 pub(super) fn make_exact<'a>(
     args: &mut [&'a [u8]],
     end: usize,
@@ -123,7 +123,7 @@ pub(super) fn make_exact<'a>(
     args[at + 2] = text;
 }
 
-/// How long a stream is, and from which ID on there is nothing to trim.
+/// The length of a stream, and the first ID that was not trimmed.
 #[derive(Clone, Copy)]
 pub(super) struct LogEnds {
     len: usize,
@@ -132,7 +132,7 @@ pub(super) struct LogEnds {
 
 impl LogEnds {
     pub(super) fn of(log: &Log) -> Self {
-        // Of an empty stream everything was trimmed.
+        // In an empty stream everything was trimmed.
         let first_id = if log.is_empty() { StreamId::MAX } else { log.first_id() };
         Self { len: log.len(), first_id }
     }
@@ -188,7 +188,7 @@ pub(super) fn xdel(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers how many entries went, and tells of it.
+/// Replies with the number of removed entries, and reports the change.
 fn taken_out(call: &mut Call<'_>, key: Key<'_>, count: usize, event: &'static str) {
     if count > 0 {
         call.data.changed_by(key, count);
@@ -197,6 +197,6 @@ fn taken_out(call: &mut Call<'_>, key: Key<'_>, count: usize, event: &'static st
     call.reply.integer(count as i64);
 }
 
-/// Entries that one command trims by `~` without a LIMIT, if nodes have no limit, and at most.
+/// How many entries one command trims by `~` without a LIMIT, if nodes have no limit; and the most.
 const LIMIT_DEFAULT: usize = 10_000;
 const LIMIT_MAX: usize = 1_000_000;

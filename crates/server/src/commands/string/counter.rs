@@ -1,4 +1,4 @@
-//! Strings that are numbers: INCR and its relatives.
+//! Strings that are numbers: INCR and related commands.
 
 use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
@@ -25,8 +25,8 @@ pub(super) fn decrby(call: &mut Call<'_>) -> Outcome {
     add(call, decrement.checked_neg().ok_or(overflow)?)
 }
 
-/// Adds to the number at the key. Its digits are rewritten where they lie, if as many bytes hold
-/// them.
+/// Adds to the number at the key. Its digits are overwritten in place if their number stays the
+/// same.
 #[inline(always)]
 fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
     let key = call.key(1)?;

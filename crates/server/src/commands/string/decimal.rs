@@ -1,9 +1,10 @@
-//! Natural numbers of any size: just what converting between decimal digits and binary needs.
+//! Natural numbers of any size, with the operations for conversion between decimal digits and
+//! binary.
 
 /// A natural number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Big {
-    /// Base 2^32, lowest first, the last not zero.
+    /// Digits in base 2^32, the lowest first. The last one is not zero.
     words: Vec<u32>,
 }
 
@@ -67,8 +68,8 @@ impl Big {
         self.trim();
     }
 
-    /// The quotient, which has at most `quotient_bits` bits (128 at most), and whether there is a
-    /// rest.
+    /// The quotient, which has at most `quotient_bits` bits (at most 128), and whether there is a
+    /// remainder.
     pub(super) fn divide(mut self, divisor: &Self, quotient_bits: usize) -> (u128, bool) {
         let mut divisor = divisor.clone();
         divisor.shift_left(quotient_bits);
@@ -89,7 +90,7 @@ impl Big {
         a.len().cmp(&b.len()).then_with(|| a.iter().rev().cmp(b.iter().rev())).is_ge()
     }
 
-    /// `other` is not larger.
+    /// `other` must not be larger.
     fn subtract(&mut self, other: &Self) {
         let mut borrow = false;
         for (i, word) in self.words.iter_mut().enumerate() {
@@ -102,7 +103,7 @@ impl Big {
         self.trim();
     }
 
-    /// The highest 128 bits, the exponent of the lowest of them, and whether any bit below is set.
+    /// The highest 128 bits, the exponent of the lowest of them, and whether any lower bit is set.
     pub(super) fn top(&self) -> (u128, i32, bool) {
         let below = self.bits().saturating_sub(128);
         let mut top = 0;
@@ -137,7 +138,7 @@ impl Big {
         output[start..].reverse();
     }
 
-    /// Divides by `POWER`, and returns the rest.
+    /// Divides by `POWER`, and returns the remainder.
     fn divide_by_power(&mut self) -> u32 {
         let mut rest = 0u64;
         for word in self.words.iter_mut().rev() {

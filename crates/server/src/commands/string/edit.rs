@@ -1,4 +1,4 @@
-//! Changing a string in place: APPEND, SETRANGE, and what the commands on bits need.
+//! Changes of strings in place: APPEND, SETRANGE, and functions for the commands on bits.
 
 use std::sync::Arc;
 
@@ -11,31 +11,32 @@ use crate::base::memory;
 use crate::engine::command::data::string;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
-/// A string that outgrows its entry and is longer than this becomes a long one, which grows without
-/// a new entry each time.
+/// A string longer than this that outgrows its entry becomes a long one, which grows without a new
+/// entry each time.
 const GROWN_INLINE_MAX: usize = 1024;
-/// From this length on it is tried whether there is memory: the process ends where there is none.
+/// From this length on, check whether there is enough memory: an allocation that fails ends the
+/// process.
 const TRIED_LEN_MIN: usize = 1 << 30;
 
-/// A string, whether it lies in one piece or in chunks.
+/// A string, in one piece or in chunks.
 pub(in crate::commands) trait StringBytes {
     fn len(&self) -> usize;
 
-    /// Copies bytes out; those behind the end stay what they are in `into`.
+    /// Copies bytes into `into`. The part of `into` behind the string's end stays unchanged.
     fn read(&self, at: usize, into: &mut [u8]);
 }
 
-/// A string for changing. It keeps its length.
+/// A string that can be changed. It keeps its length.
 pub(in crate::commands) trait BytesMut: StringBytes {
     fn write(&mut self, at: usize, bytes: &[u8]);
 }
 
-/// What a command does with a string.
+/// A change of a string.
 pub(in crate::commands) trait StringChange {
     type Result;
 
-    /// Gets the string, long enough already, and its length before. Returns its result, and whether
-    /// it changed anything.
+    /// Gets the string, which is long enough already, and its earlier length. Returns a result, and
+    /// whether the string changed.
     fn apply<S: BytesMut + ?Sized>(
         &mut self,
         string: &mut S,
@@ -43,9 +44,9 @@ pub(in crate::commands) trait StringChange {
     ) -> (Self::Result, bool);
 }
 
-/// Writes a part of the string, and answers how long it is then.
+/// Writes a part of the string. Returns the new length.
 struct Put<'a> {
-    /// `None`: at its end.
+    /// `None`: at the end.
     at: Option<usize>,
     part: &'a [u8],
 }
@@ -64,7 +65,7 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let tail = call.args[2];
     let limit = len_max(call);
-    // What has no key yet becomes the string, without a copy.
+    // For a new key the argument becomes the string, without a copy.
     if tail.len() > PART_AT_ONCE_MAX && call.may_leave_job && call.data.exists(key) {
         return put_in_slices(call, None, 2, limit, "append");
     }
@@ -106,8 +107,8 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Changes the string at a key, or a new one; see `edit`. For `room` and `change` a key that is not
-/// there is an empty string.
+/// Changes the string at a key, or makes a new one; see `edit`. To `room` and `change`, a missing
+/// key is an empty string.
 pub(in crate::commands) fn edit_or_make<C: StringChange>(
     data: &mut Data,
     key: Key<'_>,
@@ -123,8 +124,8 @@ pub(in crate::commands) fn edit_or_make<C: StringChange>(
     Ok(result)
 }
 
-/// Changes the string at a key; `None` when there is none. `room` gets its length and says how long
-/// it must be at least; `change` gets it padded with zeros to that.
+/// Changes the string at a key. `None`: there is none. `room` gets its length and returns the least
+/// length that it must have. `change` gets the string padded with zeros to that length.
 fn edit<C: StringChange>(
     data: &mut Data,
     key: Key<'_>,
@@ -157,8 +158,8 @@ fn edit<C: StringChange>(
     Ok(Some(result))
 }
 
-/// A value that begins with `old`, is at least `len` long, and then changed. A short one lies in
-/// the buffer, which is all zeros before.
+/// Makes a value that begins with `old`, has at least `len` bytes, and is then changed. A short one
+/// lies in the buffer, which must be all zeros.
 fn build<'b, C: StringChange>(
     old: &[u8],
     len: usize,
@@ -183,17 +184,21 @@ fn build<'b, C: StringChange>(
     (NewValue::Shared(Arc::new(bytes)), result)
 }
 
-/// The length, if there is memory for it.
+/// The length, if there is enough memory for it.
 pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
-    // Only where `proto-max-bulk-len` was raised are there any.
+    // Strings this long are possible only if `proto-max-bulk-len` was raised.
     if len >= TRIED_LEN_MIN && !memory::is_available(len) {
         return Err(Failure::STRING_TOO_LONG);
     }
     Ok(len)
 }
 
-/// The longest string that commands may make.
+/// The longest string that commands may make. Commands of a log or a primary were checked where
+/// they came from.
 pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
+    if call.data.turn.loading {
+        return usize::MAX;
+    }
     call.server.config.proto_max_bulk_len() as usize
 }
 
@@ -209,7 +214,7 @@ impl StringBytes for [u8] {
 
     #[inline(always)]
     fn read(&self, at: usize, into: &mut [u8]) {
-        // Most often there are as many, and how many is known when this is compiled.
+        // Usually there are enough bytes, and the compiler knows how many are read.
         match self.get(at..).and_then(|bytes| bytes.get(..into.len())) {
             Some(bytes) => into.copy_from_slice(bytes),
             None => {

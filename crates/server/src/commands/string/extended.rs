@@ -1,9 +1,9 @@
-//! The numbers of INCRBYFLOAT: 80-bit extended floating point, as Redis computes with on x86.
+//! The numbers of INCRBYFLOAT: 80-bit extended floating point, as Redis uses on x86.
 //!
-//! With its 64 bits of significand 0.1 + 0.2 is 0.3 to the 17 places that are shown; with the 53 of
-//! an `f64` it is 0.30000000000000004. So parsing, adding and formatting are done here in integers,
-//! each rounded once, to the nearest and on a tie to even, as the C library and the processor
-//! round.
+//! With 64 bits of significand, 0.1 + 0.2 is 0.3 to the 17 places that are shown. With the 53 bits
+//! of an `f64` it is 0.30000000000000004. So parsing, adding and formatting are done here with
+//! integers. Each is rounded once, to the nearest number and on a tie to the even one, as the C
+//! library and the processor do.
 
 use std::ops::Deref;
 
@@ -14,33 +14,34 @@ use super::decimal::Big;
 pub(in crate::commands) struct Extended {
     negative: bool,
     infinite: bool,
-    /// Its top bit is set, unless the number is zero or subnormal.
+    /// The top bit is set, unless the number is zero or subnormal.
     significand: u64,
     exponent: i32,
 }
 
-/// Longest text that is a number, as in Redis.
+/// The longest text of a number, as in Redis.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
-/// Exponents of the largest and of the smallest number.
+/// The exponents of the largest and of the smallest number.
 const EXPONENT_MAX: i32 = 16383 - 63;
 const EXPONENT_MIN: i32 = -16382 - 63;
-/// Places behind the point.
+/// How many places are shown behind the point.
 const PLACES: usize = 17;
 const PLACES_POWER: u128 = 10u128.pow(PLACES as u32);
 /// 5 to this power fits 64 bits.
 const POWER_OF_5_MAX: u32 = 27;
-/// A number whose first digit is further left of the point is too large, further right too small.
+/// A number is too large if its first digit is further left of the point, and too small if it is
+/// further right.
 const MAGNITUDE_MAX: i64 = 4940;
-/// Bits of a quotient: enough for the significand and for rounding.
+/// The bits of a quotient: enough for the significand and for rounding.
 const QUOTIENT_BITS: usize = 68;
 
 impl Extended {
     pub(in crate::commands) const ZERO: Self =
         Self { negative: false, infinite: false, significand: 0, exponent: 0 };
 
-    /// Reads what C's `strtold` reads, if that is the whole text: decimal or hexadecimal with an
-    /// optional exponent, or an infinity. Refused are NaN, blanks, and what only overflow or
-    /// underflow would make infinite or zero.
+    /// Parses what C's `strtold` accepts as a whole text: decimal or hexadecimal with an optional
+    /// exponent, or an infinity. Refuses NaN, blanks, and numbers that would overflow to infinity
+    /// or underflow to zero.
     pub(in crate::commands) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_LEN_MAX {
             return None;
@@ -64,7 +65,7 @@ impl Extended {
         Some(Self { negative, ..magnitude })
     }
 
-    /// The sum; `None` when it is not finite.
+    /// The sum. `None`: it is not finite.
     pub(in crate::commands) fn plus(self, other: Self) -> Option<Self> {
         if self.infinite || other.infinite {
             return None;
@@ -74,13 +75,13 @@ impl Extended {
         }
         let (a, b) = (self.normalized(), other.normalized());
         let (a, b) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
-        // Both with room for a carry above and for rounding below.
+        // Both have room for a carry above and for rounding below.
         let above = u128::from(a.significand) << 62;
         let below = u128::from(b.significand) << 62;
         let distance = (a.exponent - b.exponent) as u32;
         let kept = below.checked_shr(distance).unwrap_or(0);
         let lost = kept.checked_shl(distance) != Some(below);
-        // What is lost makes the lowest bit odd: it only has to break a tie, or to prevent one.
+        // The lost bits set the lowest bit: it only has to break a tie, or to prevent one.
         let kept = kept | u128::from(lost);
         let (negative, sum) = if a.negative == b.negative {
             (a.negative, above + kept)
@@ -102,8 +103,8 @@ impl Extended {
         }
     }
 
-    /// The number nearest to `value * 2^exponent` and, with `more`, something less than one unit of
-    /// `value` beyond it; then `value` has more than 64 bits. `None`: too large.
+    /// The number nearest to `value * 2^exponent`. With `more`, the exact number is greater by less
+    /// than one unit of `value`, which then has more than 64 bits. `None`: too large.
     fn rounded(value: u128, exponent: i32, more: bool) -> Option<Self> {
         let bits = (u128::BITS - value.leading_zeros()) as i32;
         let shift = (bits - 64).max(EXPONENT_MIN - exponent);
@@ -140,7 +141,7 @@ impl Extended {
         })
     }
 
-    /// The number with at most 17 places, without zeros at their end and without an exponent.
+    /// The number with at most 17 places, without trailing zeros and without an exponent.
     pub(in crate::commands) fn text(self) -> NumberText {
         let mut text = NumberText { short: [0; SHORT_LEN_MAX], len: 0, long: Vec::new() };
         let (whole, places) = if self.exponent >= 0 {
@@ -161,7 +162,7 @@ impl Extended {
         }
         text.push(itoa::Buffer::new().format(whole).as_bytes());
         if places != 0 {
-            // A one in front keeps the zeros behind the point.
+            // The leading one keeps the zeros behind the point.
             let mut digits = itoa::Buffer::new();
             let digits = digits.format(PLACES_POWER + places).as_bytes();
             let end = digits.iter().rposition(|&digit| digit != b'0').unwrap_or(0);
@@ -171,8 +172,8 @@ impl Extended {
         text
     }
 
-    /// The part before the point, and the places behind it as a number, of one with a negative
-    /// exponent.
+    /// The part before the point, and the places behind it as a number. The exponent must be
+    /// negative.
     fn split(self) -> (u128, u128) {
         let below = self.exponent.unsigned_abs();
         let whole = self.significand.checked_shr(below).unwrap_or(0);
@@ -194,10 +195,10 @@ impl Extended {
     }
 }
 
-/// Sign, the 39 digits of a `u128`, point and places.
+/// A sign, the 39 digits of a `u128`, a point and the places.
 const SHORT_LEN_MAX: usize = 1 + 39 + 1 + PLACES;
 
-/// The text of a number; only a very large one takes an allocation.
+/// The text of a number. Only a very large one needs an allocation.
 pub(in crate::commands) struct NumberText {
     short: [u8; SHORT_LEN_MAX],
     len: usize,
@@ -219,7 +220,7 @@ impl Deref for NumberText {
     }
 }
 
-/// Digits with an optional point and exponent.
+/// Parses digits with an optional point and exponent.
 fn decimal(text: &[u8]) -> Option<Extended> {
     let (mantissa, exponent) = split_exponent(text, b'e')?;
     let mut digits = Vec::new();
@@ -266,7 +267,7 @@ fn decimal(text: &[u8]) -> Option<Extended> {
     }
     let (quotient, more) = number.divide(&divisor, QUOTIENT_BITS);
     let rounded = Extended::rounded(quotient, -shift as i32, more)?;
-    // What is not zero must not become zero.
+    // A number that is not zero must not become zero.
     (rounded.significand != 0).then_some(rounded)
 }
 
@@ -284,7 +285,7 @@ fn scaled(number: u64, exponent: i32) -> Option<Extended> {
     Extended::rounded(quotient, exponent - shift as i32, rest != 0)
 }
 
-/// What follows `0x`: hexadecimal digits with an optional point and a binary exponent.
+/// Parses what follows `0x`: hexadecimal digits with an optional point and a binary exponent.
 fn hexadecimal(text: &[u8]) -> Option<Extended> {
     let (mantissa, mut exponent) = split_exponent(text, b'p')?;
     let mut value = 0u128;
@@ -305,7 +306,7 @@ fn hexadecimal(text: &[u8]) -> Option<Extended> {
     (rounded.significand != 0).then_some(rounded)
 }
 
-/// Splits the exponent off; it is 0 when there is none, and bounded when it is absurd.
+/// Splits the exponent off. It is 0 if there is none, and bounded if it is absurd.
 fn split_exponent(text: &[u8], letter: u8) -> Option<(&[u8], i64)> {
     const BOUND: i64 = 1 << 24;
     let Some(at) = text.iter().position(|byte| byte.eq_ignore_ascii_case(&letter)) else {
@@ -366,7 +367,7 @@ mod tests {
         Some(String::from_utf8(sum.text().to_vec()).unwrap())
     }
 
-    // Each was asked of valkey-server 9.1.2.
+    // The results of valkey-server 9.1.2.
     #[test]
     fn texts_and_sums_are_those_of_valkey() {
         for (a, b, expected) in [

@@ -11,7 +11,7 @@ use crate::engine::command::data::string;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::execution::slices::reply_in_slices;
 
-/// What the options ask for.
+/// The options.
 #[derive(Clone, Copy, Default)]
 struct LcsOptions {
     len: bool,
@@ -23,14 +23,15 @@ struct LcsOptions {
 pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     let (a, b) = (own(call, 1)?, own(call, 2)?);
     let wanted = LcsOptions::parse(call)?;
-    // Each cell of the table takes four bytes, and the table no more than the longest string.
+    // Each cell of the table takes four bytes, and the table may not be larger than the longest
+    // string.
     let cells = (a.len() as u128 + 1) * (b.len() as u128 + 1);
     if cells * 4 > len_max(call) as u128 {
         return Err(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len".into()
         );
     }
-    // The work may be long, and we have the strings: no client needs to wait for it.
+    // The work may be long, and the strings are kept, so no other client needs to wait.
     call.end_reading();
     let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
     let mut work = LcsWork { wanted, rows, a, b };
@@ -49,7 +50,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A comparison at work.
+/// A comparison in progress.
 struct LcsWork {
     a: Shared,
     b: Shared,
@@ -58,7 +59,7 @@ struct LcsWork {
 }
 
 impl LcsWork {
-    /// Fills some rows; whether there are more.
+    /// Fills some rows. Returns whether there are more.
     fn step(&mut self) -> bool {
         let rows = (CELLS / self.rows.width).max(1);
         let from = self.rows.filled;
@@ -126,13 +127,13 @@ impl LcsOptions {
         Ok(wanted)
     }
 
-    /// Whether the whole table is needed; else its last row is enough.
+    /// Whether the whole table is needed. Otherwise its last row is enough.
     const fn keeps_table(self) -> bool {
         !self.len || self.matches
     }
 }
 
-/// The string at a key, kept beyond the lock.
+/// The string at a key, kept after the unlock.
 fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
     let key = call.key(index)?;
     let Some(entry) = call.data.read(key) else { return Ok(Shared::default()) };
@@ -145,7 +146,7 @@ fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
     })
 }
 
-/// A run of equal bytes: where it starts in both strings, and how long it is.
+/// A run of equal bytes: where it starts in both strings, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct EqualRun {
     a: usize,
@@ -153,19 +154,19 @@ struct EqualRun {
     len: usize,
 }
 
-/// The length of the longest common subsequence of every two prefixes, row by row: one for each
+/// The length of the longest common subsequence of every two prefixes. There is a row for each
 /// prefix of the first string.
 struct Rows {
-    /// The rows, or the last two of them, by turns.
+    /// All rows, or the last two of them in turn.
     lens: Vec<u32>,
     width: usize,
-    /// How many there are behind the first, which is that of nothing.
+    /// How many rows there are behind the first, which is for the empty prefix.
     filled: usize,
     keeps_all: bool,
 }
 
 impl Rows {
-    /// `a_len`: if all rows are kept.
+    /// `a_len` is set if all rows are kept.
     fn new(a_len: Option<usize>, b_len: usize) -> Self {
         let width = b_len + 1;
         let rows = a_len.map_or(2, |a_len| a_len + 1);
@@ -183,18 +184,18 @@ impl Rows {
         }
     }
 
-    /// Where a row begins.
+    /// The beginning of a row.
     const fn start(&self, row: usize) -> usize {
         self.width * if self.keeps_all { row } else { row % 2 }
     }
 
-    /// Of a row that is kept.
+    /// A cell of a row that is kept.
     fn at(&self, a_len: usize, b_len: usize) -> u32 {
         self.lens[self.start(a_len) + b_len]
     }
 
-    /// Walks back from the ends to a beginning, over the pairs of positions that were matched.
-    /// Where both ways are as good the second string is shortened, as Redis does.
+    /// Walks back from the ends of both strings to a beginning, over the matched pairs of
+    /// positions. If both ways are equally good, the second string is shortened, as in Redis.
     fn walk(&self, a: &[u8], b: &[u8], mut matched: impl FnMut(usize, usize)) {
         let (mut i, mut j) = (a.len(), b.len());
         while i > 0 && j > 0 {
@@ -216,7 +217,7 @@ impl Rows {
         bytes
     }
 
-    /// The runs of the subsequence, last first.
+    /// The runs of the subsequence, the last one first.
     fn runs(&self, a: &[u8], b: &[u8], mut emit: impl FnMut(EqualRun)) {
         let mut open: Option<EqualRun> = None;
         self.walk(a, b, |i, j| {
@@ -234,7 +235,7 @@ impl Rows {
     }
 }
 
-/// The table's row for one more byte, from the row above.
+/// Fills the row for one more byte from the row above.
 fn fill(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     let mut left = 0;
     for (((cell, &other), up_left), &up) in row[1..].iter_mut().zip(b).zip(above).zip(&above[1..]) {
@@ -243,9 +244,9 @@ fn fill(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     }
 }
 
-/// Smaller tables than this are filled at once.
+/// A table with at most this many cells is filled at once.
 const AT_ONCE_MAX: u128 = 64 * 1024;
-/// Cells that are filled between two looks at the time.
+/// How many cells are filled between two looks at the clock.
 const CELLS: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -274,7 +275,7 @@ mod tests {
         String::from_utf8(common).unwrap()
     }
 
-    // The answers are those of valkey-server 9.1.2.
+    // The results of valkey-server 9.1.2.
     #[test]
     fn subsequences_and_runs() {
         assert_eq!(subsequence("ohmytext", "mynewtext"), "mytext");

@@ -1,4 +1,4 @@
-//! APPEND and SETRANGE of many bytes: they are written to a draft of the string in slices.
+//! APPEND and SETRANGE of many bytes, which are written to a draft of the string in slices.
 
 use bobbin_resp::Reply;
 use bobbin_store::NewValue;
@@ -13,10 +13,10 @@ use crate::engine::command::data::string;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{SlicedChange, change_in_slices};
 
-/// Parts of more bytes than this are written in slices.
+/// Longer parts, in bytes, are written in slices.
 pub(super) const PART_AT_ONCE_MAX: usize = 512 * 1024;
 
-/// Writes the argument at `part` into the string at a key: at `at`, or behind its end.
+/// Writes the argument at `part` into the string at a key: at the offset `at`, or at its end.
 pub(super) fn put_in_slices(
     call: &mut Call<'_>,
     at: Option<usize>,
@@ -42,7 +42,7 @@ pub(super) fn put_in_slices(
     change_in_slices(call, [1].into_iter(), change)
 }
 
-/// What a key holds before a change.
+/// The value of a key before a change.
 enum Before {
     Nothing,
     Short(Box<[u8]>),
@@ -78,25 +78,25 @@ impl Before {
     }
 }
 
-/// A string that is being written to.
+/// A write in progress.
 struct LongEdit {
     key: Box<[u8]>,
     before: Before,
     draft: Chunked,
-    /// Where to write; `None`: at the end.
+    /// Where to write. `None`: at the end.
     at: Option<usize>,
     part: Shared,
     /// Where the part begins.
     start: usize,
     /// How many of its bytes are written.
     done: usize,
-    /// The string's length, at most.
+    /// The most bytes of the string.
     limit: usize,
     event: &'static str,
 }
 
 impl LongEdit {
-    /// Begins, or begins anew, with what was before.
+    /// Begins, or starts over with the key's current value.
     fn begin(&mut self) -> Outcome {
         let old_len = self.before.string().len();
         let start = self.at.unwrap_or(old_len);

@@ -1,5 +1,5 @@
-//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so no client sees some of
-//! them.
+//! MSET, MSETNX and MSETEX: several keys at once. All their shards are locked, so no client sees
+//! only some of the changes.
 
 use bobbin_store::shard::Expire;
 
@@ -7,13 +7,13 @@ use super::options::{OptionGrammar, StringOptions, WriteCondition};
 use super::set::store;
 use crate::engine::command::{Call, Classes, Failure, Outcome};
 
-/// Most keys of MSETEX, as in Valkey.
+/// The most keys of MSETEX, as in Valkey.
 const KEYS_MAX: i64 = i32::MAX as i64;
 
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     let indexes = (1..call.args.len()).step_by(2);
-    // Two loops: few keys pay nothing for many.
+    // Two loops, so that a few keys do not pay for the case of many.
     if call.has_very_many_keys() {
         for index in indexes {
             call.prefetch_after(index);
@@ -62,8 +62,8 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs MSETEX as what every replica knows: MSET, or SET for each pair if their expiry is set or
-/// kept. One whose time has passed has logged what it did.
+/// Logs MSETEX in commands that every replica knows: MSET, or SET for each pair if the expiry is
+/// set or kept. If the time has passed, the effects were logged before.
 fn propagate_pairs(call: &mut Call<'_>, pairs: usize, expire: Expire) {
     if !call.data.is_logged() {
         return;
@@ -121,8 +121,8 @@ fn set_pairs(
     Ok(true)
 }
 
-/// Stores pairs with an expiry that is past: no key is left. The events are those of Valkey, where
-/// the keys are there for a moment.
+/// Stores pairs with an expiry that has passed, so no key is left. The events are those of Valkey,
+/// where the keys exist for a moment.
 fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) -> Outcome {
     for index in indices.clone() {
         let key = call.key(index)?;

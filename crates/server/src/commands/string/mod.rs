@@ -1,4 +1,4 @@
-//! Strings: the handlers in their files, their rows here.
+//! Strings. The handlers are in their own files, and the rows are here.
 
 mod counter;
 mod decimal;

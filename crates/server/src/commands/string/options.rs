@@ -1,4 +1,4 @@
-//! The options that SET, GETEX and MSETEX share: when to write, and what becomes of the expiry.
+//! The options that SET, GETEX and MSETEX share: when to write, and what happens to the expiry.
 
 use bobbin_store::shard::Expire;
 
@@ -25,11 +25,11 @@ pub(super) enum ExpiryChange<'a> {
     Keep,
     /// PERSIST
     Persist,
-    /// EX, PX, EXAT, PXAT and the number behind them, not looked at yet.
+    /// EX, PX, EXAT or PXAT and the number behind it, which was not parsed yet.
     Time(TimeUnit, &'a [u8]),
 }
 
-/// How a time is meant.
+/// The meaning of a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TimeUnit {
     Seconds,
@@ -38,7 +38,7 @@ pub(super) enum TimeUnit {
     UnixMilliseconds,
 }
 
-/// Everything that may follow the keys and values.
+/// All options behind the keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StringOptions<'a> {
     pub condition: WriteCondition<'a>,
@@ -47,7 +47,7 @@ pub(super) struct StringOptions<'a> {
     pub get: bool,
 }
 
-/// Which options a command knows, beyond the four times.
+/// Which options a command knows, beside the four times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionGrammar {
     Set,
@@ -56,8 +56,8 @@ pub(super) enum OptionGrammar {
 }
 
 impl<'a> StringOptions<'a> {
-    /// Reads the options from `words`. An option may be repeated, the last counts; two that
-    /// contradict each other are a syntax error, and so is everything else.
+    /// Parses the options. An option may be repeated, and the last one counts. Contradictory or
+    /// unknown options are syntax errors.
     pub(super) fn parse(words: &[&'a [u8]], grammar: OptionGrammar) -> Result<Self, Failure> {
         let mut options =
             Self { condition: WriteCondition::Always, expiry: ExpiryChange::Unsaid, get: false };
@@ -124,7 +124,8 @@ impl TimeUnit {
         NAMES.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, unit)| unit)
     }
 
-    /// The Unix time in milliseconds that a number means; `Err` when it is none, or out of range.
+    /// The Unix time in milliseconds that a number means. Fails if it is not a number or out of
+    /// range.
     pub(super) fn expire_ms(self, number: &[u8], call: &Call<'_>) -> Result<i64, Failure> {
         let number = bobbin_resp::parse_i64(number).ok_or(Failure::NOT_AN_INTEGER)?;
         self.unix_ms(number, call.data.turn.now_ms).ok_or_else(|| {
@@ -166,7 +167,7 @@ mod tests {
         StringOptions::parse(&words, grammar).ok()
     }
 
-    // Each was asked of valkey-server 9.1.2.
+    // The results of valkey-server 9.1.2.
     #[test]
     fn options_combine_as_in_valkey() {
         let last = ExpiryChange::Time(TimeUnit::Seconds, b"20");

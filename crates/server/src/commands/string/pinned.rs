@@ -1,4 +1,4 @@
-//! Long strings that commands go on reading without their keys.
+//! Long strings that commands continue to read without their keys.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use bobbin_store::value::{Chunked, StringRef};
 use crate::engine::command::data::{Look, string};
 use crate::engine::command::{Data, Failure, Key};
 
-/// A long string as it was; nothing was copied for it.
+/// A pinned long string. Nothing was copied for it.
 pub(crate) enum PinnedString {
     Shared(Shared),
     Chunked(Chunked),
 }
 
 impl PinnedString {
-    /// `None`: it is a short string, whose bytes lie in its entry, or none at all.
+    /// `None`: it is a short string, whose bytes lie in its entry, or no string.
     pub(crate) fn of(value: ValueRef<'_>) -> Option<Self> {
         match value {
             ValueRef::Shared(shared) => Some(Self::Shared(Arc::clone(shared))),
@@ -32,7 +32,7 @@ impl PinnedString {
         }
     }
 
-    /// Whether both were pinned at one key, and it was not changed in between.
+    /// Whether both were pinned at one key that did not change in between.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Shared(one), Self::Shared(other)) => Arc::ptr_eq(one, other),
@@ -46,7 +46,7 @@ impl PinnedString {
 #[derive(Default)]
 pub(in crate::commands) struct PinnedStrings {
     parts: Vec<PinnedPart>,
-    /// The short strings, one after the other.
+    /// The short strings, one behind the other.
     short: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ enum PinnedPart {
 }
 
 impl PinnedStrings {
-    /// The strings as they are now; a key that is not there has an empty one.
+    /// The current strings. A missing key counts as an empty string.
     pub(in crate::commands) fn gather<'k>(
         data: &mut Data,
         keys: impl Iterator<Item = Key<'k>>,
@@ -80,7 +80,7 @@ impl PinnedStrings {
         Ok(strings)
     }
 
-    /// Whether these are still the strings there.
+    /// Whether the strings have not changed.
     pub(in crate::commands) fn are_same(&self, other: &Self) -> bool {
         let is_same = |(a, b): (&PinnedPart, &PinnedPart)| match (a, b) {
             (PinnedPart::Long(a), PinnedPart::Long(b)) => a.is_same(b),
@@ -95,7 +95,7 @@ impl PinnedStrings {
             && self.parts.iter().zip(&other.parts).all(is_same)
     }
 
-    /// Bytes of all of them.
+    /// The bytes of all strings.
     pub(in crate::commands) fn bytes(&self) -> usize {
         self.strings().iter().map(|string| string.len()).sum()
     }
@@ -104,7 +104,7 @@ impl PinnedStrings {
         (0..self.parts.len()).filter_map(|at| self.get(at)).collect()
     }
 
-    /// One of them, by the number of its key.
+    /// The string with the index of its key.
     pub(in crate::commands) fn get(&self, at: usize) -> Option<StringRef<'_>> {
         Some(match self.parts.get(at)? {
             PinnedPart::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),

@@ -28,7 +28,7 @@ pub(super) fn get_key(call: &mut Call<'_>, key: Key<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with a string, without a copy when that costs more than sending one part more.
+/// Replies with a string, without copying it if a copy costs more than sending a separate part.
 #[inline(always)]
 pub(super) fn append(reply: &mut Reply<'_>, entry: EntryRef<'_>, server: &Server) {
     match entry.value() {
@@ -65,7 +65,7 @@ fn append_pieces(reply: &mut Reply<'_>, value: &Chunked, range: Range<usize>) {
     reply.bulk_of_parts(len, parts);
 }
 
-/// Replies with a copy of a part of a string that does not lie in one piece.
+/// Replies with a copy of a part of a string in chunks.
 #[cold]
 fn append_range(reply: &mut Reply<'_>, value: StringRef<'_>, range: Range<usize>) {
     reply.output().reserve(range.len());
@@ -81,7 +81,7 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     }
     for index in 1..call.args.len() {
         let key = call.key(index)?;
-        // Another type counts as nothing here.
+        // A value of another type counts as missing here.
         match call.data.read_string_entry(key) {
             Ok(Some(entry)) => append(&mut call.reply, entry, call.server),
             Ok(None) | Err(_) => call.reply.null(),
@@ -90,8 +90,7 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What MGET answers for many keys, which may be the same ones again and again: nothing large is
-/// copied twice.
+/// MGET of many keys. One key may be named again and again, and no large value is copied twice.
 #[cold]
 fn get_many(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
@@ -123,7 +122,7 @@ pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// GETRANGE and its older name SUBSTR.
+/// GETRANGE, and its older name SUBSTR.
 pub(super) fn getrange(call: &mut Call<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let key = call.key(1)?;

@@ -1,4 +1,4 @@
-//! SET and its relatives: commands that make one key hold a string, or let go of it.
+//! SET and related commands, which set or remove one key's string.
 
 use bobbin_store::shard::Expire;
 
@@ -41,8 +41,8 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// SET without GET, which changes nothing, and without IFEQ and its value, which held: not every
-/// replica knows it.
+/// SET without GET, which changes nothing, and without IFEQ and its value, whose condition held.
+/// Not every replica knows these options.
 fn without_questions<'a>(args: &[&'a [u8]]) -> Vec<&'a [u8]> {
     let (mut kept, mut rest) = (args[..3].to_vec(), args[3..].iter());
     while let Some(arg) = rest.next() {
@@ -55,7 +55,7 @@ fn without_questions<'a>(args: &[&'a [u8]]) -> Vec<&'a [u8]> {
     kept
 }
 
-/// The key is read only with GET and with IFEQ, whose answer tells whether the value was guessed.
+/// The key is read only with GET, and with IFEQ, whose reply tells whether the value was guessed.
 pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     let options = args.get(3..).unwrap_or_default();
     let is_read_by = |option: &&[u8]| {
@@ -144,7 +144,7 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// COMMAND INFO says what Valkey's says; the answer tells of the value nevertheless.
+/// COMMAND INFO says the same as Valkey's, although the reply tells something about the value.
 pub(super) fn find_compared(_: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     found(1, KeyUse::REMOVE.with(KeyUse::ACCESS).with(KeyUse::DELETE));
 }
@@ -174,7 +174,7 @@ fn propagate_expiring(call: &mut Call<'_>, index: usize, expire_ms: i64) {
     }
 }
 
-/// Stores the argument at `index` if the condition holds; whether it does.
+/// Stores the argument at `index` if the condition holds. Returns whether it does.
 fn store_if(
     call: &mut Call<'_>,
     key: Key<'_>,
@@ -197,7 +197,7 @@ fn store_if(
     Ok(holds)
 }
 
-/// Stores the argument at `index`. With an expiry that is past already, that leaves no key.
+/// Stores the argument at `index`. If the expiry has passed, no key is left.
 pub(super) fn store(call: &mut Call<'_>, key: Key<'_>, index: usize, expire: Expire) {
     match expire {
         Expire::At(expire_ms) if call.data.is_past(expire_ms) => {

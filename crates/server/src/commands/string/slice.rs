@@ -1,21 +1,20 @@
-//! Ranges as GETRANGE and BITCOUNT take them: both ends belong to it, negative ones count from the
-//! end.
+//! Ranges of GETRANGE and BITCOUNT: both ends are included, and negative ones count from the end.
 
 use std::ops::Range;
 
-/// The part of `0..len` that a range names; `None` when it is empty.
+/// The part of `0..len` that a range names. `None`: it is empty.
 pub(in crate::commands) fn slice(start: i64, end: i64, len: usize) -> Option<Range<usize>> {
-    // Two ends before the beginning would else both be moved to the first element.
+    // Otherwise both ends would be moved to the first element.
     if start < 0 && end < 0 && start > end {
         return None;
     }
     clamp(start, end, len)
 }
 
-/// As `slice`, but a range that ends before it begins is moved into `0..len` first: BITPOS takes
-/// `-100 -200` for the first element.
+/// Does the same as `slice`, but moves a range that ends before it begins into `0..len` first: for
+/// BITPOS, `-100 -200` means the first element.
 pub(in crate::commands) fn clamp(start: i64, end: i64, len: usize) -> Option<Range<usize>> {
-    // No string is longer than `isize::MAX`, counted in bits neither.
+    // No string is longer than `isize::MAX`, even in bits.
     let len = len as i64;
     let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
     let (start, end) = (from_end(start), from_end(end).min(len - 1));

@@ -27,7 +27,7 @@ use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
-use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::engine::command::{Call, Data, Failure, Flags, Key, Outcome, Registered};
 use crate::engine::row::distinct::Distinct;
 use crate::engine::server::Server;
 use crate::engine::tracking;
@@ -74,12 +74,20 @@ pub trait Wait: Send + Sync {
     }
 }
 
-/// Ends the waits of all blocked clients with an error: the server has become a replica, so its
-/// clients no longer change the keys.
+/// Ends the waits of blocked clients with an error: the server has become a replica, so its clients
+/// no longer change the keys. A client that follows redirections is sent to the primary, or waits
+/// on if it may read here.
 pub fn dismiss_all(server: &Server) {
     for info in server.clients.all() {
-        let waiter = server.waiters.of_client(info.id);
-        waiter.iter().for_each(|waiter| waiter.dismiss(server));
+        let Some(waiter) = server.waiters.of_client(info.id) else { continue };
+        if waiter.keys.is_empty() || !info.has(ClientFlag::CAPA_REDIRECT) {
+            waiter.dismiss(server);
+            continue;
+        }
+        let writes = waiter.command.has(Flags::WRITE);
+        if info.is_redirected(writes, !writes) {
+            waiter.answer(server, |_| Err(Failure::redirect(&server.config)));
+        }
     }
 }
 

@@ -158,6 +158,12 @@ impl ClientInfo {
         self.flags.load(Ordering::Relaxed) & bits != 0
     }
 
+    /// Whether a replica sends the client to the primary for a command that writes or reads. The
+    /// client has asked for that, and may have said that it reads from replicas.
+    pub fn is_redirected(&self, writes: bool, reads: bool) -> bool {
+        self.has(ClientFlag::CAPA_REDIRECT) && (writes || reads && !self.has(ClientFlag::READONLY))
+    }
+
     /// Whether the client has gone, or will go without executing another command.
     pub fn is_going(&self) -> bool {
         self.gone.load(Ordering::Acquire) || self.kill.load(Ordering::Relaxed)

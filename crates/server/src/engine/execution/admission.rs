@@ -94,8 +94,8 @@ pub(super) fn may_run(
         return Ok(!data.is_dismissed());
     }
     data.turn.sees_dead = server.shows_dead(&client.info);
-    if client.info.has(ClientFlag::MONITOR) && flags.any.has(KEY_USERS) {
-        // Pauses do not stop monitors, so a monitor must not use keys at all.
+    if is_spectator(client) && flags.any.has(KEY_USERS) {
+        // Pauses do not stop these clients, so they must not use keys at all.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
     if !is_served(server, client, flags, switches)? {
@@ -137,14 +137,11 @@ fn may_run_on_replica(
     flags: WholeFlags,
 ) -> Result<bool, Failure> {
     let writes = flags.any.has(Flags::WRITE);
-    if client.info.has(ClientFlag::CAPA_REDIRECT) {
-        let reads = flags.any.has(Flags::READONLY);
-        if writes || reads && !client.info.has(ClientFlag::READONLY) {
-            // Until the failover's target has taken over, there is no primary to redirect the
-            // client to.
-            let waits = server.is_paused_for(PauseReason::Failover);
-            return if waits { Ok(false) } else { Err(Failure::redirect(&server.config)) };
-        }
+    if client.info.is_redirected(writes, flags.any.has(Flags::READONLY)) {
+        // Until the failover's target has taken over, there is no primary to redirect the client
+        // to.
+        let waits = server.is_paused_for(PauseReason::Failover);
+        return if waits { Ok(false) } else { Err(Failure::redirect(&server.config)) };
     }
     if writes && server.is_read_only() {
         return Err(Failure::READONLY);
@@ -171,6 +168,11 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
     room
 }
 
+/// Whether the client is a replica or a monitor: it is sent what others do.
+fn is_spectator(client: &Client) -> bool {
+    client.info.has(ClientFlag::MONITOR | ClientFlag::REPLICA)
+}
+
 /// Whether a pause makes the client wait.
 fn has_to_wait(
     server: &Server,
@@ -183,7 +185,7 @@ fn has_to_wait(
     // Another worker may have started or ended a pause during this turn.
     data.turn.may_expire = server.may_expire(data.turn.now_ms);
     let Some(pause) = pause else { return false };
-    let wait = !client.info.has(ClientFlag::MONITOR) && (pause.all || flags.any.has(WRITERS));
+    let wait = !is_spectator(client) && (pause.all || flags.any.has(WRITERS));
     if wait {
         client.note_command(command);
         client.postpone(true);

@@ -20,7 +20,7 @@ pub struct History {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HistoryId([u8; HISTORY_ID_BYTES]);
 
-const HISTORY_ID_BYTES: usize = 40;
+pub const HISTORY_ID_BYTES: usize = 40;
 
 /// The highest offset that a stream may begin at, so that the bytes behind it can have offsets too.
 const OFFSET_MAX: u64 = 1 << 62;

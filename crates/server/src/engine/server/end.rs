@@ -184,6 +184,12 @@ pub struct EndRequest {
 }
 
 impl EndRequest {
+    /// The same request once more, without its clients.
+    pub(crate) const fn again(&self) -> Self {
+        let &Self { save, force, now, by_signal, .. } = self;
+        Self { save, force, now, waiters: Vec::new(), by_signal }
+    }
+
     /// Tells the clients of the request that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         for waiter in &self.waiters {

@@ -116,6 +116,12 @@ impl Server {
         }
     }
 
+    /// Any copy for the current cut is too much from now on.
+    #[cfg(test)]
+    pub fn keep_nothing_for_cut(&self) {
+        self.pressure.kept_max.store(0, Ordering::Relaxed);
+    }
+
     /// Whether there are too many bytes of copies for the cut.
     pub fn keeps_too_much(&self) -> bool {
         self.keyspace.kept_bytes() > self.pressure.kept_max.load(Ordering::Relaxed)

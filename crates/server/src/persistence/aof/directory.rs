@@ -164,20 +164,34 @@ impl AofDirectory {
     pub fn awaits_single_file(&self, manifest: &Manifest) -> bool {
         *manifest == Manifest::of_single_file(&self.prefix)
             && !self.file(&self.prefix).exists()
-            && Path::new(&self.prefix).is_file()
+            && self.single_file().is_file()
+    }
+
+    /// Where servers before version 7 had the log: beside the directory.
+    fn single_file(&self) -> PathBuf {
+        self.path.with_file_name(&self.prefix)
     }
 
     /// Takes over a log of a single file in the working directory, if there is one and no manifest.
     pub fn take_over_single_file(&self) -> Result<Option<Manifest>, String> {
-        let single = Path::new(&self.prefix);
-        if !single.is_file() || self.file(&self.prefix).exists() {
+        let (single, new) = (self.single_file(), self.file(&self.prefix));
+        if !single.is_file() {
             return Ok(None);
+        }
+        if new.exists() {
+            // Either may be the one that counts.
+            return Err(format!(
+                "There is an old log {} and a file {}, but no manifest that says which one counts. \
+                 Move one of them away.",
+                single.display(),
+                new.display()
+            ));
         }
         let manifest = Manifest::of_single_file(&self.prefix);
         let moved = self
             .create()
             .and_then(|()| self.persist(&manifest))
-            .and_then(|()| disk::rename(single, self.file(&self.prefix)))
+            .and_then(|()| disk::rename(&single, &new))
             .and_then(|()| self.sync())
             .and_then(|()| files::sync_directory_of(&self.path));
         moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
@@ -191,3 +205,31 @@ impl AofDirectory {
 }
 
 const MANIFEST_SUFFIX: &str = ".manifest";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_log_is_taken_over_or_told_of() {
+        let folder = std::env::temp_dir().join(format!("bobbin-logs-{}", std::process::id()));
+        let directory = AofDirectory { path: folder.join("logs"), prefix: "a.aof".to_owned() };
+        std::fs::create_dir_all(&directory.path).unwrap();
+        assert_eq!(directory.take_over_single_file(), Ok(None));
+        let (single, new) = (folder.join("a.aof"), directory.file("a.aof"));
+        for path in [&single, &new] {
+            std::fs::write(path, "").unwrap();
+        }
+        let error = directory.take_over_single_file().unwrap_err();
+        for path in [&single, &new] {
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+            assert!(path.exists());
+        }
+        std::fs::remove_file(&new).unwrap();
+        let manifest = Manifest::of_single_file("a.aof");
+        assert_eq!(directory.take_over_single_file(), Ok(Some(manifest.clone())));
+        assert_eq!(directory.load(), Ok(Some(manifest)));
+        assert!(new.exists() && !single.exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -84,9 +84,7 @@ fn open_last(
     } else {
         directory.persist(manifest)?;
     }
-    if let Err(error) = directory.delete_history(manifest) {
-        log::warn!("Can't write the AOF manifest without its history: {error}");
-    }
+    rewrite::collect_history(server, directory, manifest);
     Ok(file)
 }
 
@@ -116,20 +114,29 @@ fn load_all(
     let known = sizes.iter().filter(|&&size| size < u64::MAX);
     load::begin_loading_bytes(server, known.sum());
     let mut replay = Replay::new(server)?;
-    let mut bytes = 0;
+    let (mut bytes, mut base_bytes) = (0, 0);
     for (index, part) in manifest.parts().enumerate() {
         let path = directory.file(&part.name);
         // A failed rotation may have left an empty file behind this one.
         let is_last = sizes[index + 1..].iter().all(|&size| size == 0);
         bytes += load_file(server, &mut replay, &path, &part.name, (bytes, is_last))?;
+        if index == 0 && manifest.base.is_some() {
+            base_bytes = bytes;
+        }
         Persistence::of(server).loading.loaded_bytes.store(bytes, Ordering::Relaxed);
     }
+    replay.count();
     if bytes > 0 {
         let seconds = started.elapsed().as_secs_f64();
         log::info!("DB loaded from append only file: {seconds:.3} seconds");
     }
     Aof::of(server).figures.size.store(bytes, Ordering::Relaxed);
-    Aof::of(server).figures.base_size.store(bytes, Ordering::Relaxed);
+    // What there was behind the last rewrite is written nowhere. With the base alone the next one
+    // comes rather too early; with all of it each restart would put it off.
+    Aof::of(server).figures.base_size.store(base_bytes, Ordering::Relaxed);
+    // No worker has counted them, and no snapshot has them.
+    let persistence = Persistence::of(server);
+    persistence.set_saved(persistence.saved().wrapping_sub(replay.changes()));
     Ok((replay.place_behind(), replay.database()))
 }
 

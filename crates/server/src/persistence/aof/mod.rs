@@ -91,7 +91,7 @@ pub struct Aof {
 pub struct AofFigures {
     /// The length of all files that are read at the start, in bytes.
     pub size: AtomicU64,
-    /// The same at the start, or after the last rewrite.
+    /// The same after the last rewrite, or the length of the base that was loaded.
     pub base_size: AtomicU64,
     /// The length of the current increment, in bytes.
     pub increment_size: AtomicU64,
@@ -252,6 +252,17 @@ pub fn start_log(server: &'static Server) -> Result<bool, String> {
     follow_log_config(server);
     drop(gate);
     Ok(true)
+}
+
+/// Starts without a log, as `appendonly` says, but reads the manifest of the log on disk. So the
+/// files of that log are not overwritten, and it stays valid until a new base replaces it.
+pub fn start_without_log(server: &'static Server) -> Result<(), String> {
+    let directory = AofDirectory::of(&server.config);
+    if let Some(mut manifest) = directory.load()? {
+        rewrite::collect_history(server, &directory, &mut manifest);
+        *Aof::of(server).manifest.lock() = manifest;
+    }
+    Ok(())
 }
 
 /// Turns the log on or off, as `appendonly` says now. The caller holds the gate. `within`: a

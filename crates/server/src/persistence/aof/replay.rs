@@ -309,6 +309,11 @@ impl Replay {
         std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
     }
 
+    /// How many changes of keys that makes, of those that are counted already.
+    pub(crate) fn changes(&self) -> u64 {
+        self.stats.totals.dirty.get()
+    }
+
     fn forget_replies(&mut self) {
         self.replies.clear();
         self.parts.clear();

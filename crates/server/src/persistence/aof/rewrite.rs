@@ -50,6 +50,7 @@ struct CurrentRewrite {
     /// The rewrite's result will not be used. Another rewrite may begin once its thread has ended.
     is_cancelled: bool,
     started_ms: i64,
+    keys: u64,
 }
 
 impl Default for Rewrites {
@@ -70,6 +71,11 @@ impl Rewrites {
     /// When the current rewrite began (Unix ms).
     pub fn running_since_ms(&self) -> Option<i64> {
         self.current.lock().as_ref().map(|current| current.started_ms)
+    }
+
+    /// How many keys the base of the one that is going on has.
+    pub fn current_keys(&self) -> Option<u64> {
+        self.current.lock().as_ref().map(|current| current.keys)
     }
 
     pub fn is_running(&self) -> bool {
@@ -201,7 +207,9 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         cut: contents.keys.handle(),
         is_cancelled: false,
         started_ms: system_ms(),
+        keys: contents.key_count(),
     });
+    Persistence::of(server).written_keys.store(0, Ordering::Relaxed);
     let directory = AofDirectory::of(&server.config);
     let (done, rotated) = channel();
     if Aof::of(server).is_on() {
@@ -377,7 +385,7 @@ fn name_files(
 }
 
 /// Deletes the files of the history, unless `aof-disable-auto-gc` is on.
-fn collect_history(server: &Server, directory: &AofDirectory, manifest: &mut Manifest) {
+pub(super) fn collect_history(server: &Server, directory: &AofDirectory, manifest: &mut Manifest) {
     if !server.config.aof_disable_auto_gc()
         && let Err(error) = directory.delete_history(manifest)
     {
@@ -421,7 +429,8 @@ fn write_contents(
     file: &mut impl Write,
 ) -> io::Result<()> {
     if server.config.aof_use_rdb_preamble() {
-        snapshot::write(server, data, contents, Purpose::LogBase(None), &AtomicU64::new(0), file)
+        let written = &Persistence::of(server).written_keys;
+        snapshot::write(server, data, contents, Purpose::LogBase(None), written, file)
     } else {
         write_commands(server, data, contents, file)
     }
@@ -486,6 +495,7 @@ fn write_commands(
             file.write_all(&out)?;
             out.clear();
         }
+        Persistence::of(server).written_keys.fetch_add(pieces.len() as u64, Ordering::Relaxed);
         Ok(())
     });
     written.and(walked)

@@ -52,7 +52,7 @@ pub struct Link {
     client: Mutex<Option<Arc<ClientInfo>>>,
     /// When something was last received (Unix ms).
     pub heard_ms: AtomicI64,
-    /// Since when the link is down (Unix ms).
+    /// Since when the link is down (Unix ms); 0: it has never been up.
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
     /// Bytes of the stream that have come and cannot be executed yet.
@@ -140,7 +140,7 @@ impl Link {
             socket: Mutex::new(None),
             client: Mutex::new(None),
             heard_ms: AtomicI64::new(0),
-            down_since_ms: AtomicI64::new(server.clock.now_ms()),
+            down_since_ms: AtomicI64::new(0),
             sync: SyncProgress::default(),
             held_bytes: AtomicUsize::new(0),
             helped_commands: AtomicU64::new(0),

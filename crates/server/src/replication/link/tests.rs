@@ -211,8 +211,8 @@ fn a_stream_waits_for_a_snapshot_and_then_ends_it() {
             let (mut cut, mut sent) = (None, 0);
             for content in [b'a', b'b'] {
                 for key in 10..90 {
-                    let head = format!("*3\r\n$3\r\nSET\r\n$2\r\n{key}\r\n${}\r\n", 1 << 20);
-                    let set = [head.as_bytes(), &[content; 1 << 20], b"\r\n"].concat();
+                    let head = format!("*3\r\n$3\r\nSET\r\n$2\r\n{key}\r\n${}\r\n", 1 << 10);
+                    let set = [head.as_bytes(), &[content; 1 << 10], b"\r\n"].concat();
                     primary.write_all(&set).expect("it follows");
                     sent += set.len() as u64;
                 }
@@ -221,6 +221,7 @@ fn a_stream_waits_for_a_snapshot_and_then_ends_it() {
                     data.enter();
                     data.hold_gate_anyway();
                     let cut = server.begin_cut(&mut data, "snapshot");
+                    server.keep_nothing_for_cut();
                     data.release();
                     data.leave();
                     cut

@@ -1,4 +1,5 @@
-//! A list against a model of the standard library's, with clones held while it changes.
+//! Compares a list with one of the standard library, while clones of the list are held as it
+//! changes.
 
 use std::collections::VecDeque;
 
@@ -39,7 +40,7 @@ fn run(steps: &[(u8, u16, u16)], fill: i64, large: bool) {
         let end = if at % 2 == 0 { End::Front } else { End::Back };
         match what {
             0..50 => {
-                // A command that pushes several.
+                // Like a command that pushes several values.
                 let count = usize::from(number % 40) + 1;
                 list.prepare(value.len() * count, count, limits);
                 for _ in 0..count {
@@ -75,7 +76,7 @@ fn run(steps: &[(u8, u16, u16)], fill: i64, large: bool) {
             }
             88..91 => {
                 let end = (index + usize::from(number % 100)).min(model.len());
-                // At once, or a part after the other.
+                // Removes all at once or in several steps.
                 let some = if number % 2 == 0 { usize::MAX } else { usize::from(number % 7) + 1 };
                 let mut left = end - index;
                 while left > 0 {

@@ -6,7 +6,7 @@ fn contents(pack: &Listpack) -> Vec<Vec<u8>> {
     pack.iter().map(Item::to_vec).collect()
 }
 
-/// Everything that must hold of any listpack, whose entries are these.
+/// Checks everything that must hold for a listpack with these entries.
 fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
     assert_eq!(contents(pack), expected);
     let mut backwards: Vec<_> = pack.iter().rev().map(Item::to_vec).collect();
@@ -36,12 +36,12 @@ fn a_position_of_another_listpack_is_refused() {
     pack.insert_before(behind, &[0xff; 40][..]);
 }
 
-/// Where its block lies, and its entries in there.
+/// The addresses of its block and of its entries.
 fn place(pack: &Listpack) -> (usize, usize) {
     (pack.block.addr().get(), pack.entries().as_ptr().addr())
 }
 
-/// Most changes at its ends move no entry, and what is free never takes more than a third.
+/// Most changes at the ends move no entry, and the free room is never more than a third.
 #[test]
 fn a_queue_moves_little() {
     for is_front_first in [false, true] {
@@ -71,7 +71,7 @@ fn a_queue_moves_little() {
     }
 }
 
-/// No reader sees bytes that were never written: Miri would tell.
+/// No reader sees bytes that were never written. Miri would report it.
 #[test]
 fn values_that_change_while_they_are_appended_leave_no_garbage() {
     #[derive(Clone)]
@@ -81,7 +81,7 @@ fn values_that_change_while_they_are_appended_leave_no_garbage() {
         fn next(&mut self) -> Option<Self::Item> {
             let left = self.0.get();
             self.0.set(left.saturating_sub(1));
-            // Four values to be counted, one to be written.
+            // Four values are counted, and one is written.
             (left > 0 && left != 2).then_some(Item::Bytes(b"value"))
         }
     }
@@ -92,7 +92,7 @@ fn values_that_change_while_they_are_appended_leave_no_garbage() {
     assert!(pack.entries().iter().map(|&byte| u32::from(byte)).sum::<u32>() > 0);
 }
 
-// Bytes as valkey-server 9.1.2 dumps them for RPUSH of these values.
+// The expected bytes are those of DUMP in valkey-server 9.1.2 after RPUSH of these values.
 #[test]
 fn bytes_are_those_of_redis() {
     let mut pack = Listpack::new();
@@ -146,13 +146,13 @@ fn foreign_bytes_are_checked_and_shortened() {
     let pack = Listpack::from_bytes(long).unwrap();
     verify(&pack, &[b"12".to_vec(), b"5".to_vec()]);
     assert!(pack.byte_len() < long.len());
-    // A count that says nothing is counted.
+    // If the header has no count, the entries are counted.
     let mut uncounted = bytes.to_vec();
     uncounted[4..6].copy_from_slice(&[0xff; 2]);
     assert_eq!(Listpack::from_bytes(&uncounted).unwrap().to_bytes(), bytes);
 }
 
-// Miri takes minutes for it.
+// Miri needs minutes for this.
 #[cfg(not(miri))]
 #[test]
 fn more_entries_than_the_header_can_count() {
@@ -189,7 +189,7 @@ enum Change {
     Remove(usize),
     RemoveRange(usize, usize),
     Split(usize),
-    /// As many are taken from the front, and then pushed there.
+    /// Removes this many entries at the front, and then pushes as many there.
     Turn(usize, Vec<u8>),
 }
 
@@ -295,15 +295,16 @@ fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
     }
 }
 
-/// The one byte of the second entry, an empty string, and its length behind it both carry the mark
-/// that says that the length goes on to the front. So it goes on into the first entry, and says
-/// that the second begins before the block.
+/// The second entry is an empty string. Its only byte and the length behind it both have the mark
+/// for a length that continues to the front. So the length continues into the first entry, and it
+/// says that the second entry begins before the block.
 #[test]
 fn a_back_length_that_leads_into_the_entry_before_is_refused() {
     let two = |back: u8| [&[11, 0, 0, 0, 2, 0][..], &[0x02, 0x01, 0x80, back], &[0xff]].concat();
     assert!(Listpack::from_bytes(&two(0x01)).is_some());
     assert!(Listpack::from_bytes(&two(0x81)).is_none());
-    // Where it ends within its own entry it might be walked, but is not what anybody writes.
+    // If the length ends within its own entry, the entries could be walked, but no program writes
+    // such a length.
     let zero = [&[10, 0, 0, 0, 1, 0][..], &[0x81, 0x00, 0x82], &[0xff]].concat();
     assert!(Listpack::from_bytes(&zero).is_none());
 }

@@ -493,7 +493,8 @@ impl Page {
 
     /// The beginning of a record.
     ///
-    /// # Safety The index is below the number of records.
+    /// # Safety
+    /// The index is below the number of records.
     #[inline(always)]
     unsafe fn at(&self, index: usize) -> *mut u8 {
         // SAFETY: the caller gives a valid index. *Recorded*: the offset lies within the heap.
@@ -507,7 +508,8 @@ impl Page {
 
     /// The offset of a record in the heap.
     ///
-    /// # Safety The index is below the number of records.
+    /// # Safety
+    /// The index is below the number of records.
     #[inline(always)]
     unsafe fn offset(&self, index: usize) -> u32 {
         // SAFETY: *whole*: there are at least as many offsets as records, aligned and of this
@@ -523,8 +525,9 @@ impl Page {
 
     /// Sets the record of a slot.
     ///
-    /// # Safety The page is *sole*, the index is below `slots()`, and a record begins at the offset
-    /// by the time that `count` includes the slot.
+    /// # Safety
+    /// The page is *sole*, the index is below `slots()`, and a record begins at the offset by the
+    /// time that `count` includes the slot.
     #[inline(always)]
     unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
         // SAFETY: *whole*: there is a tag and an offset of this width for each slot. A block with
@@ -562,7 +565,8 @@ impl Page {
 
     /// An offset in the block.
     ///
-    /// # Safety The block is at least as long.
+    /// # Safety
+    /// The block is at least as long.
     #[inline(always)]
     const unsafe fn part(&self, offset: usize) -> *mut u8 {
         // SAFETY: the caller says that the offset is within the block.

@@ -177,7 +177,8 @@ impl NewRecord<'_> {
 
     /// Writes the record. Returns where it ends.
     ///
-    /// # Safety `at` has room for `len()` bytes, which overlap none of the strings.
+    /// # Safety
+    /// `at` has room for `len()` bytes, which overlap none of the strings.
     #[inline]
     pub(super) unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         let mark = if self.expire_ms.is_some() { EXPIRES } else { 0 };
@@ -200,9 +201,9 @@ impl NewRecord<'_> {
 impl NewRecord<'_> {
     /// Writes what follows the key of an existing record.
     ///
-    /// # Safety A record of at least `len()` bytes, which the caller may write, lies at `at`. It
-    /// has the same key, and an expiry if this one has. The strings other than the key lie
-    /// elsewhere.
+    /// # Safety
+    /// A record of at least `len()` bytes, which the caller may write, lies at `at`. It has the
+    /// same key, and an expiry if this one has. The strings other than the key lie elsewhere.
     pub(super) unsafe fn write_tail(&self, at: *mut u8) {
         // SAFETY: *written*: a record lies there, so the tail begins where its key ends. The new
         // tail ends within the record: with the key, which is as long as ours, it takes `len()`
@@ -226,7 +227,8 @@ impl NewRecord<'_> {
 
 /// The key of the record at `at`, and where the key ends.
 ///
-/// # Safety A record begins there, which lives and does not change for 'a.
+/// # Safety
+/// A record begins there, which lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
     // SAFETY: *written*: a record begins with the head of its key, and `read_text` reads on behind
@@ -257,7 +259,8 @@ pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
 
 /// The record at `at`.
 ///
-/// # Safety A record begins there, with a value if `values`. It lives and does not change for 'a.
+/// # Safety
+/// A record begins there, with a value if `values`. It lives and does not change for 'a.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
     // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so each is
@@ -301,8 +304,9 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
 
 /// Releases the strings that a record keeps outside, or takes another reference to each (`taken`).
 ///
-/// # Safety Released references must belong to a page that forgets the record. Taken ones must be
-/// for a copy of the record, which owns them from then on.
+/// # Safety
+/// Released references must belong to a page that forgets the record. Taken ones must be for a copy
+/// of the record, which owns them from then on.
 pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
     for text in [Some(record.key), record.value].into_iter().flatten() {
         if let Text::Outside(outside) = text {
@@ -343,8 +347,9 @@ pub(super) const fn outside_memory(len: usize) -> usize {
 
 /// Writes a head, then calls `between`, and then writes the string.
 ///
-/// # Safety `at` has room that the caller may write: for the head, for the bytes that `between`
-/// writes, and for the string or a pointer to it. The room does not overlap the string.
+/// # Safety
+/// `at` has room that the caller may write: for the head, for the bytes that `between` writes, and
+/// for the string or a pointer to it. The room does not overlap the string.
 #[inline(always)]
 unsafe fn write_text(
     at: *mut u8,
@@ -379,7 +384,8 @@ unsafe fn write_text(
 
 /// Writes a time, if there is one. Returns where it ends.
 ///
-/// # Safety `at` has room for it, which the caller may write.
+/// # Safety
+/// `at` has room for it, which the caller may write.
 #[inline(always)]
 unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
     match expire_ms {
@@ -394,8 +400,9 @@ unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
 
 /// The string behind a head, and where it ends.
 ///
-/// # Safety `at` is behind the head of a string, and `len` is the head's value. The record lives
-/// and does not change for 'a.
+/// # Safety
+/// `at` is behind the head of a string, and `len` is the head's value. The record lives and does
+/// not change for 'a.
 #[inline(always)]
 unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a>, *const u8) {
     // SAFETY: *written*: as the head says, the bytes follow, or two bytes with their number and
@@ -414,7 +421,8 @@ unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a
 
 /// A string that lies outside.
 ///
-/// # Safety At `at` lies a pointer that `write_text` wrote, in a record that its page keeps for 'a.
+/// # Safety
+/// At `at` lies a pointer that `write_text` wrote, in a record that its page keeps for 'a.
 unsafe fn outside<'a>(at: *const u8) -> Text<'a> {
     // SAFETY: *written*: a pointer lies there, at any alignment.
     let pointer = unsafe { at.cast::<*const Vec<u8>>().read_unaligned() };

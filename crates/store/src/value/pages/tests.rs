@@ -18,7 +18,7 @@ fn contents(table: &Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
     contents
 }
 
-/// What must hold of every table.
+/// Checks what must hold for every table.
 fn verify(table: &Table, hasher: &Hasher) {
     let root = &*table.root;
     let (mut len, mut bytes, mut last) = (0, 0, None);
@@ -104,7 +104,7 @@ fn every_index_is_another_record() {
     assert!(table.nth(many as usize).is_none());
 }
 
-// Redis's guarantee: what is there from the beginning to the end of a walk is seen.
+// What Redis guarantees: a walk returns every element that is there from its beginning to its end.
 #[test]
 fn a_walk_sees_what_stays_while_the_table_changes() {
     let hasher = Hasher::new(9);
@@ -174,28 +174,28 @@ fn long_strings_lie_outside_and_are_shared() {
     assert_eq!(std::sync::Arc::strong_count(&long), 1);
 }
 
-/// The first byte of a key says how many bits its hash shares with all others; the next four are
-/// the rest of the hash.
+/// The first byte of a key says how many bits its hash shares with all others. The next four bytes
+/// are the rest of the hash.
 fn colliding() -> Hasher {
     Hasher::given(|key| {
         let [shared, rest @ ..] = *key.first_chunk::<5>().unwrap();
         let rest = u64::from(u32::from_le_bytes(rest)) << 32;
-        // From bit 63 - shared on; that bit itself rules out that others share more.
+        // The rest begins at bit 63 - `shared`. That bit is set, so that no two hashes share more.
         (1 << 63 | rest >> 1).checked_shr(u32::from(shared)).unwrap_or(0)
     })
 }
 
 fn colliding_key(shared: u8, number: u32, len: usize) -> Vec<u8> {
     let mut key = vec![shared];
-    // Its own hash, unless they are all equal.
+    // Each key has its own hash, unless all hashes are equal.
     key.extend(number.wrapping_mul(0x9e37_79b1).to_le_bytes());
     key.extend(number.to_le_bytes());
     key.resize(len.max(key.len()), b'k');
     key
 }
 
-// Cursors of SSCAN show 48 bits of a hash, so a client can look for members whose hashes begin
-// alike.
+// SSCAN's cursors show 48 bits of a hash. So a client can search for members whose hashes begin
+// with the same bits.
 #[test]
 fn hashes_that_begin_alike_make_a_long_page() {
     let hasher = colliding();
@@ -209,7 +209,7 @@ fn hashes_that_begin_alike_make_a_long_page() {
             }
             verify(&table, &hasher);
             let short = table.clone();
-            // Values grow where they are.
+            // Values grow in place.
             for number in 0..many {
                 let key = colliding_key(shared, number, len);
                 assert!(!table.set(
@@ -242,12 +242,12 @@ fn hashes_that_begin_alike_make_a_long_page() {
     }
 }
 
-// More than the 16 bits of a page's counters once held.
+// More than 16 bits can count.
 #[test]
 fn equal_hashes_of_very_many_records_are_only_slow() {
     let hasher = colliding();
     let mut table = Table::new(false);
-    // Fewer are longer: the page must have offsets of 32 bits.
+    // With fewer records each is longer, because the page must need offsets of 32 bits.
     let (many, longer) = if cfg!(miri) { (140, 480) } else { (70_000, 0) };
     for number in 0..many {
         let mut key = colliding_key(36, 0, 0);
@@ -276,7 +276,7 @@ proptest! {
         let (mut table, mut model) = (Table::new(values), BTreeMap::new());
         let mut held = Vec::new();
         for (number, len, what) in changes {
-            // Some keys are long as well.
+            // Some keys are long too.
             let mut key = key(number);
             key.resize(key.len() + if number % 17 == 0 { number as usize * 2 } else { 0 }, b'k');
             let value = vec![b'v'; if values { len / if what == 3 { 1 } else { 20 } } else { 0 }];

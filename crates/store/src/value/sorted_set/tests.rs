@@ -1,4 +1,5 @@
-//! A sorted set against a model of the standard library's, with clones held while it changes.
+//! Compares a sorted set with collections of the standard library, while clones of the set are held
+//! as it changes.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Members and their scores.
+/// The members and their scores.
 #[derive(Clone, Default)]
 struct Model(HashMap<Vec<u8>, f64>);
 
@@ -57,7 +58,7 @@ fn check(set: &SortedSet, model: &Model, hasher: &Hasher) {
     assert_eq!(scanned, model.0);
 }
 
-/// What a generated number stands for: members of many lengths, some of them integers.
+/// The member for a generated number. Members have many different lengths, and some are integers.
 fn member(number: u16, long: bool) -> Vec<u8> {
     match number % 7 {
         0 => format!("{}", i32::from(number) - 700).into_bytes(),
@@ -107,7 +108,7 @@ fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
             150.. => {
                 let ordered = model.ordered();
                 let last = ordered.last().map_or(0.0, |(_, score)| *score);
-                // Their members come after all others.
+                // The new members come after all others.
                 let new: Vec<_> = (0..number % 200)
                     .map(|at| (format!("z{appended:04}{at:03}"), last + f64::from(at / 3)))
                     .map(|(member, score)| (member.into_bytes(), score))
@@ -235,7 +236,7 @@ fn what_two_sets_share_is_met_once() {
         }
         set
     };
-    // Two members of one position.
+    // Finds two members with the same position.
     let mut positions = HashMap::new();
     let numbers = if cfg!(miri) { 0..0 } else { 0..1_000_000u32 };
     let twins = numbers.map(|number| number.to_string().into_bytes()).find_map(|name| {
@@ -269,7 +270,7 @@ fn what_two_sets_share_is_met_once() {
     }
 }
 
-/// Elements that come in order, from either end, fill the leaves.
+/// If elements are added in order, at either end, the leaves become full.
 #[test]
 fn what_comes_in_order_takes_little_memory() {
     let hasher = Hasher::new(7);

@@ -107,12 +107,12 @@ proptest! {
     }
 }
 
-/// Where valkey-server 9.1.2 began new nodes (XINFO STREAM's radix-tree-keys), asked with these
-/// entries.
+/// Where valkey-server 9.1.2 begins new nodes for these entries, obtained from its XINFO STREAM
+/// (radix-tree-keys).
 #[test]
 fn nodes_end_where_redis_ends_them() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
-    // Miri takes a minute for a thousand entries.
+    // Miri needs a minute for a thousand entries.
     for (fields, len, count, nodes) in NODES.iter().filter(|row| !cfg!(miri) || row.2 < 30) {
         let mut log = Log::default();
         for number in 1..=*count {
@@ -156,7 +156,7 @@ fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {
     }
     let node = log.nodes().first().unwrap();
     assert_eq!((log.nodes().len(), node.live()), (1, 100));
-    // Those that begin a millisecond with 1 say so in another byte.
+    // An entry that begins a new millisecond, with the number 1, needs another byte to say so.
     assert_eq!(node.byte_len(), 14 + 100 * (1 + 12 + 11) + 33);
 }
 
@@ -188,7 +188,8 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
-    /// Compares with a map which consumer has which entry pending, and how often it was delivered.
+    /// Compares with a map that says which consumer has which entry pending, and how often the
+    /// entry was delivered.
     #[test]
     fn a_group_behaves_like_a_map_while_clones_stay_as_they_were(
         steps in proptest::collection::vec((0..10u8, 0..400u64, 0..3usize), 1..if cfg!(miri) { 80 } else { 700 })
@@ -271,7 +272,7 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
     assert!(!stream.groups().is_same(before.groups(), b"g"));
 }
 
-/// To look for a free number among all of them would take minutes here.
+/// If a free number had to be searched among all numbers, this would take minutes.
 #[test]
 fn consumers_get_numbers_that_are_free_without_a_search() {
     let mut group = Group::new(StreamId::ZERO, None);
@@ -291,7 +292,7 @@ fn consumers_get_numbers_that_are_free_without_a_search() {
     assert_eq!(group.consumer_count(), many as usize);
 }
 
-/// What is too long for a listpack could not be written to a snapshot.
+/// A node that is too long for a listpack could not be written to a snapshot.
 #[test]
 fn no_node_gets_longer_than_a_listpack_may_be() {
     assert!(Log::takes(2, NODE_BYTES_MAX / 2) && !Log::takes(2, NODE_BYTES_MAX));
@@ -303,7 +304,7 @@ fn no_node_gets_longer_than_a_listpack_may_be() {
     assert!(!node.has_room(2, NODE_BYTES_MAX - 40, without_limits));
 }
 
-/// Which is the first entry is known, however many deleted ones lie before it.
+/// The first entry is known, however many deleted entries come before it.
 #[test]
 fn the_first_entry_is_found_without_a_walk() {
     let mut log = Log::default();

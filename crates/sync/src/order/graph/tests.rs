@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::order::Class;
 use crate::{Condvar, Mutex, RwLock};
 
-/// What each lock guards is its name.
+/// These are guarded by the tests' locks. The messages name the locks by them.
 #[derive(Default)]
 struct First;
 #[derive(Default)]
@@ -12,7 +12,7 @@ struct Second;
 #[derive(Default)]
 struct Third;
 
-/// What a thread of its own panics with.
+/// The message with which a new thread panics.
 fn fault(work: impl FnOnce() + Send) -> Option<String> {
     std::thread::scope(|scope| {
         let ended = scope.spawn(|| catch_unwind(AssertUnwindSafe(work))).join().unwrap();
@@ -35,7 +35,7 @@ fn two_orders_on_two_threads_are_reported_with_all_places() {
     let text = fault(back).unwrap();
     assert!(text.contains("First (") && text.contains("Second ("), "{text}");
     assert_eq!(text.matches("tests.rs:").count(), 8, "{text}");
-    // The order stays what it was.
+    // The order has not changed.
     assert_eq!(fault(forth), None);
     assert!(fault(back).is_some());
 }
@@ -59,7 +59,7 @@ fn nobody_waits_twice_for_a_class() {
     assert!(fault(|| drop((lock.read(), lock.read()))).unwrap().contains("First ("));
     let many = [0; 2].map(|_| Mutex::new(Second));
     assert!(fault(|| drop((many[0].lock(), many[1].lock()))).unwrap().contains("Second ("));
-    // Made elsewhere: another class.
+    // Locks made elsewhere are of another class.
     let (one, other) = (Mutex::new(Second), Mutex::new(Second));
     assert_eq!(fault(|| drop((one.lock(), other.lock()))), None);
 }
@@ -70,7 +70,7 @@ fn those_with_ranks_are_taken_upwards() {
     assert_eq!(fault(|| drop((many[0].lock(), many[2].lock()))), None);
     assert_eq!(fault(|| drop((many[1].lock(), many[2].lock()))), None);
     assert!(fault(|| drop((many[2].lock(), many[1].lock()))).is_some());
-    // The highest counts, whatever came last.
+    // The highest rank counts, not the one taken last.
     let work = || {
         let _high = many[2].lock();
         let _low = many[0].try_lock();
@@ -97,9 +97,9 @@ fn who_sleeps_gives_up_one_lock_and_waits_for_it_again() {
     let alone = || {
         let (slept, is_over) = bell.wait_timeout(first.lock(), moment);
         assert!(is_over);
-        // It is held again.
+        // The lock is held again.
         drop((slept, second.lock()));
-        // And not any more.
+        // It is not held any more.
         drop(first.lock());
     };
     assert_eq!(fault(alone), None);

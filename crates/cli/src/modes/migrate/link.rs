@@ -1,0 +1,136 @@
+//! Whether a replica has got to the server that it was told of. The name of that one may lead
+//! elsewhere from its machine, where it may find nobody, or take another server's data.
+
+use std::net::IpAddr;
+
+use bobbin_client::Address;
+
+use super::node::Facts;
+
+/// What was seen of a link while waiting for it.
+#[derive(Default)]
+pub struct Link {
+    without: u32,
+    elsewhere: u32,
+}
+
+impl Link {
+    /// Whether `replica` follows `primary` by now. An error says that it is time to give up.
+    pub fn look(&mut self, primary: &Facts, replica: &Facts) -> Result<bool, String> {
+        if leads_elsewhere(primary, replica) {
+            self.elsewhere += 1;
+            return if self.elsewhere < ELSEWHERE_LOOKS {
+                Ok(false)
+            } else {
+                Err(ELSEWHERE.into())
+            };
+        }
+        if is_up(replica) {
+            return Ok(true);
+        }
+        // A copy takes as long as it takes.
+        self.without += u32::from(!replica.is_on("master_sync_in_progress"));
+        if self.without < WITHOUT_LOOKS { Ok(false) } else { Err(WITHOUT.into()) }
+    }
+}
+
+/// Whether there is a link, but to a server with another history.
+pub fn leads_elsewhere(primary: &Facts, replica: &Facts) -> bool {
+    let [expected, found] = [primary, replica].map(|facts| facts.text("master_replid"));
+    is_up(replica) && !expected.is_empty() && expected != found
+}
+
+fn is_up(replica: &Facts) -> bool {
+    replica.is_replica() && replica.text("master_link_status") == "up"
+}
+
+/// Refuses to have the server at `follower` follow `primary` where that address would lead it to
+/// its own machine, and this program is on another one than it.
+pub fn refuse_own_machine(
+    primary: &Address,
+    follower: &Address,
+    advice: &str,
+) -> Result<(), String> {
+    match primary {
+        Address::Tcp { host, .. } if is_loopback(host) && !is_here(follower) => {
+            Err(format!("From {follower} the address {primary} leads to its own machine. {advice}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_here(address: &Address) -> bool {
+    match address {
+        Address::Tcp { host, .. } => is_loopback(host),
+        Address::Unix(_) => true,
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Looks in a row at which a link has led elsewhere: what both servers say is not of one moment.
+pub const ELSEWHERE_LOOKS: u32 = 4;
+pub const ELSEWHERE: &str =
+    "Its link leads to a server with other data: does the name mean another machine there?";
+/// Looks at which there was no link.
+const WITHOUT_LOOKS: u32 = 60;
+const WITHOUT: &str = "It has no link yet after half a minute; its log says why.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(role: &str, link: &str, history: &str) -> Facts {
+        Facts::of(&format!(
+            "role:{role}\r\nmaster_link_status:{link}\r\nmaster_replid:{history}\r\n"
+        ))
+    }
+
+    #[test]
+    fn a_link_is_waited_for() {
+        let primary = Facts::of("role:master\r\nmaster_replid:aa\r\n");
+        let mut link = Link::default();
+        assert_eq!(link.look(&primary, &facts("slave", "down", "bb")), Ok(false));
+        let copies = Facts::of("role:slave\r\nmaster_sync_in_progress:1\r\n");
+        for _ in 0..10 * WITHOUT_LOOKS {
+            assert_eq!(link.look(&primary, &copies), Ok(false));
+        }
+        assert_eq!(link.look(&primary, &facts("slave", "up", "aa")), Ok(true));
+        // A server that tells no history has to be believed.
+        assert_eq!(link.look(&Facts::of("role:master"), &facts("slave", "up", "aa")), Ok(true));
+    }
+
+    #[test]
+    fn a_link_that_does_not_come_or_leads_elsewhere() {
+        let primary = Facts::of("role:master\r\nmaster_replid:aa\r\n");
+        for (replica, looks) in [
+            (facts("slave", "down", "bb"), WITHOUT_LOOKS),
+            (facts("master", "", "aa"), WITHOUT_LOOKS),
+            (facts("slave", "up", "bb"), ELSEWHERE_LOOKS),
+        ] {
+            let mut link = Link::default();
+            for _ in 1..looks {
+                assert_eq!(link.look(&primary, &replica), Ok(false));
+            }
+            assert!(link.look(&primary, &replica).is_err());
+        }
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_for_servers_on_it() {
+        let tcp = |host: &str| Address::Tcp { host: host.into(), port: 6379 };
+        let refuses = |primary: Address, follower: Address| {
+            refuse_own_machine(&primary, &follower, "").is_err()
+        };
+        for host in ["127.0.0.1", "LOCALHOST", "::1", "127.3.2.1", "::ffff:127.0.0.1"] {
+            assert!(refuses(tcp(host), tcp("10.0.0.1")), "{host}");
+            assert!(refuses(tcp(host), tcp("redis.example.com")), "{host}");
+            assert!(!refuses(tcp(host), tcp("127.0.0.1")), "{host}");
+            assert!(!refuses(tcp(host), Address::Unix("/run/socket".into())), "{host}");
+            assert!(!refuses(tcp("10.0.0.1"), tcp(host)), "{host}");
+        }
+    }
+}

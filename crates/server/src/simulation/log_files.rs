@@ -1,0 +1,107 @@
+//! The files of a log that was there before, whatever the server was started with.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use bobbin_io::Peer;
+
+use super::disk::{self, Disk};
+use super::process::Process;
+use super::tasks;
+use crate::base::files::DATA_MODE;
+use crate::base::random::Random;
+use crate::persistence::Persistence;
+use crate::persistence::aof::{self, Aof};
+
+/// Has a process on an empty disk keep a log of these commands; what is on the disk then.
+fn log_of(commands: &[&str]) -> Disk {
+    let disk = Disk::default();
+    let (mut process, client) = process(&disk);
+    process.ask(&client, "CONFIG SET appendonly yes");
+    aof::step_log(process.server);
+    tasks::run_next();
+    aof::step_log(process.server);
+    for command in commands {
+        process.ask(&client, command);
+    }
+    aof::step_log(process.server);
+    disk.after_kill()
+}
+
+/// A process on a disk, and a client.
+fn process(disk: &Disk) -> (Process, Peer) {
+    let process = Process::new(1);
+    Disk::put_in(Some(disk.clone()));
+    let client = process.connect(0);
+    (process, client)
+}
+
+/// A server that was started without the log writes a base. Wherever the power goes, there is one
+/// log or the other.
+#[test]
+fn a_log_that_was_not_loaded_is_not_written_over() {
+    let old = log_of(&["RPUSH list 1", "RPUSH list 2"]);
+    let (mut reader, peer) = process(&old);
+    for request in ["CONFIG SET appendonly yes", "BGREWRITEAOF"] {
+        let mut all = BTreeSet::new();
+        for steps in 0.. {
+            let disk = old.after_kill();
+            let (mut process, client) = process(&disk);
+            aof::start_without_log(process.server).expect("it is whole");
+            process.ask(&client, "RPUSH list 3");
+            disk.cut_power_after(steps, Random::new(steps as u64 + 1));
+            assert!(process.ask(&client, request).starts_with('+'));
+            aof::step_log(process.server);
+            while tasks::run_next().is_some() {}
+            aof::step_log(process.server);
+            let left = disk.left_by_power_cut();
+            let is_cut = left.is_some();
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(left.unwrap_or(disk)));
+            aof::load_log(reader.server).unwrap_or_else(|error| panic!("{steps}: {error}"));
+            all.insert(reader.ask(&peer, "LRANGE list 0 -1"));
+            if !is_cut {
+                break;
+            }
+        }
+        let all: Vec<_> = all.into_iter().collect();
+        assert_eq!(all, ["*1\r\n$1\r\n3\r\n", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n"], "{request}");
+    }
+    Disk::put_in(None);
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_ends_the_start_also_without_the_log() {
+    let old = log_of(&["SET k v"]);
+    let (process, _) = process(&old);
+    let manifest = Path::new("appendonlydir/appendonly.aof.manifest");
+    let mut file = disk::append_to(manifest, DATA_MODE).expect("it is there");
+    file.write_all(b"nonsense\n").expect("there is room");
+    let error = aof::start_without_log(process.server).expect_err("it is no manifest");
+    assert!(error.contains("FATAL AOF MANIFEST FILE ERROR"), "{error}");
+    Disk::put_in(None);
+}
+
+/// What was written since the last rewrite counts as growth behind a restart as well.
+#[test]
+fn a_restart_does_not_put_off_the_next_rewrite() {
+    let commands: Vec<_> = (0..50).map(|key| format!("SET key:{key} v")).collect();
+    let old = log_of(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    let (mut process, client) = process(&old);
+    aof::load_log(process.server).expect("it can be loaded");
+    let figures = &Aof::of(process.server).figures;
+    let [all, base] = [&figures.size, &figures.base_size].map(|size| size.load(Ordering::Relaxed));
+    let size_of = |end: &str| {
+        let sizes = old.list().into_iter().filter(|(name, _)| name.ends_with(end));
+        sizes.map(|(_, size)| size as u64).sum::<u64>()
+    };
+    assert_eq!((base, all), (size_of(".base.rdb"), size_of(".rdb") + size_of(".incr.aof")));
+    assert!(base > 0 && all > 2 * base, "{base} of {all}");
+    // No snapshot has what was loaded.
+    let info = process.ask(&client, "INFO persistence");
+    assert!(info.contains("rdb_changes_since_last_save:50\r\n"), "{info}");
+    assert_eq!(Persistence::of(process.server).unsaved(0), 50);
+    Disk::put_in(None);
+}
