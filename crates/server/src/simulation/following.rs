@@ -57,6 +57,23 @@ fn writes_are_refused_as_soon_as_too_few_replicas_are_left() {
     Disk::put_in(None);
 }
 
+/// Valkey and older Redis know four operations, and would be without the result.
+#[test]
+fn replicas_get_the_result_of_bit_operations_that_they_may_not_know() {
+    let (mut process, _, client, reader) = process();
+    process.ask(&client, "MSET a ab b b");
+    for operation in ["DIFF", "DIFF1", "ANDOR", "ONE"] {
+        process.ask(&client, &format!("BITOP {operation} to:{operation} a b"));
+        // Without sources there is no result, and what was there goes.
+        process.ask(&client, &format!("BITOP {operation} to:{operation} none nothing"));
+    }
+    aof::step_log(process.server);
+    let stream = read(process.server, &reader);
+    assert!(!stream.contains("BITOP"), "{stream}");
+    assert_eq!(["SET\r\n$", "DEL\r\n$"].map(|name| stream.matches(name).count()), [5, 4]);
+    Disk::put_in(None);
+}
+
 /// It is found out by what is written, and not by the clock.
 #[test]
 fn a_replica_that_does_not_read_keeps_no_more_than_its_limit() {

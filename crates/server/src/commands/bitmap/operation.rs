@@ -71,14 +71,31 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
     }
     let result = combine(operation, &sources.strings());
     let key = call.key(2)?;
-    put(call.data, &mut call.reply, key, result);
+    put(operation, call.data, &mut call.reply, key, result);
     Ok(())
 }
 
-fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Vec<u8>) {
+fn put(
+    operation: BitOperation,
+    data: &mut Data,
+    reply: &mut Reply<'_>,
+    key: Key<'_>,
+    result: Vec<u8>,
+) {
     let len = result.len();
+    // Valkey does not know these, nor does Redis before 8.2: the log gets the result.
+    let is_new = matches!(
+        operation,
+        BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr | BitOperation::One
+    );
+    if is_new && len > 0 {
+        data.propagate(&[b"SET", key.bytes, &result]);
+    }
     if len == 0 {
         if data.remove(key) {
+            if is_new {
+                data.propagate(&[b"DEL", key.bytes]);
+            }
             data.event(Classes::GENERIC, "del", key);
         }
     } else {
@@ -139,7 +156,7 @@ impl SlicedChange for SlicedOperation {
 
     fn finish(&mut self, data: &mut Data, _: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(&self.destination);
-        put(data, reply, key, std::mem::take(&mut self.result));
+        put(self.operation, data, reply, key, std::mem::take(&mut self.result));
         Ok(())
     }
 }
