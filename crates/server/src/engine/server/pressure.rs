@@ -8,6 +8,7 @@
 //! and its worker serves other clients meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bobbin_store::{Cut, CutHandle};
 use bobbin_sync::Mutex;
@@ -78,6 +79,13 @@ impl Server {
         self.switches.load() & Switch::LOG_BEHIND != 0
     }
 
+    /// Whether a primary's stream has to wait until the log's thread has caught up. It does not
+    /// wait for a disk that fails: the server then ends, or was told to go on without the disk.
+    pub fn holds_up_stream(&self) -> bool {
+        let switches = self.switches.load();
+        switches & Switch::LOG_BEHIND != 0 && switches & Switch::LOG_FAILED == 0
+    }
+
     /// Whether a client that is about to write has to wait. If so, the caller must put it off.
     #[cold]
     pub(crate) fn holds_up(&self, client: &mut Client, data: &mut Data) -> bool {
@@ -103,6 +111,15 @@ impl Server {
     #[cfg(test)]
     pub fn keep_nothing_for_cut(&self) {
         self.pressure.kept_max.store(0, Ordering::Relaxed);
+    }
+
+    /// Has a thread wait that is about to make many changes for others, as `holds_up` has each
+    /// client that writes. The thread holds nothing, and is no member of the gate.
+    pub fn wait_for_cut(&self) {
+        if self.keeps_too_much() {
+            std::thread::sleep(Duration::from_millis(WAIT_MS as u64));
+            self.give_up_cut_that_lags();
+        }
     }
 
     /// Whether there are too many bytes of copies for the cut.

@@ -15,11 +15,12 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Registered};
+use crate::engine::command::{Data, Registered, observe};
 use crate::engine::execution::execute::{Executed, execute};
 use crate::engine::execution::run::run;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
+use crate::engine::telemetry::slowlog::{Measured, SlowlogLimits};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::load;
 
@@ -47,6 +48,8 @@ pub(crate) struct Replay {
     parts: Vec<Part>,
     /// The tick at which the last command ended.
     ticks: u64,
+    /// From when on a primary's command is slow or large.
+    limits: SlowlogLimits,
     /// The replication stream's position as the log gives it, and the same behind the last complete
     /// unit.
     place: LogPlace,
@@ -91,6 +94,7 @@ impl Replay {
             replies: Vec::new(),
             parts: Vec::new(),
             ticks: 0,
+            limits: server.services.command_log.limits(),
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -146,6 +150,19 @@ impl Replay {
         self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
+        self.limits = self.server.services.command_log.limits();
+    }
+
+    /// What is shown of the commands to come names this client as their sender.
+    pub(crate) fn speak_for(&mut self, client: &ClientInfo) {
+        let [peer, local] = [&client.peer, &client.local].map(ToString::to_string);
+        let (is_unix, now_ms) = (client.is_unix, self.data.turn.now_ms);
+        self.client.info = Arc::new(ClientInfo::new(0, -1, peer, local, is_unix, now_ms));
+    }
+
+    /// The client that `speak_for` named, with the names alone.
+    pub(crate) const fn speaks_for(&self) -> &Arc<ClientInfo> {
+        &self.client.info
     }
 
     /// Executes a command. The error says why it cannot be part of a log: the command is unknown or
@@ -196,22 +213,43 @@ impl Replay {
         }
         before_release(self.is_in_transaction(), self.database());
         self.data.release();
-        let now = ticks();
-        if let Executed::Ran(command) = executed {
-            let track = self.server.config.latency_tracking();
-            self.stats.commands[command.id].executed(now - self.ticks, track);
-            self.stats.totals.commands.add(1);
+        match executed {
+            Executed::Ran(command) => self.count_command(command, args),
+            _ => self.ticks = ticks(),
         }
-        self.ticks = now;
         let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(Hindrance::Failure(self.complaint())) } else { Ok(()) };
         self.forget_replies();
         outcome
     }
 
-    /// Selects a database and takes shards that the thread which follows the primary lends.
-    pub(crate) fn borrow(&mut self, database: u32, shards: Vec<ShardGuard<'static>>) {
+    /// Counts a command of a primary that ran, and shows it where it was slow or large. As in
+    /// Valkey, its reply counts for nothing, because nobody gets it.
+    fn count_command(&mut self, command: &'static Registered, args: &[&[u8]]) {
+        let now = ticks();
+        let spent = now - std::mem::replace(&mut self.ticks, now);
+        let request_bytes = args.iter().map(|arg| arg.len()).sum();
+        let track = self.server.config.latency_tracking();
+        self.stats.commands[command.id].executed(spent, track);
+        self.stats.totals.commands.add(1);
+        let measured = Measured { ticks: spent, request_bytes, reply_bytes: 0 };
+        if self.limits.exceeded_by(&measured) {
+            observe::note(self.server, &self.client, command, args, &measured);
+        }
+    }
+
+    /// Selects a database, takes shards that the thread which follows the primary lends, and speaks
+    /// for the same client.
+    pub(crate) fn borrow(
+        &mut self,
+        database: u32,
+        shards: Vec<ShardGuard<'static>>,
+        client: Option<&ClientInfo>,
+    ) {
         self.client.database = database;
+        if let Some(client) = client.filter(|client| client.peer != self.client.info.peer) {
+            self.speak_for(client);
+        }
         self.data.borrow(shards);
     }
 
@@ -259,11 +297,7 @@ impl Replay {
         };
         run(&mut call);
         let effects = self.data.take_effects();
-        let now = ticks();
-        let track = self.server.config.latency_tracking();
-        self.stats.commands[command.id].executed(now - self.ticks, track);
-        self.stats.totals.commands.add(1);
-        self.ticks = now;
+        self.count_command(command, args);
         let has_failed = self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();

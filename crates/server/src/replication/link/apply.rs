@@ -10,7 +10,9 @@ use super::machine::{Commands, GiveUp};
 use super::parts::{Helpers, may_run_in_part};
 use crate::base::clock::ticks;
 use crate::config::PropagationError;
+use crate::engine::command::data::evictor::Room;
 use crate::engine::command::{Classes, Flags, Registered};
+use crate::engine::eviction;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::place::LogPlace;
@@ -56,6 +58,7 @@ impl Applier<'_> {
         // Run once even without commands: empty lines alone may have come.
         loop {
             self.replay.look_around();
+            self.make_room();
             // As a member of the gate: nobody may see changes before their bytes are in the feed.
             self.replay.data.enter();
             let carried_out = self.carry_out_some(rest, prepared.len(), &mut units);
@@ -79,6 +82,23 @@ impl Applier<'_> {
         }
         self.replay.count();
         Ok(units.good)
+    }
+
+    /// Does before some commands what clients' commands do each for itself, where they are held to
+    /// memory: waits for a cut that keeps too much, and evicts keys if the server minds
+    /// `maxmemory`. As in Valkey, only our own log is told of these keys: our replicas evict for
+    /// themselves. A command is executed even if there is no room, because the primary had room.
+    fn make_room(&mut self) {
+        let server = self.server;
+        server.wait_for_cut();
+        while server.minds_maxmemory() && !self.link.is_over() {
+            self.replay.data.enter();
+            let room = eviction::make_room(server, &mut self.replay.data);
+            self.replay.data.leave();
+            if room != Room::Soon {
+                break;
+            }
+        }
     }
 
     /// Executes some of the commands, and returns how many. `have_come` also counts those that came

@@ -55,7 +55,7 @@ pub struct Link {
     /// Since when the link is down (Unix ms); 0: it has never been up.
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
-    /// Bytes of the stream that have come and wait for the end of a pause.
+    /// Bytes of the stream that have come and cannot be executed yet.
     pub held_bytes: AtomicUsize,
     /// How many commands of the stream were executed by threads beside the link's own.
     pub helped_commands: AtomicU64,

@@ -15,6 +15,7 @@ use bobbin_sync::crew::Crew;
 use super::apply::Prepared;
 use crate::base::clock::ticks;
 use crate::base::cores::{self, CoreWork};
+use crate::engine::clients::ClientInfo;
 use crate::engine::command::Registered;
 use crate::engine::log::Effects;
 use crate::engine::server::{Server, background};
@@ -61,6 +62,8 @@ pub(super) struct Helpers {
 #[derive(Default)]
 struct Part {
     database: u32,
+    /// The primary, as the link's thread shows it.
+    client: Option<Arc<ClientInfo>>,
     commands: Vec<PartCommand>,
     /// The arguments of all commands, one behind the other, and where each ends.
     bytes: Vec<u8>,
@@ -192,7 +195,10 @@ impl Helpers {
         let count = (commands.len() / PART_COMMANDS_MIN).clamp(1, self.threads * PARTS_EACH);
         let Self { parts, spare, .. } = self;
         parts.extend((0..count).map(|_| spare.pop().unwrap_or_default()));
-        parts.iter_mut().for_each(|part| part.database = replay.database());
+        for part in parts.iter_mut() {
+            part.database = replay.database();
+            part.client = Some(Arc::clone(replay.speaks_for()));
+        }
         let keyspace = replay.data.keyspace();
         for (number, prepared) in commands.iter().enumerate() {
             if replay.database() == 0 {
@@ -299,7 +305,8 @@ impl Part {
     }
 
     fn carry_out(&mut self, replay: &mut Replay) {
-        replay.borrow(self.database, std::mem::take(&mut self.shards));
+        let shards = std::mem::take(&mut self.shards);
+        replay.borrow(self.database, shards, self.client.as_deref());
         replay.look_around();
         let Self { commands, bytes, ends, effects, complaints, .. } = self;
         let (mut args, mut at, mut start) = (Vec::new(), 0, 0);

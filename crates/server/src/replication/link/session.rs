@@ -44,6 +44,8 @@ const READ_BYTES: usize = 64 * 1024;
 const READS_MAX: usize = 16;
 /// If commands took longer than this, fewer of them are executed at once.
 const SLOW: Duration = Duration::from_millis(5);
+/// How long a link that may neither execute nor receive sleeps before it looks again.
+const HELD_WAIT: Duration = Duration::from_millis(10);
 /// The most records that are noted in `logged`.
 const LOGGED_MAX: usize = 1024;
 
@@ -80,7 +82,7 @@ impl<'a> Session<'a> {
     pub fn follow(mut self) -> Result<(), GiveUp> {
         let (server, replication) = (self.server, Replication::of(self.server));
         loop {
-            self.wait_in_pause()?;
+            self.wait_until_writable()?;
             let event = match self.machine.next_event() {
                 Ok(event) => event,
                 Err(end) => {
@@ -102,8 +104,7 @@ impl<'a> Session<'a> {
                         self.with_gate(|_| replication.follow_name(server, id))?;
                     }
                     replication.target_answered(server, &mut self.replay.data, true);
-                    self.note_log();
-                    self.link.set_state(server, LinkState::Connected);
+                    self.begin_stream();
                 }
                 LinkEvent::WillCopy => {
                     self.link.sync.begin();
@@ -118,8 +119,7 @@ impl<'a> Session<'a> {
                 LinkEvent::CopyBegins { history, database, length } => {
                     self.take_copy(history, database, length)?;
                     self.machine.loaded(self.now_ms());
-                    self.note_log();
-                    self.link.set_state(server, LinkState::Connected);
+                    self.begin_stream();
                 }
                 // `take_copy` handles these when the copy begins.
                 LinkEvent::Copy(_) | LinkEvent::CopyEnds => {}
@@ -143,18 +143,33 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// While clients may not write, the stream is not executed either.
-    fn wait_in_pause(&mut self) -> Result<(), GiveUp> {
+    /// From now on the primary's commands are executed.
+    fn begin_stream(&mut self) {
+        self.note_log();
+        self.link.set_state(self.server, LinkState::Connected);
+        if let Some(primary) = self.link.client() {
+            self.replay.speak_for(&primary);
+        }
+    }
+
+    /// While clients may not write, the stream is not executed either. In a pause it is received,
+    /// and kept up to a limit. While the log's disk is slow it is not even received, so that it
+    /// waits in the primary, which has its own limits.
+    fn wait_until_writable(&mut self) -> Result<(), GiveUp> {
         let mut has_waited = false;
-        while self.machine.streams() && is_paused(self.server) {
+        while self.machine.streams() {
+            let is_paused = is_paused(self.server);
+            if !is_paused && !self.server.holds_up_stream() {
+                break;
+            }
             has_waited = true;
             self.acknowledge_in_time();
-            if self.machine.has_room(true) {
+            if is_paused && self.machine.has_room(true) {
                 self.receive()?;
             } else {
                 self.check_part()?;
                 self.send()?;
-                std::thread::sleep(READ_WAIT);
+                std::thread::sleep(HELD_WAIT);
             }
             self.link.held_bytes.store(self.machine.kept_bytes(), Ordering::Relaxed);
         }

@@ -1,6 +1,6 @@
 //! What a link may do to the server once the server's role has changed.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,10 +8,11 @@ use std::sync::mpsc::channel;
 
 use super::machine::{GiveUp, LinkEvent};
 use super::session::Session;
-use super::wire::Wire;
+use super::wire::{READ_WAIT, Wire};
 use super::{Helpers, Link, LinkState};
 use crate::config::{Config, OptionId};
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::{Server, Switch, background};
+use crate::engine::telemetry::slowlog::SlowlogClass;
 use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
 use crate::simulation::tasks;
@@ -38,7 +39,9 @@ fn session<'a>(
 fn connection() -> (Wire, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = listener.local_addr().expect("it has an address");
-    let wire = Wire::Plain(TcpStream::connect(address).expect("it listens"));
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(READ_WAIT)).expect("a socket has a time limit");
+    let wire = Wire::Plain(socket);
     (wire, listener.accept().expect("it was connected to").0)
 }
 
@@ -132,6 +135,152 @@ fn a_server_is_not_up_by_a_link_of_before() {
     server.switches.set(Switch::LINK_DOWN, true);
     link.set_state(server, LinkState::Connected);
     assert!(server.switches.load() & Switch::LINK_DOWN != 0);
+}
+
+/// A server that is a replica of a stream from its beginning, and what it follows with.
+fn follower() -> (&'static Server, Arc<Link>, Replay, Helpers) {
+    let (server, link) = server_and_link();
+    let replay = Replay::following(server).expect("there are threads for all");
+    let helpers = Helpers::start(server);
+    *Replication::of(server).link.lock() = Some(Arc::clone(&link));
+    server.switches.set(Switch::REPLICA, true);
+    server.feed.begin(0);
+    server.feed.relay(true);
+    (server, link, replay, helpers)
+}
+
+/// Waits until a replica acknowledges its offset, and returns that.
+fn acknowledged(primary: &mut TcpStream) -> u64 {
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let offset = loop {
+        primary.read_exact(&mut byte).expect("it says something");
+        said.push(byte[0]);
+        let text = String::from_utf8_lossy(&said);
+        if let Some((_, offset)) = text.split_once("$3\r\nACK\r\n$")
+            && let [_, offset, ""] = offset.split("\r\n").collect::<Vec<_>>()[..]
+        {
+            break offset.parse();
+        }
+    };
+    offset.expect("an offset")
+}
+
+/// Otherwise memory would fill with what the log's thread has not written.
+#[test]
+fn while_the_log_is_behind_the_stream_waits_in_the_primary() {
+    let (server, link, mut replay, mut helpers) = follower();
+    let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+    hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
+    let goes_on = OptionId::replica_ignore_disk_write_errors;
+    server.config.set_internally(goes_on, "yes").unwrap();
+    server.put_off_writers_for_log();
+    let received = || server.services.replication_traffic.received();
+    let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            primary.write_all(set).expect("it is connected");
+            // It goes on acknowledging, so that the primary keeps it.
+            for _ in 0..2 {
+                assert_eq!(acknowledged(&mut primary), 0);
+            }
+            assert_eq!(received(), 0);
+            // While the disk fails, nobody waits for it.
+            server.switches.set(Switch::LOG_FAILED, true);
+            while acknowledged(&mut primary) != set.len() as u64 {}
+            server.switches.set(Switch::LOG_FAILED, false);
+            primary.write_all(set).expect("it is connected");
+            server.let_writers_go();
+            while acknowledged(&mut primary) != 2 * set.len() as u64 {}
+            // It ends though it waits.
+            server.put_off_writers_for_log();
+            link.is_over.store(true, Ordering::SeqCst);
+        });
+        assert!(session.follow().is_err(), "it comes to an end");
+    });
+}
+
+/// Nobody else would give up the snapshot, for which all that is overwritten is kept.
+#[test]
+fn a_stream_waits_for_a_snapshot_and_then_ends_it() {
+    let (server, link, mut replay, mut helpers) = follower();
+    let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+    hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
+    std::thread::scope(|scope| {
+        let primary = scope.spawn(move || {
+            let mut data = background::data(server).expect("there are threads for all");
+            let (mut cut, mut sent) = (None, 0);
+            for content in [b'a', b'b'] {
+                for key in 10..90 {
+                    let head = format!("*3\r\n$3\r\nSET\r\n$2\r\n{key}\r\n${}\r\n", 1 << 20);
+                    let set = [head.as_bytes(), &[content; 1 << 20], b"\r\n"].concat();
+                    primary.write_all(&set).expect("it follows");
+                    sent += set.len() as u64;
+                }
+                while acknowledged(&mut primary) != sent {}
+                cut.get_or_insert_with(|| {
+                    data.enter();
+                    data.hold_gate_anyway();
+                    let cut = server.begin_cut(&mut data, "snapshot");
+                    data.release();
+                    data.leave();
+                    cut
+                });
+            }
+            assert!(cut.is_some_and(|cut| cut.handle().is_aborted()));
+        });
+        assert!(session.follow().is_err(), "it comes to an end");
+        primary.join().expect("it is content");
+    });
+}
+
+/// It would have too many keys for as long as the stream is faster than the workers' timers.
+#[test]
+fn a_replica_that_minds_maxmemory_keeps_to_it_while_it_follows() {
+    for minds in [true, false] {
+        let (server, link, mut replay, mut helpers) = follower();
+        server.config.set_internally(OptionId::maxmemory, "1").unwrap();
+        server.config.set_internally(OptionId::maxmemory_policy, "allkeys-random").unwrap();
+        let ignores = if minds { "no" } else { "yes" };
+        server.config.set_internally(OptionId::replica_ignore_maxmemory, ignores).unwrap();
+        server.switches.set(Switch::MAXMEMORY, true);
+        let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+        hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
+        let set = |key| format!("*3\r\n$3\r\nSET\r\n$4\r\n{key}\r\n$1\r\nv\r\n");
+        let stream: String = (1000..3000).map(set).collect();
+        primary.write_all(stream.as_bytes()).expect("it is connected");
+        drop(primary);
+        assert!(session.follow().is_err(), "it comes to an end");
+        assert_eq!(server.feed.published(), stream.len() as u64);
+        let keys = server.keyspace.len_of_first();
+        assert!(if minds { keys <= 512 } else { keys == 2000 }, "{keys}");
+    }
+}
+
+/// They would be invisible, whatever they cost the replica.
+#[test]
+fn what_a_primary_sends_is_seen_in_the_command_log() {
+    let (server, link, mut replay, mut helpers) = follower();
+    server.config.set_internally(OptionId::commandlog_execution_slower_than, "0").unwrap();
+    server.config.set_internally(OptionId::commandlog_request_larger_than, "5").unwrap();
+    server.services.follow(&server.config, &server.clock);
+    let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
+    hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
+    for line in ["SET k v", "MULTI", "INCR n", "EXEC", "GET k"] {
+        let words = line.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        let count = line.split(' ').count();
+        let command = format!("*{count}\r\n{}", words.collect::<String>());
+        primary.write_all(command.as_bytes()).expect("it is connected");
+    }
+    drop(primary);
+    assert!(session.follow().is_err(), "it comes to an end");
+    let words = |class| -> Vec<String> {
+        let entries = server.services.command_log.entries(class, usize::MAX);
+        let words = entries.iter().rev().map(|entry| String::from_utf8_lossy(&entry.words[0]));
+        words.map(|word| word.into_owned()).collect()
+    };
+    assert_eq!(words(SlowlogClass::Slow), ["SET", "MULTI", "INCR", "GET"]);
+    assert_eq!(words(SlowlogClass::LargeRequest), ["SET", "MULTI", "INCR"]);
+    assert!(words(SlowlogClass::LargeReply).is_empty());
 }
 
 /// What a primary answers before it is asked for the stream.
