@@ -107,6 +107,12 @@ impl Server {
         true
     }
 
+    /// Any copy for the current cut is too much from now on.
+    #[cfg(test)]
+    pub fn keep_nothing_for_cut(&self) {
+        self.pressure.kept_max.store(0, Ordering::Relaxed);
+    }
+
     /// Has a thread wait that is about to make many changes for others, as `holds_up` has each
     /// client that writes. The thread holds nothing, and is no member of the gate.
     pub fn wait_for_cut(&self) {
@@ -114,12 +120,6 @@ impl Server {
             std::thread::sleep(Duration::from_millis(WAIT_MS as u64));
             self.give_up_cut_that_lags();
         }
-    }
-
-    /// Any copy for the current cut is too much from now on.
-    #[cfg(test)]
-    pub fn keep_nothing_for_cut(&self) {
-        self.pressure.kept_max.store(0, Ordering::Relaxed);
     }
 
     /// Whether there are too many bytes of copies for the cut.
