@@ -349,14 +349,13 @@ fn faults_are_one_line() {
         ("-t nosuch", "There is no test 'nosuch'; '-t list' shows them"),
         ("-n 5 --duration 1", "-n and --duration exclude each other"),
         ("--tls --cacert /nowhere", "/nowhere: I/O error: No such file or directory (os error 2)"),
-        ("--user me", "A user needs a password"),
         ("--sequential -t set", "--sequential, --zipf and --hot-keys need -r"),
         (
             "-q -n 5 NOSUCH",
             "Error from server: ERR unknown command 'NOSUCH', with args beginning with: ",
         ),
         ("-q GET a ;", "a command is missing beside ';' or after its number"),
-        ("-q -t ping --command-file /nonexistent", "-t and a command exclude each other"),
+        ("-q -t ping --command-file /nonexistent", "-t and --command-file exclude each other"),
     ] {
         assert_eq!(failure(&server, line), error.trim_end(), "{line}");
     }
