@@ -215,7 +215,7 @@ pub trait Driver {
     /// Sends several parts as one, at most `PARTS_MAX` of them. The list of parts is copied.
     ///
     /// # Safety
-    /// The same as for `send`, for the bytes of every part.
+    /// The requirements of `send` hold for the bytes of every part.
     unsafe fn send_vectored(&mut self, token: Token, socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]);
 
     /// Asks for one `Event::Writable` when the socket has room.

@@ -2,7 +2,6 @@
 //! shard is free.
 
 use super::process::Process;
-use crate::engine::command::data::Then;
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {
@@ -115,24 +114,13 @@ fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     let shard = |key: &str| server.keyspace.hash(key.as_bytes()).shard();
     let target = (0..).map(|n| format!("to:{n}")).find(|key| shard(key) != shard("list"));
     let target = target.expect("there are other shards");
-    let reserved = shard(&target);
     assert_eq!(process.ask(&waiter, &format!("BLMOVE list {target} LEFT RIGHT 0")), "");
-    let mut script = process.observer();
-    let data = script.data();
-    data.enter();
-    assert!(data.hold_one(reserved));
-    let kept = data.suspend_unit();
-    data.leave();
+    let reservation = process.reserve(&target);
     assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
     process.turns(3);
     assert_eq!(process.heard(&waiter), "");
     assert_eq!(process.ask(&other, "LLEN list"), ":1\r\n");
-    let data = script.data();
-    data.enter();
-    data.resume_unit(kept, Then::Ended);
-    data.end_unit(server, None);
-    data.release();
-    data.leave();
+    reservation.end();
     server.scripts.serve_waiters(server);
     // Whichever worker hears of it first does it.
     process.turn(1);

@@ -5,7 +5,6 @@ use bobbin_io::Peer;
 use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
-use crate::engine::command::data::Then;
 use crate::engine::server::Switch;
 
 /// A process in which long commands pause often, with two large sets, and two clients.
@@ -173,22 +172,12 @@ fn replies_that_wait_for_a_script_do_not_keep_it_from_its_end() {
     process.turns(2);
     readers.iter().for_each(|reader| reader.send(b"KEYS *\r\n"));
     process.turn(0);
-    let mut observer = process.observer();
-    let data = observer.data();
-    data.enter();
-    assert!(data.hold_one(process.server.keyspace.hash(middle.as_bytes()).shard()));
-    let kept = data.suspend_unit();
-    data.leave();
+    let reservation = process.reserve(middle);
     process.turns(1_000);
     script.send(format!("EVAL \"{source}\" 1 {last} 3000\r\n").as_bytes());
     process.turns(3);
     assert_eq!(process.server.gate.reservations(), 2, "the script is in its midst");
-    let data = observer.data();
-    data.enter();
-    data.resume_unit(kept, Then::Ended);
-    data.end_unit(process.server, None);
-    data.release();
-    data.leave();
+    reservation.end();
     assert_eq!(wait(&mut process, &script), ":1\r\n");
     for reader in &readers {
         let heard: String = (0..1_000)

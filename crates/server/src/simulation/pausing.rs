@@ -5,7 +5,6 @@ use bobbin_io::Peer;
 use super::process::Process;
 use super::ticks;
 use crate::base::random::Random;
-use crate::engine::command::data::Then;
 use crate::engine::script::WaitRight;
 use crate::engine::server::Switch;
 
@@ -473,23 +472,13 @@ fn a_script_is_not_slow_because_it_waited() {
     for _ in 0..2 {
         assert_eq!(run(&mut process, &client, &format!("EVAL \"{body}\" 1 near \"\"")), ":1\r\n");
     }
-    let mut observer = process.observer();
-    let data = observer.data();
-    data.enter();
-    assert!(data.hold_one(process.server.keyspace.hash(b"far").shard()));
-    let kept = data.suspend_unit();
-    data.leave();
+    let reservation = process.reserve("far");
     client.send(format!("EVAL \"{body}\" 1 near far\r\n").as_bytes());
     process.turns(20);
     process.pass(5_000);
     process.turns(20);
     assert_eq!(process.heard(&client), "", "it waits");
-    let data = observer.data();
-    data.enter();
-    data.resume_unit(kept, Then::Ended);
-    data.end_unit(process.server, None);
-    data.release();
-    data.leave();
+    reservation.end();
     let mut answers = 0;
     while process.heard(&client) != ":2\r\n" {
         assert_eq!(process.ask(&admin, "GET other"), "$-1\r\n");

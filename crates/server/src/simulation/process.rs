@@ -11,6 +11,7 @@ use crate::engine::acl::Rights;
 use crate::engine::client::Client;
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
+use crate::engine::command::data::{Suspended, Then};
 use crate::engine::server::Server;
 use crate::worker::Worker;
 
@@ -112,6 +113,37 @@ impl Process {
         let mut observer = observer.expect("there are threads for all");
         observer.set_time(self.now_ms);
         observer
+    }
+
+    /// Has another thread reserve the shard of a key, as a paused script does.
+    pub fn reserve(&self, key: &str) -> Reservation {
+        let (server, mut thread) = (self.server, self.observer());
+        let data = thread.data();
+        data.enter();
+        assert!(data.hold_one(server.keyspace.hash(key.as_bytes()).shard()));
+        let kept = data.suspend_unit();
+        data.leave();
+        Reservation { server, thread, kept }
+    }
+}
+
+/// What another thread keeps from the workers until the test ends it.
+pub struct Reservation {
+    server: &'static Server,
+    thread: embedded::Embedded,
+    kept: Suspended,
+}
+
+impl Reservation {
+    /// Gives the shard back. Clients that wait for it are not served yet.
+    pub fn end(self) {
+        let Self { server, mut thread, kept } = self;
+        let data = thread.data();
+        data.enter();
+        data.resume_unit(kept, Then::Ended);
+        data.end_unit(server, None);
+        data.release();
+        data.leave();
     }
 }
 

@@ -56,7 +56,7 @@ impl AccessClock {
         Self { policy, units, parts }
     }
 
-    /// The same clock with whole seconds only.
+    /// Returns the clock with its fractions of seconds cut off.
     pub const fn coarse(self) -> Self {
         Self { units: self.units >> FRACTION_BITS << FRACTION_BITS, ..self }
     }

@@ -397,7 +397,7 @@ impl OwnedEntry {
         self.as_mut().set_access(access);
     }
 
-    /// The same value under another key, with another expiry. Large values are not copied.
+    /// Moves the value to another key, with another expiry. Large values are not copied.
     pub fn renamed(self, key: &[u8], expire_ms: Option<i64>, access: u32) -> Self {
         let emptied = Emptied(self.into_pointer());
         // SAFETY: this is the only call for this entry.

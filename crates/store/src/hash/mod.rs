@@ -73,7 +73,7 @@ enum Form {
 }
 
 impl Hasher {
-    /// The same key gives the same hashes on processors of the same kind.
+    /// Makes a hasher. Equal keys give equal hashes on processors of one kind.
     pub fn with_key(key: &[u8; KEY_LEN]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(keys) = aes::Keys::new(key) {

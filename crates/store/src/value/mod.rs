@@ -74,7 +74,7 @@ macro_rules! collections {
                 }
             }
 
-            /// The same elements for another entry. The chunks of a large collection are shared
+            /// Copies the elements for another entry. The chunks of a large collection are shared
             /// until they change.
             pub fn cloned(self) -> AnyCollection {
                 match self {

@@ -235,8 +235,7 @@ impl PausedScript {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
-        client.info.commands.add(run.session.commands);
-        run.session.nested_errors.count(stats, self.command);
+        run.session.count_run(&client.info, stats, self.command);
         run.owner.give_back(server, data);
         server.scripts.end_slices(&server.switches, &run.busy);
     }

@@ -186,8 +186,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             everything = true;
             continue;
         }
-        call.client.info.commands.add(session.commands);
-        session.nested_errors.count(call.stats, call.command);
+        session.count_run(&call.client.info, call.stats, call.command);
         break ended;
     };
     owner.give_back(call.server, call.data);

@@ -184,7 +184,7 @@ pub struct EndRequest {
 }
 
 impl EndRequest {
-    /// The same request once more, without its clients.
+    /// Makes the request once more. The clients that made it are not part of the new one.
     pub(crate) const fn again(&self) -> Self {
         let &Self { save, force, now, by_signal, .. } = self;
         Self { save, force, now, waiters: Vec::new(), by_signal }

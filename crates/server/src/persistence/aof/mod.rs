@@ -91,7 +91,7 @@ pub struct Aof {
 pub struct AofFigures {
     /// The length of all files that are read at the start, in bytes.
     pub size: AtomicU64,
-    /// The same after the last rewrite, or the length of the base that was loaded.
+    /// The length of all files after the last rewrite, or of the base that was loaded, in bytes.
     pub base_size: AtomicU64,
     /// The length of the current increment, in bytes.
     pub increment_size: AtomicU64,

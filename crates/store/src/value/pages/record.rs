@@ -77,7 +77,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The same string, to be put into another record.
+    /// Returns the string as one that can be put into another record.
     pub fn to_given(self) -> Given<'a> {
         Given::Bytes(self.bytes())
     }

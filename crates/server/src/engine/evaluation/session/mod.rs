@@ -12,6 +12,7 @@ use bobbin_store::Hash;
 use super::long_command::LongCommand;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
+use crate::engine::clients::ClientInfo;
 use crate::engine::command::job::{Account, STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights;
@@ -68,9 +69,9 @@ pub(super) struct ScriptSession {
     /// From when on clients are told that the server is busy, in ticks.
     slow_at: u64,
     /// The number of commands that the script has called.
-    pub commands: u64,
+    commands: u64,
     /// The errors in the script's reply.
-    pub nested_errors: NestedErrors,
+    nested_errors: NestedErrors,
     /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// The script's command that goes on in slices.
@@ -173,6 +174,17 @@ impl ScriptSession {
         ticks() - self.started
     }
 
+    /// Adds what a run did to the counters of its client, and to those of the command that ran the
+    /// script. As in Valkey, that command has failed once for each error of another command in its
+    /// reply, and once for all errors that the script made there.
+    pub fn count_run(&self, client: &ClientInfo, stats: &WorkerStats, command: &Registered) {
+        client.commands.add(self.commands);
+        let NestedErrors { counted, has_others } = self.nested_errors;
+        if counted > 0 || has_others {
+            stats.commands[command.id].failed.add(counted + u64::from(has_others));
+        }
+    }
+
     fn data(&mut self) -> &mut Data {
         // SAFETY: see `ScriptSession`; only the thread that runs the script gets here.
         unsafe { self.data.as_mut() }
@@ -218,13 +230,12 @@ impl ScriptSession {
     /// Finds the command of these words, and checks whether a script may call it.
     fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
         let command = self.server.registry.find(args[0]);
-        let command =
-            command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
+        let command = command.ok_or_else(|| Refusal::of(UNKNOWN_COMMAND))?;
         let command = command.of_words(args).ok_or_else(|| {
             let name = String::from_utf8_lossy(args[1]);
             let upper = command.row.name.to_ascii_uppercase();
             let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-            Refusal { failure: Failure::format(text), command: None, is_of_rights: false }
+            Refusal::of(Failure::format(text))
         })?;
         let refuse = |failure| Refusal::by(command, failure);
         if !command.accepts(args.len()) {
@@ -400,8 +411,9 @@ impl Refusal {
         Self { failure, command: Some(command), is_of_rights: false }
     }
 
-    fn of(text: &'static str) -> Self {
-        Self { failure: Failure::new(text), command: None, is_of_rights: false }
+    /// A refusal of words that name no command.
+    const fn of(failure: Failure) -> Self {
+        Self { failure, command: None, is_of_rights: false }
     }
 }
 
@@ -414,24 +426,13 @@ enum Unreached {
     Failed,
 }
 
-/// The errors within a reply.
+/// The errors that stand within a script's reply.
 #[derive(Default)]
-pub(super) struct NestedErrors {
-    /// How many were counted when a command failed with them.
+struct NestedErrors {
+    /// The number of errors that were counted when a command failed with them.
     counted: u64,
-    /// Whether there are others, which the script made.
+    /// Whether the script made other errors.
     has_others: bool,
-}
-
-impl NestedErrors {
-    /// Counts that the command failed: once for each error of another command, and once for all
-    /// others, as Valkey does.
-    pub(super) fn count(&self, stats: &WorkerStats, command: &Registered) {
-        let failed = self.counted + u64::from(self.has_others);
-        if failed > 0 {
-            stats.commands[command.id].failed.add(failed);
-        }
-    }
 }
 
 impl Host for ScriptSession {
@@ -578,6 +579,7 @@ const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling comm
 const STALE: Failure = Failure::new("ERR Can not execute the command on a stale replica");
 const NOT_FROM_SCRIPTS: Failure =
     Failure::new("ERR This Bobbin command is not allowed from script");
+const UNKNOWN_COMMAND: Failure = Failure::new("ERR Unknown command called from script");
 const READ_ONLY: Failure =
     Failure::new("ERR Write commands are not allowed from read-only scripts.");
 const CONTENDED: Failure = Failure::new(
