@@ -204,7 +204,7 @@ impl Replication {
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
-        let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+        let is_replica = server.config.names_primary();
         // Set now, so that no client writes before the primary is followed.
         server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
         let position = Persistence::of(server).loading.position();

@@ -26,7 +26,6 @@ use self::install::{install, install_blocks, make};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
-use crate::config::OptionId;
 use crate::engine::command::Data;
 use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::script::Policy;
@@ -77,7 +76,7 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     begin_loading(server, &file);
     let loading = &Persistence::of(server).loading;
     // A replica deletes expired keys only when its primary says so.
-    let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+    let is_replica = server.config.names_primary();
     loading.resumes.store(true, Ordering::Relaxed);
     loading.keeps_expired.store(is_replica, Ordering::Relaxed);
     let loaded = load_beside(server, file);
