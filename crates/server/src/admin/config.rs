@@ -59,7 +59,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let is_loading = server.switches.has(Switch::LOADING);
     let loading = Failure::loading(&server.config);
     let barred = Barred {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),
@@ -144,7 +144,7 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         }
         Effect::MinReplicas => Replication::of(server).follow_count(server),
         Effect::OomScore => {
-            let is_replica = server.switches.load() & Switch::REPLICA != 0;
+            let is_replica = server.switches.has(Switch::REPLICA);
             server.services.oom_score.lock().apply(config, is_replica)?;
         }
         Effect::OpenFiles => raise_open_files(server, config)?,

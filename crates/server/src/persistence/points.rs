@@ -51,7 +51,7 @@ impl Persistence {
         if points.is_empty() && !scheduled {
             return;
         }
-        let failed = persistence.last_failed.load(Ordering::Relaxed);
+        let failed = server.switches.has(Switch::SAVE_FAILED);
         let tried_ms = persistence.last_try_ms.load(Ordering::Relaxed);
         if failed && now_ms - tried_ms <= RETRY_MS {
             return;

@@ -104,7 +104,6 @@ fn saved(server: &Server) {
 }
 
 fn set_save_failed(server: &Server, failed: bool) {
-    Persistence::of(server).last_failed.store(failed, Ordering::Relaxed);
     server.switches.set(Switch::SAVE_FAILED, failed);
 }
 

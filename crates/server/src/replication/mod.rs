@@ -316,7 +316,7 @@ impl Replication {
         let wanted = config.min_replicas_to_write() as usize;
         let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
         let too_few = counts && self.good(server) < wanted;
-        if too_few != (server.switches.load() & Switch::FEW_REPLICAS != 0) {
+        if too_few != (server.switches.has(Switch::FEW_REPLICAS)) {
             server.switches.set(Switch::FEW_REPLICAS, too_few);
         }
     }

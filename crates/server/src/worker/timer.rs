@@ -64,7 +64,7 @@ impl Worker {
         self.timer.now_ms = self.data.turn.now_ms;
         self.server.note_rates(self.data.turn.now_ms);
         self.begin_what_is_due();
-        if self.server.switches.load() & Switch::MAXMEMORY != 0
+        if self.server.switches.has(Switch::MAXMEMORY)
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
             self.timer.expire_at_ms = self.data.turn.now_ms;

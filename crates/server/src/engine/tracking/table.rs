@@ -41,7 +41,7 @@ impl Server {
     /// If the shards remember too many keys, forgets some and tells their readers that the copies
     /// are invalid. Called by the timer, with nothing held.
     pub fn bound_tracked(&self, data: &mut Data) {
-        if self.switches.load() & Switch::TRACKED == 0 {
+        if !self.switches.has(Switch::TRACKED) {
             return;
         }
         let now_ms = data.turn.now_ms;
