@@ -147,7 +147,7 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
             let is_replica = server.switches.has(Switch::REPLICA);
             server.services.oom_score.lock().apply(config, is_replica)?;
         }
-        Effect::OpenFiles => raise_open_files(server, config)?,
+        Effect::OpenFiles => raise_open_files(config, server.workers.all().len())?,
         Effect::Password => server.follow_requirepass(),
         Effect::Switches => server.follow_config(),
         Effect::Title => title::show(config),
@@ -156,8 +156,10 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         Effect::Defrag => defrag::follow_config(server),
         Effect::Watchdog => watchdog::follow_watchdog(server),
         Effect::Workers => {
+            let count = config.worker_count();
+            raise_open_files(config, count.max(server.workers.all().len()))?;
             server.choose_log_numbers();
-            pool::set_worker_count(server, config.worker_count())?;
+            pool::set_worker_count(server, count)?;
         }
         // The caller turns the log on and off, because that needs the keys.
         Effect::Log | Effect::None => {}
@@ -187,9 +189,9 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
 }
 
 /// Makes sure that the system allows `maxclients` connections.
-fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
+fn raise_open_files(config: &Config, workers: usize) -> Result<(), String> {
     let asked = config.maxclients() as u64;
-    let reserved = host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
+    let reserved = host::RESERVED_DESCRIPTORS + workers as u64 * 4;
     let possible = host::raise_open_files(asked, reserved)?;
     if possible < asked {
         return Err(format!(

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
+use crate::base::clock::Interval;
 use crate::engine::blocking::Waiter;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
@@ -52,8 +53,8 @@ pub struct Persistence {
     pub copies: AtomicU32,
     /// Keys that the current save, or rewrite of the log, has written.
     pub written_keys: AtomicU64,
-    /// When to check the save points again (Unix ms).
-    due_ms: AtomicI64,
+    /// When to check the save points again.
+    looks: Interval,
     pub loading: FileLoading,
 }
 
@@ -121,7 +122,7 @@ impl Persistence {
             saves: AtomicU64::new(0),
             copies: AtomicU32::new(0),
             written_keys: AtomicU64::new(0),
-            due_ms: AtomicI64::new(0),
+            looks: Interval::default(),
             loading: FileLoading {
                 keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bobbin_sync::Mutex;
 
+use crate::base::clock::has_come;
 use crate::engine::client::{self, describe};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
@@ -80,7 +81,7 @@ impl Server {
     pub fn is_over_client_memory(&self, now_ms: i64) -> bool {
         self.switches.has(Switch::CLIENT_MEMORY)
             && self.client_memory_limit().is_some_and(|limit| self.client_memory.is_over(limit))
-            && now_ms >= self.client_memory.retry_at_ms.load(Ordering::Relaxed)
+            && has_come(now_ms, self.client_memory.retry_at_ms.load(Ordering::Relaxed), RETRY_MS)
     }
 
     /// Disconnects the largest clients until the others use less than the limit; returns how many.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bobbin_store::SHARDS;
 
 use super::Notice;
+use crate::base::clock::has_come;
 use crate::engine::command::Data;
 use crate::engine::server::{Server, Switch};
 
@@ -45,7 +46,8 @@ impl Server {
             return;
         }
         let now_ms = data.turn.now_ms;
-        let Some(tracker) = data.audience.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms)
+        let Some(tracker) =
+            data.audience.tracker.as_mut().filter(|t| has_come(now_ms, t.look_at_ms, LOOK_MS))
         else {
             return;
         };
