@@ -95,7 +95,6 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.services.reset_statistics(server.clients.last_id());
     server.clients.reset_rejected();
     server.scripts.reset_statistics();
-    server.acl.reset_statistics();
     server.tls.reset_statistics();
     memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();

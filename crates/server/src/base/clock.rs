@@ -123,8 +123,8 @@ impl Clock {
 /// corrected by less is waited for.
 const SET_BACK_MS: i64 = 1000;
 
-/// Whether a moment has come that was at most `ahead_max_ms` ahead when it was chosen. If it is much
-/// further ahead now, the system's clock was set back since, and it has come as well.
+/// Whether a moment has come that was at most `ahead_max_ms` ahead when it was chosen. If it is
+/// much further ahead now, the system's clock was set back since, and it has come as well.
 #[inline]
 pub const fn has_come(now_ms: i64, moment_ms: i64, ahead_max_ms: i64) -> bool {
     now_ms >= moment_ms || moment_ms - now_ms > ahead_max_ms + SET_BACK_MS

@@ -169,6 +169,10 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
         b"threads",
     ];
     out.text(&info::write(&snapshot, &sections).replace("\r\n", "\n"));
+    out.text("\n------ CONFIG OUTPUT (what is not at its default) ------\n");
+    for (name, value) in server.config.changed() {
+        out.text(&format!("{name} {}\n", String::from_utf8_lossy(&value)));
+    }
     // This fails if the crashed thread has given up waiting and is gone.
     drop(finished.write_all(b"x"));
 }
