@@ -72,6 +72,8 @@ fn set(call: &mut Call<'_>) -> Outcome {
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.audience.event_classes = server.event_classes();
+    // Commands behind this one are measured and limited by the new values.
+    call.client.parse_anew();
     call.reply.ok();
     Ok(())
 }
