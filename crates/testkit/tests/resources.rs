@@ -58,6 +58,12 @@ fn values_are_freed_without_a_thread() {
         reply.starts_with("OOM").then_some(key)
     });
     assert!((8..=10).contains(&refused.expect("memory has a limit")), "{refused:?}");
+    // An option whose thread cannot be had is not set.
+    for option in ["activedefrag yes", "watchdog-period 500"] {
+        let refused = client.say(&format!("CONFIG SET {option}")).text();
+        assert!(refused.contains("CONFIG SET failed"), "{option}: {refused}");
+    }
+    assert_eq!(client.say("CONFIG GET activedefrag").items()[1].text(), "no");
     server.refuse_threads(false);
     until(|| {
         client.call(&["SET", "0", "small"]).expect("answers");

@@ -154,8 +154,8 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         Effect::Title => title::show(config),
         Effect::Tls => follow_tls(server, config)?,
         Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
-        Effect::Defrag => defrag::follow_config(server),
-        Effect::Watchdog => watchdog::follow_watchdog(server),
+        Effect::Defrag => defrag::follow_config(server)?,
+        Effect::Watchdog => watchdog::follow_watchdog(server)?,
         Effect::Workers => {
             let count = config.worker_count();
             raise_open_files(config, count.max(server.workers.all().len()))?;
