@@ -15,7 +15,7 @@ use crate::engine::server::{Server, Switch};
 use crate::system::{host, logging, title, tls};
 
 use crate::commands::repeats::MANY;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 use crate::persistence::aof::{Aof, rewrite};
 use crate::persistence::{Persistence, aof};
 use crate::replication::Replication;
@@ -206,18 +206,6 @@ fn failure(error: ConfigError) -> Failure {
     Failure::format(error.text)
 }
 
-fn config_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("GET <pattern> [<pattern> ...]", "The options whose names match, with their values."),
-            ("SET <option> <value> [<option> <value> ...]", "Change options, all of them or none."),
-            ("RESETSTAT", "Start the statistics of INFO over."),
-            ("REWRITE", "Write the values of now into the configuration file."),
-        ],
-    )
-}
-
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::LOADING).with(Flags::STALE);
 const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
@@ -229,12 +217,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
             .doc("server", "2.0.0", "O(N), N: parameters given", "Answers the values of options.")
             .syntax("parameter [parameter ...]")
             .history(&[("7.0.0", "Takes several patterns.")]),
-        Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "5.0.0",
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "5.0.0"),
         Command::new("resetstat", 2, reset_statistics)
             .flags(ADMIN.with(Flags::GATE))
             .doc("server", "2.0.0", "O(1)", "Starts the server's statistics over.")

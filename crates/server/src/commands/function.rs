@@ -4,7 +4,7 @@ use bobbin_dump::PayloadError;
 
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
 use crate::engine::evaluation::{call_function, kill};
 use crate::engine::row::keys::KeySpec;
@@ -179,29 +179,6 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn function_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("LOAD [REPLACE] <function-code>", "Make a library of this code, or make it anew."),
-            ("DELETE <library-name>", "Delete a library."),
-            (
-                "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-                "Tell of the libraries, or of those whose names match: their functions and, if wanted, their code.",
-            ),
-            ("STATS", "Tell which function is running, if it takes long, and how many there are."),
-            ("KILL", "End the function that is running, if it has not written."),
-            ("FLUSH [ASYNC|SYNC]", "Delete all libraries."),
-            ("DUMP", "Give all libraries as bytes for RESTORE."),
-            (
-                "RESTORE <payload> [FLUSH|APPEND|REPLACE]",
-                "Take libraries from DUMP's bytes: instead of those that are there, beside them (as long as no name \
-                 is there twice), or in place of those with the same names.",
-            ),
-        ],
-    )
-}
-
 const CHANGE: Flags = Flags::WRITE.with(Flags::NOSCRIPT).with(Flags::GATE);
 
 const ON_ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -278,7 +255,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "help",
                 2,
                 Flags::LOADING.with(Flags::STALE),
-                function_help,
+                help,
                 "O(1)",
                 "Tells what the subcommands do.",
             ),

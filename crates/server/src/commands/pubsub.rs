@@ -10,7 +10,7 @@ use bobbin_store::NewValue;
 use bobbin_store::entry::INLINE_MAX;
 
 use crate::engine::client::{Client, Replies};
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
 use crate::engine::row::keys::{ChannelArguments, KeySpec, KeyUse};
@@ -212,19 +212,6 @@ fn numpat(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn pubsub_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("CHANNELS [<pattern>]", "The channels that somebody listens to (and that match)."),
-            ("NUMPAT", "How many patterns somebody listens to."),
-            ("NUMSUB [<channel> ...]", "How many clients listen to each channel itself."),
-            ("SHARDCHANNELS [<pattern>]", "As CHANNELS, of shard channels."),
-            ("SHARDNUMSUB [<shardchannel> ...]", "As NUMSUB, of shard channels."),
-        ],
-    )
-}
-
 const ANYTIME: Flags = Flags::PUBSUB.with(Flags::LOADING).with(Flags::STALE);
 const LISTEN: Flags = ANYTIME.with(Flags::NOSCRIPT).with(Flags::LISTENERS);
 const SHARD: KeyUse = KeyUse::NOT_KEY;
@@ -350,7 +337,7 @@ pub(super) const COMMANDS: &[Command] = &[
             row(
                 "help",
                 2,
-                pubsub_help,
+                help,
                 Flags::LOADING.with(Flags::STALE),
                 "6.2.0",
                 "O(1)",

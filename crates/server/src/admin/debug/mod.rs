@@ -20,7 +20,6 @@ use crate::engine::log::history::HistoryId;
 use crate::engine::server::Switch;
 use crate::persistence::Existing;
 
-use crate::engine::command::help::help_of;
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, load, save};
 use crate::replication::Replication;
@@ -475,15 +474,17 @@ fn segfault(call: &mut Call<'_>) -> Outcome {
 }
 
 fn help(call: &mut Call<'_>) -> Outcome {
-    let mut rows = Vec::new();
-    for sub in SUBCOMMANDS.iter().filter(|sub| sub.name != "help") {
-        let mut title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
-        for line in sub.summary.lines() {
-            rows.push((std::mem::take(&mut title), line));
-        }
+    let mut lines =
+        vec!["DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:".to_owned()];
+    let others = SUBCOMMANDS.iter().filter(|sub| sub.name != "help");
+    for sub in others.chain(SUBCOMMANDS.iter().filter(|sub| sub.name == "help")) {
+        let title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
+        lines.push(title.trim_end().to_owned());
+        lines.extend(sub.summary.lines().map(|line| format!("    {line}")));
     }
-    let rows: Vec<_> = rows.iter().map(|(title, line)| (title.trim_end(), *line)).collect();
-    help_of(call, &rows)
+    call.reply.array(lines.len());
+    lines.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
 }
 
 /// The largest size that can be requested.
