@@ -38,6 +38,11 @@ pub trait Job: Any + Send {
     fn is_parked(&self) -> bool {
         false
     }
+    /// Whether the job keeps the locks and effects of its unit while it waits. Otherwise a
+    /// transaction keeps them for its command.
+    fn keeps_unit(&self) -> bool {
+        false
+    }
     /// Whether the job has to go on after its client has gone.
     fn outlives_client(&mut self) -> bool {
         false

@@ -151,7 +151,7 @@ impl PausedScript {
         session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
 
-    /// Sets a script that has run for a while aside, into `data.paused`.
+    /// Sets a script that has run for a while aside, as a job of its client.
     pub(super) fn begin(
         call: &mut Call<'_>,
         mut owner: Owner,
@@ -192,7 +192,7 @@ impl PausedScript {
         let narrow = if call.in_transaction { None } else { run.session.narrow() };
         run.put_off(call.data, narrow);
         call.data.propagate_nothing();
-        call.data.paused = Some(Box::new(Self {
+        call.client.job = Some(Box::new(Self {
             next: NextStep::Resume(run),
             busy,
             command: call.command,
@@ -274,7 +274,7 @@ impl PausedScript {
                 run::count_failure(call.server, call.stats, self.command, text);
             }
         }
-        let paused: Option<Box<dyn Any>> = data.paused.take().map(|job| job as _);
+        let paused: Option<Box<dyn Any>> = call.client.job.take().map(|job| job as _);
         if let Some(Ok(paused)) = paused.map(|job| job.downcast::<Self>()) {
             *self = *paused;
             return false;
@@ -321,6 +321,10 @@ impl Job for PausedScript {
     }
 
     fn goes_on_while_busy(&self) -> bool {
+        true
+    }
+
+    fn keeps_unit(&self) -> bool {
         true
     }
 

@@ -97,9 +97,8 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
     Ok(lua.compiled(at))
 }
 
-/// Runs a script and appends its reply. If the script takes long, it is left in `data.paused`, with
-/// its locks set aside; the caller that ran the command then makes a job of it, alone or with the
-/// rest of its transaction.
+/// Runs a script and appends its reply. If the script takes long, it becomes a job of its client,
+/// with its locks set aside. EXEC takes that job into the one of its transaction.
 pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
     // The commands that the script called have logged their effects. A refused script has none,

@@ -136,11 +136,7 @@ fn run_planned(
 ) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
-        let executed = run_held(context, client, command, request, &[], output);
-        if let Some(paused) = context.data.paused.take() {
-            client.job = Some(paused);
-        }
-        return Ok(executed);
+        return Ok(run_held(context, client, command, request, &[], output));
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);

@@ -59,9 +59,6 @@ struct LongCommand {
     job: Box<dyn Job>,
     account: Account,
     command: &'static Registered,
-    /// Whether the command is a script. While a script pauses, it keeps the transaction's locks and
-    /// effects.
-    is_script: bool,
 }
 
 /// A paused transaction, as a job of its client.
@@ -250,12 +247,9 @@ fn run(
         request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
-    let script = inner.data.paused.take();
-    let is_script = script.is_some();
-    let job = script.or_else(|| inner.client.job.take());
-    if let Some(job) = job {
+    if let Some(job) = inner.client.job.take() {
         let account = Account::new(queued.command, args, measured);
-        let long = LongCommand { job, account, command: queued.command, is_script };
+        let long = LongCommand { job, account, command: queued.command };
         return try_to_end(call, long, pause_at);
     }
     let track = call.server.config.latency_tracking();
@@ -279,7 +273,7 @@ fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran 
         client: call.client,
         more: &mut || ticks() < pause_at,
     };
-    if long.is_script || !long.step(&mut slice) {
+    if long.job.keeps_unit() || !long.step(&mut slice) {
         return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
     }
     let start = call.reply.output().len();
@@ -314,7 +308,7 @@ impl PausedTransaction {
     /// Sets the transaction's locks and effects aside, so that others are served. If a script has
     /// paused, it has done that.
     fn suspend(&mut self, data: &mut Data) {
-        if !self.long.as_ref().is_some_and(|long| long.is_script) {
+        if !self.long.as_ref().is_some_and(|long| long.job.keeps_unit()) {
             self.unit = Some(data.suspend_unit());
         }
     }
@@ -360,7 +354,7 @@ impl PausedTransaction {
             let bytes = self.running.reply_bytes + long.job.reply_bytes();
             let is_too_long = bytes >= reply_bytes_max;
             let is_unread = is_too_long || slice.client.is_unread();
-            if long.is_script || !is_unread || !long.command.has(Flags::READONLY) {
+            if long.job.keeps_unit() || !is_unread || !long.command.has(Flags::READONLY) {
                 return Some(long);
             }
             // A read only makes a reply, which the client will not get, so it is dropped.
