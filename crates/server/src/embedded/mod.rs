@@ -142,6 +142,11 @@ impl Embedded {
         self.data.recorder.refresh();
     }
 
+    #[cfg(test)]
+    pub(crate) const fn server(&self) -> &'static Server {
+        self.server
+    }
+
     /// The keys, for tests of the layers below commands.
     #[cfg(test)]
     pub(crate) fn data(&mut self) -> &mut Data {

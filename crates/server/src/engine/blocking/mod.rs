@@ -188,7 +188,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
         let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
-        while let Some((database, key)) = data.unit.ready.pop_front() {
+        while let Some((database, key)) = data.unit.work.ready.pop_front() {
             data.database = database;
             if !serve_key(server, data, &key) {
                 reserved.push((database, key));
@@ -204,15 +204,15 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
         if server.scripts.turns() == turns {
             return;
         }
-        data.unit.ready.extend(server.waiters.take_put_off());
+        data.unit.work.ready.extend(server.waiters.take_put_off());
     }
 }
 
 /// Serves the clients that could not be served because a shard was reserved. Some shard is free
 /// now.
 pub fn serve_behind_reserved(server: &Server, data: &mut Data) {
-    data.unit.ready.extend(server.waiters.take_put_off());
-    if !data.unit.ready.is_empty() {
+    data.unit.work.ready.extend(server.waiters.take_put_off());
+    if !data.unit.work.ready.is_empty() {
         serve_ready(server, data);
     }
 }

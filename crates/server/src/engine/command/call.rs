@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
     /// Ends the unit of the command or transaction, so that others see its changes.
     #[cold]
     pub fn end_unit(&mut self) {
-        let publishes = !self.data.unit.notices.is_empty();
+        let publishes = !self.data.unit.work.notices.is_empty();
         if let Some(number) = self.data.end_unit(self.server, Some(self.client)) {
             self.client.last_record = number;
         }

@@ -267,7 +267,7 @@ impl Replay {
         if self.data.recorder.take_far_ahead() {
             self.server.put_off_writers_for_log();
         }
-        if !self.data.unit.notices.is_empty() {
+        if !self.data.unit.work.notices.is_empty() {
             self.data.publish_notices(None);
         }
     }

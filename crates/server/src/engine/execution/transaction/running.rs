@@ -20,7 +20,7 @@ use crate::engine::command::transaction::{Queued, Transaction};
 use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
 use crate::engine::execution::{monitor, rights, run};
 use crate::engine::lazyfree;
-use crate::engine::server::Switch;
+use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
 /// A transaction that EXEC runs.
@@ -65,16 +65,10 @@ struct LongCommand {
 struct PausedTransaction {
     running: RunningTransaction,
     long: Option<LongCommand>,
-    /// The locks and effects of the transaction; `None` while a script keeps them.
+    /// The locks, the effects and the time of the transaction; `None` while a script keeps them.
     unit: Option<Suspended>,
     /// Whether the transaction holds the gate.
     has_gate: bool,
-    /// The transaction's time (Unix ms), which decides which keys have expired.
-    now_ms: i64,
-    /// Whether the client sees expired keys.
-    sees_dead: bool,
-    /// Whether expired keys may be deleted.
-    may_expire: bool,
     /// The full pieces of the reply so far.
     pieces: Vec<Vec<u8>>,
     /// The reply behind those pieces.
@@ -109,13 +103,10 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         long,
         unit: None,
         has_gate,
-        now_ms: call.data.turn.now_ms,
-        sees_dead: call.data.turn.sees_dead,
-        may_expire: call.data.turn.may_expire,
         pieces: Vec::new(),
         rest: Arena { bytes, parts },
     };
-    paused.suspend(call.data);
+    paused.suspend(call.server, call.data);
     call.client.job = Some(Box::new(paused));
 }
 
@@ -307,9 +298,9 @@ impl LongCommand {
 impl PausedTransaction {
     /// Sets the transaction's locks and effects aside, so that others are served. If a script has
     /// paused, it has done that.
-    fn suspend(&mut self, data: &mut Data) {
+    fn suspend(&mut self, server: &Server, data: &mut Data) {
         if !self.long.as_ref().is_some_and(|long| long.job.keeps_unit()) {
-            self.unit = Some(data.suspend_unit());
+            self.unit = Some(data.suspend_unit(server));
         }
     }
 
@@ -324,7 +315,7 @@ impl PausedTransaction {
         }
         if self.has_gate {
             // The next commands may need the gate itself.
-            slice.data.end_aside();
+            slice.data.end_aside(slice.server);
         }
         let end = ticks() + slice.server.clock.ticks(SLICE_US);
         let limits = TimeLimits { within_at: end, between_at: end };
@@ -336,7 +327,7 @@ impl PausedTransaction {
             self.long = long;
             return false;
         }
-        slice.data.end_aside();
+        slice.data.end_aside(slice.server);
         self.with_call(slice, |running, call| {
             running.end(call);
             if call.server.switches.load() & Switch::MONITORED != 0 {
@@ -420,24 +411,16 @@ impl PausedTransaction {
 
 impl Job for PausedTransaction {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let (now_ms, sees_dead) = (slice.data.turn.now_ms, slice.data.turn.sees_dead);
         if let Some(unit) = self.unit.take() {
             slice.data.resume_unit(unit, Then::Suspended);
         }
-        let turn = &mut slice.data.turn;
-        (turn.now_ms, turn.sees_dead, turn.may_expire) =
-            (self.now_ms, self.sees_dead, self.may_expire);
-        let is_done = self.go_on(slice);
-        if !is_done {
-            self.suspend(slice.data);
+        if !self.go_on(slice) {
+            self.suspend(slice.server, slice.data);
+            return false;
         }
-        let turn = &mut slice.data.turn;
-        (turn.now_ms, turn.sees_dead) = (now_ms, sees_dead);
-        turn.may_expire = slice.server.may_expire(now_ms);
-        if is_done {
-            slice.server.scripts.serve_waiters(slice.server);
-        }
-        is_done
+        slice.data.end_resumed(slice.server);
+        slice.server.scripts.serve_waiters(slice.server);
+        true
     }
 
     fn reply_bytes(&self) -> usize {
