@@ -31,7 +31,7 @@ fn run(call: &mut Call<'_>, mut search: KeySearch) {
         search.pieces().iter().for_each(|piece| call.reply.raw(piece));
         search.reply(&mut call.reply);
     } else {
-        call.client.job = Some(Box::new(search));
+        call.leave_job(search);
     }
 }
 

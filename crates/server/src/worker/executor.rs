@@ -6,8 +6,7 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::command::call::{Context, Request};
-use crate::engine::command::job::Account;
-use crate::engine::command::{Data, Registered, observe};
+use crate::engine::command::{Data, observe};
 use crate::engine::execution::execute::{Executed, execute};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::Measured;
@@ -106,8 +105,8 @@ impl Executor<'_> {
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
-                if client.blocked.is_some() || client.job.is_some() {
-                    self.note_unfinished(client, command, request.args, measured);
+                if client.blocked.is_some() || client.long_command.is_some() {
+                    self.note_unfinished(client, measured);
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -139,15 +138,9 @@ impl Executor<'_> {
     /// Notes that a command has blocked its client or continues as a job. The command is counted
     /// when it ends.
     #[cold]
-    fn note_unfinished(
-        &mut self,
-        client: &mut Client,
-        command: &'static Registered,
-        args: &[&[u8]],
-        measured: Measured,
-    ) {
-        if client.job.is_some() {
-            open_account(client, command, args, measured);
+    fn note_unfinished(&mut self, client: &mut Client, measured: Measured) {
+        if let Some(long) = &mut client.long_command {
+            long.begin(measured);
         }
         if client.subscriptions.is_some() {
             self.append_own(client);
@@ -160,22 +153,10 @@ impl Executor<'_> {
     fn append_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.data.audience.subscribers {
             let own = subscribers.own(client);
-            match client.job {
+            match client.long_command {
                 Some(_) => client.behind.append(own),
                 None => self.arena.bytes.append(own),
             }
         }
     }
-}
-
-/// Opens the account of a command that continues as a job.
-#[cold]
-fn open_account(
-    client: &mut Client,
-    command: &'static Registered,
-    args: &[&[u8]],
-    measured: Measured,
-) {
-    let quiet = std::mem::take(&mut client.job_is_quiet);
-    client.account = Some(Box::new(Account::new(command, args, measured).quiet(quiet)));
 }

@@ -143,7 +143,7 @@ impl Worker {
         }
         connection.client.info.commands.add(done.answered);
         self.handle.stats.totals.commands.add(done.executed);
-        if connection.client.job.is_some() {
+        if connection.client.long_command.is_some() {
             self.slots.jobs.push(span.slot);
         }
         connection.closing |= connection.client.is_closing();

@@ -21,7 +21,7 @@ use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
-use crate::engine::command::job::{Account, Job};
+use crate::engine::command::job::LongCommand;
 use crate::engine::command::transaction::{Transaction, WatchedKey};
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::script::GateWish;
@@ -63,16 +63,12 @@ pub struct Client {
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
-    pub job: Option<Box<dyn Job>>,
-    /// The measurements of the command that left the job.
-    pub account: Option<Box<Account>>,
+    pub long_command: Option<Box<LongCommand>>,
     /// The most bytes that a command may reply with: the client's output limit, or for a script
     /// what its memory has room for.
     pub reply_bytes_max: usize,
-    /// Bytes to send behind the job's reply.
+    /// Bytes to send behind the reply of the long command.
     pub behind: Vec<u8>,
-    /// Whether replies were off when the command that left the job was sent.
-    pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// Whether the client's next command was already put off for a cut that is being walked.
@@ -115,11 +111,9 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             discard: false,
-            job: None,
-            account: None,
+            long_command: None,
             reply_bytes_max: usize::MAX,
             behind: Vec::new(),
-            job_is_quiet: false,
             no_touch: false,
             time_us: 0,
             has_waited: false,

@@ -6,6 +6,7 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
+use super::job::{Job, LongCommand};
 use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
@@ -31,7 +32,7 @@ pub struct Call<'a> {
     pub hashes: &'a [Hash],
     /// Whether EXEC or a script runs the command. Then its shards stay held.
     pub in_transaction: bool,
-    /// Whether the command may leave long work to `Client::job`. Not, for example, during a replay
+    /// Whether the command may leave long work to a job. Not, for example, during a replay
     /// of a log.
     pub may_leave_job: bool,
 }
@@ -144,6 +145,13 @@ impl<'a> Call<'a> {
                 None => NewValue::string(bytes),
             },
         }
+    }
+
+    /// Leaves the rest of the command to a job, for which the client waits.
+    #[cold]
+    pub fn leave_job(&mut self, job: impl Job) {
+        let long = LongCommand::new(Box::new(job), self.command, self.args);
+        self.client.long_command = Some(Box::new(long));
     }
 
     /// A copy of the command's words, for work that goes on after the call.

@@ -181,7 +181,7 @@ impl PausedScript {
         let narrow = if call.in_transaction { None } else { run.session.narrow() };
         run.put_off(call.server, call.data, narrow);
         call.data.propagate_nothing();
-        call.client.job = Some(Box::new(Self {
+        let paused = Self {
             next: NextStep::Resume(run),
             busy,
             command: call.command,
@@ -189,7 +189,8 @@ impl PausedScript {
             reply: Vec::new(),
             in_transaction: call.in_transaction,
             words: words.map(|&word| word.into()).collect(),
-        }));
+        };
+        call.leave_job(paused);
     }
 
     /// Continues the script for a slice. Returns the run once it is over.
@@ -263,7 +264,8 @@ impl PausedScript {
                 run::count_failure(call.server, call.stats, self.command, text);
             }
         }
-        let paused: Option<Box<dyn Any>> = call.client.job.take().map(|job| job as _);
+        let paused: Option<Box<dyn Any>> =
+            call.client.long_command.take().map(|long| long.job as _);
         if let Some(Ok(paused)) = paused.map(|job| job.downcast::<Self>()) {
             *self = *paused;
             return false;

@@ -226,7 +226,9 @@ fn refuse(
 #[cold]
 fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     output.truncate(start);
-    client.job_is_quiet = client.job.is_some();
+    if let Some(long) = &mut client.long_command {
+        long.silence();
+    }
     match client.replies {
         Replies::On | Replies::Off => {}
         Replies::SkipNext => client.replies = Replies::Skip,

@@ -51,7 +51,7 @@ pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered,
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
     // A paused transaction is shown when it ends, so that its commands are shown before it.
-    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
+    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.long_command.is_some();
     if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
         monitor::feed(call);
     }

@@ -45,7 +45,8 @@ pub fn reply_in_slices(
         return;
     }
     let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call)));
+    let job = ReplyInSlices::new(step, (), None, call);
+    call.leave_job(job);
 }
 
 /// Answers an array in slices: `one` appends a short reply for each of the words from `first` on.
@@ -121,7 +122,7 @@ pub fn repeat_in_slices(
     let mut job = ReplyInSlices::new(step, (), None, call);
     job.bytes_max = REPEATED_BYTES_MAX;
     job.pieces.last = begun;
-    call.client.job = Some(Box::new(job));
+    call.leave_job(job);
     Ok(())
 }
 
@@ -144,7 +145,7 @@ pub fn elements_in_slices(
         reply.finish(header, kind, count);
     };
     let job = ReplyInSlices::new(step, (kind, 0), Some(header), call);
-    call.client.job = Some(Box::new(job));
+    call.leave_job(job);
 }
 
 /// Answers in slices a reply whose header is known only at the end. `step` keeps in `state` what
@@ -162,7 +163,8 @@ pub fn reply_behind_header<S: Send + 'static>(
         call.reply.raw(&bytes);
         return;
     }
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), call)));
+    let job = ReplyInSlices::new(step, state, Some(header), call);
+    call.leave_job(job);
 }
 
 /// A change that is computed on pinned values, and made with the shards of its keys held.
@@ -228,7 +230,7 @@ pub fn change_in_slices(
         return Ok(());
     }
     let keys = call.keys(keys)?.into_iter().map(|(_, key)| key.bytes.into()).collect();
-    call.client.job = Some(Box::new(Changing {
+    let job = Changing {
         change,
         keys,
         command: call.command,
@@ -240,7 +242,8 @@ pub fn change_in_slices(
         rest: None,
         failed: false,
         is_parked: false,
-    }));
+    };
+    call.leave_job(job);
     Ok(())
 }
 

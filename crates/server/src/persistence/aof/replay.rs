@@ -183,7 +183,7 @@ impl Replay {
         let mut executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
         // one needs.
-        while self.client.job.is_some() && !self.data.is_dismissed() {
+        while self.client.long_command.is_some() && !self.data.is_dismissed() {
             self.data.release();
             background::pause();
             executed = self.execute(args, command, first_hash);
@@ -326,7 +326,7 @@ impl Replay {
         command: Option<&'static Registered>,
         first_hash: Hash,
     ) -> Executed {
-        let executed = match (&self.client.job, command) {
+        let executed = match (&self.client.long_command, command) {
             (Some(_), Some(command)) => Executed::Ran(command),
             _ => {
                 let request = Request { command, args, wire: &[], first_hash };
@@ -344,18 +344,18 @@ impl Replay {
 
     /// Works on the job of a long command. `false`: the job has to wait.
     fn work(&mut self) -> bool {
-        let Some(mut job) = self.client.job.take() else { return true };
+        let Some(mut long) = self.client.long_command.take() else { return true };
         self.data.release();
         self.data.follow_client(&self.client);
-        while !job.step(&mut Slice {
+        while !long.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
             stats: &self.stats,
             client: &mut self.client,
             more: &mut || true,
         }) {
-            if job.is_parked() {
-                self.client.job = Some(job);
+            if long.job.is_parked() {
+                self.client.long_command = Some(long);
                 return false;
             }
         }
@@ -377,8 +377,8 @@ impl Replay {
     /// Abandons the open transaction, and the command that waits.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
-        if let Some(mut job) = self.client.job.take() {
-            job.abandon(self.server, &mut self.data);
+        if let Some(long) = self.client.long_command.take() {
+            long.abandon(self.server, &mut self.data);
         }
         self.place = self.whole_place;
     }

@@ -9,11 +9,11 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
-use super::long_command::LongCommand;
+use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
-use crate::engine::command::job::{Account, STAY_US, Slice};
+use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights;
 use crate::engine::execution::run::run;
@@ -75,7 +75,7 @@ pub(super) struct ScriptSession {
     /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// The script's command that goes on in slices.
-    long: Option<LongCommand>,
+    long: Option<SlicedCall>,
 }
 
 /// Which keys the run has used.
@@ -334,8 +334,9 @@ impl ScriptSession {
         };
         stats.totals.commands.add(1);
         self.commands += 1;
-        if let Some(job) = call.client.job.take() {
-            self.long = Some(LongCommand::new(job, Account::new(command, args, measured)));
+        if let Some(mut long) = call.client.long_command.take() {
+            long.begin(measured);
+            self.long = Some(SlicedCall::Working(long));
             return None;
         }
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());

@@ -15,11 +15,10 @@ use super::{WINDOW, leave};
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::command::data::{OfferedValues, Suspended, Then};
-use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
+use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
 use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
 use crate::engine::execution::{monitor, rights, run};
-use crate::engine::lazyfree;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
@@ -51,20 +50,14 @@ struct TimeLimits {
 enum Progress {
     Done,
     /// The transaction paused within this command, or (`None`) between two commands.
-    Paused(Option<LongCommand>),
-}
-
-/// A queued command that is half done.
-struct LongCommand {
-    job: Box<dyn Job>,
-    account: Account,
-    command: &'static Registered,
+    Paused(Option<Box<LongCommand>>),
 }
 
 /// A paused transaction, as a job of its client.
 struct PausedTransaction {
     running: RunningTransaction,
-    long: Option<LongCommand>,
+    /// The queued command that is half done.
+    long: Option<Box<LongCommand>>,
     /// The locks, the effects and the time of the transaction; `None` while a script keeps them.
     unit: Option<Suspended>,
     /// Whether the transaction holds the gate.
@@ -107,7 +100,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         rest: Arena { bytes, parts },
     };
     paused.suspend(call.server, call.data);
-    call.client.job = Some(Box::new(paused));
+    call.leave_job(paused);
 }
 
 /// Ends a transaction that does not run because a watched key has changed.
@@ -189,7 +182,7 @@ struct Ran {
     /// When the run ended, in ticks.
     ended: u64,
     /// The rest of a command that is not done.
-    left: Option<LongCommand>,
+    left: Option<Box<LongCommand>>,
 }
 
 /// Runs one queued command, with the shards of the whole transaction held.
@@ -238,9 +231,8 @@ fn run(
         request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
-    if let Some(job) = inner.client.job.take() {
-        let account = Account::new(queued.command, args, measured);
-        let long = LongCommand { job, account, command: queued.command };
+    if let Some(mut long) = inner.client.long_command.take() {
+        long.begin(measured);
         return try_to_end(call, long, pause_at);
     }
     let track = call.server.config.latency_tracking();
@@ -256,7 +248,7 @@ fn run(
 /// Continues a long command until `pause_at`, as little may be left of it. A paused script is not
 /// continued.
 #[cold]
-fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran {
+fn try_to_end(call: &mut Call<'_>, mut long: Box<LongCommand>, pause_at: u64) -> Ran {
     let mut slice = Slice {
         server: call.server,
         data: call.data,
@@ -268,31 +260,19 @@ fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran 
         return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
     }
     let start = call.reply.output().len();
-    let (pieces, rest) = long.end(&slice);
+    let (pieces, rest) = end(*long, &slice);
     pieces.iter().for_each(|piece| call.reply.raw(piece));
     call.reply.append(&rest.bytes, &rest.parts);
     Ran { reply_bytes: call.reply.len_since(start), ended: ticks(), left: None }
 }
 
-impl LongCommand {
-    /// Works on for a slice; returns whether the command is done.
-    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let started = ticks();
-        let is_done = self.job.step(slice);
-        self.account.add(ticks() - started);
-        is_done
-    }
-
-    /// Counts a completed command and takes its reply: full pieces, and the rest behind them.
-    fn end(mut self, slice: &Slice<'_>) -> (Vec<Vec<u8>>, Arena) {
-        let (server, stats, client) = (slice.server, slice.stats, &*slice.client);
-        stats.totals.commands.add(1);
-        client.info.commands.add(1);
-        let mut rest = Arena::default();
-        let pieces = self.account.close(&mut *self.job, server, stats, client, &mut rest);
-        lazyfree::free_pins(self.job);
-        (pieces, rest)
-    }
+/// Counts a completed command and takes its reply: full pieces, and the rest behind them.
+fn end(long: LongCommand, slice: &Slice<'_>) -> (Vec<Vec<u8>>, Arena) {
+    slice.stats.totals.commands.add(1);
+    slice.client.info.commands.add(1);
+    let mut rest = Arena::default();
+    let pieces = long.close(slice.server, slice.stats, slice.client, &mut rest);
+    (pieces, rest)
 }
 
 impl PausedTransaction {
@@ -338,7 +318,11 @@ impl PausedTransaction {
     }
 
     /// Works on the command that is half done; returns the rest of it, if it is not done.
-    fn go_on_with(&mut self, mut long: LongCommand, slice: &mut Slice<'_>) -> Option<LongCommand> {
+    fn go_on_with(
+        &mut self,
+        mut long: Box<LongCommand>,
+        slice: &mut Slice<'_>,
+    ) -> Option<Box<LongCommand>> {
         let is_done = long.step(slice);
         let reply_bytes_max = slice.client.reply_bytes_max;
         if !is_done {
@@ -352,10 +336,9 @@ impl PausedTransaction {
             if is_too_long {
                 slice.client.set_overflowed(true);
             }
-            long.job.abandon(slice.server, slice.data);
-            lazyfree::free_pins(long.job);
+            long.abandon(slice.server, slice.data);
         } else {
-            let (pieces, rest) = long.end(slice);
+            let (pieces, rest) = end(*long, slice);
             let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);
             self.running.reply_bytes += bytes;
             if !pieces.is_empty() {
