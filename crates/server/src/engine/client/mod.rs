@@ -56,7 +56,8 @@ pub struct Client {
     pub replies: Replies,
     /// Why the client's next command is not executed at once.
     pub halts: Halts,
-    /// Whether the client waits until a script or a transaction has freed its reserved shards.
+    /// Whether a client that is put off waits until a script or a transaction has freed its
+    /// reserved shards.
     pub waits_for_reserved: bool,
     /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
@@ -190,15 +191,9 @@ impl Client {
             && self.protocol == Protocol::Resp2
     }
 
-    /// Makes the client wait until the shards that it needs are no longer reserved.
-    pub fn wait_for_reserved(&mut self) {
-        self.postpone(true);
-        self.waits_for_reserved = true;
-    }
-
     /// Makes the client wait, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
-        self.waits_for_reserved = false;
+        self.waits_for_reserved &= postponed;
         if self.is_postponed() != postponed {
             self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);

@@ -118,7 +118,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             Room::Enough | Room::Soon => {}
             Room::Reserved => {
                 owner.give_back(call.server, call.data);
-                return Err(wait_for_reserved(call));
+                return Err(wait_for_reserved(call.server, call.data, call.client));
             }
             Room::None => is_oom = true,
         }
@@ -134,7 +134,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         // A transaction already holds the shards of its scripts.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
             owner.give_back(call.server, call.data);
-            return Err(wait_for_reserved(call));
+            return Err(wait_for_reserved(call.server, call.data, call.client));
         }
         if let Err(failure) = admit_again(call) {
             owner.give_back(call.server, call.data);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
-use super::admission::{admit_after_wait, guard, postpone_for_reserved};
+use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
 use super::{rights, transaction};
 use crate::engine::client::protected::check_debug_allowed;
@@ -43,7 +43,7 @@ pub fn execute(
     let executed = match admit(context, client, &request, output) {
         Ok(executed) => executed,
         Err(Failure::Postponed) => {
-            context.data.end_prepared();
+            put_off(context, client, &request);
             Executed::Postponed
         }
         Err(failure) => {
@@ -82,10 +82,8 @@ fn admit(
         return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
-    if (switches & Switch::GUARDED != 0 || !context.data.turn.may_expire)
-        && !guard(context, client, command, request, switches, output)?
-    {
-        return Ok(Executed::Postponed);
+    if switches & Switch::GUARDED != 0 || !context.data.turn.may_expire {
+        guard(context, client, command, request, switches, output)?;
     }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
@@ -114,16 +112,16 @@ fn admit(
         }
     };
     if !held {
-        return Err(postpone_for_reserved(context.server, context.data, client, command));
+        return Err(wait_for_reserved(context.server, context.data, client));
     }
-    if context.data.turn.waited && !admit_after_wait(context, client, command, request)? {
-        return Ok(Executed::Postponed);
+    if context.data.turn.waited {
+        admit_after_wait(context, client, command, request)?;
     }
     let hashes = match command.shape {
         KeyShape::First => &lone_key(request.first_hash)[..],
         KeyShape::None | KeyShape::Specified => &[],
     };
-    Ok(run_held(context, client, command, request, hashes, output))
+    run_held(context, client, command, request, hashes, output)
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.
@@ -136,7 +134,7 @@ fn run_planned(
 ) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
-        return Ok(run_held(context, client, command, request, &[], output));
+        return run_held(context, client, command, request, &[], output);
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -149,14 +147,11 @@ fn run_planned(
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
         let admitted = match context.data.turn.waited {
             true => admit_after_wait(context, client, command, request),
-            false => Ok(true),
+            false => Ok(()),
         };
-        admitted.map(|goes_on| match goes_on {
-            true => run_held(context, client, command, request, &shards.hashes, output),
-            false => Executed::Postponed,
-        })
+        admitted.and_then(|()| run_held(context, client, command, request, &shards.hashes, output))
     } else {
-        Err(postpone_for_reserved(context.server, context.data, client, command))
+        Err(wait_for_reserved(context.server, context.data, client))
     };
     context.data.shard_set = shards;
     executed
@@ -171,7 +166,7 @@ fn run_held(
     request: &Request<'_>,
     hashes: &[Hash],
     output: &mut Vec<u8>,
-) -> Executed {
+) -> Result<Executed, Failure> {
     let mut call = Call {
         server: context.server,
         command,
@@ -185,9 +180,20 @@ fn run_held(
         in_transaction: false,
         may_leave_job: true,
     };
-    let has_run = run(&mut call);
+    let ran = run(&mut call);
     context.data.end_prepared();
-    if has_run { Executed::Ran(command) } else { Executed::Postponed }
+    ran.map(|()| Executed::Ran(command))
+}
+
+/// Makes the client wait with a request that has done nothing.
+#[cold]
+fn put_off(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) {
+    context.data.end_prepared();
+    context.data.release();
+    if let Some(command) = request.command.and_then(|command| command.of_words(request.args)) {
+        client.note_command(command);
+    }
+    client.postpone(true);
 }
 
 /// Answers a request that was not executed with an error. If the client is in a transaction, the

@@ -13,7 +13,7 @@ use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::admission::may_finish;
+use super::admission::check_finish;
 use super::run::count_failure;
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
@@ -332,9 +332,9 @@ impl<C: SlicedChange> Changing<C> {
             data.refresh_time(server);
         }
         self.is_parked = false;
-        let done = match may_finish(server, data, client, self.command, &self.words.all()) {
-            Ok(true) => self.make(server, data, slice.stats),
-            Ok(false) => {
+        let done = match check_finish(server, data, client, self.command, &self.words.all()) {
+            Ok(()) => self.make(server, data, slice.stats),
+            Err(Failure::Postponed) => {
                 self.is_parked = true;
                 data.release();
                 return false;

@@ -295,7 +295,7 @@ impl Replay {
             in_transaction: true,
             may_leave_job: false,
         };
-        run(&mut call);
+        drop(run(&mut call));
         let effects = self.data.take_effects();
         self.count_command(command, args);
         let has_failed = self.replies.first() == Some(&b'-');

@@ -324,7 +324,7 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        run(&mut call);
+        drop(run(&mut call));
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {

@@ -224,7 +224,7 @@ fn run(
     };
     debug_assert!(!queued.command.has(Flags::GATE) || inner.data.has_gate());
     let started = ticks();
-    run::run(&mut inner);
+    drop(run::run(&mut inner));
     let ended = ticks();
     let measured = Measured {
         ticks: ended - started,
