@@ -7,7 +7,7 @@ use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::{Data, observe};
-use crate::engine::execution::execute::{Executed, execute};
+use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -27,9 +27,9 @@ pub(crate) struct Executor<'a> {
     pub clock: &'a mut u64,
 }
 
-/// The outcome of running a connection's commands.
+/// What became of a connection's commands.
 #[derive(Default)]
-pub(crate) struct Execution {
+pub(crate) struct SpanOutcome {
     /// Commands that ran.
     pub executed: u64,
     /// Commands that ran and did not block their client.
@@ -59,13 +59,14 @@ impl Executor<'_> {
         batch: &Batch,
         found: &ParsedInput,
         reply_limit: &ReplyLimit,
-    ) -> Execution {
+    ) -> SpanOutcome {
         let server = self.server;
         let start = self.arena.bytes.len();
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done = Execution { tells: !self.aof.keeps_back_replies(), ..Execution::default() };
+        let mut done =
+            SpanOutcome { tells: !self.aof.keeps_back_replies(), ..SpanOutcome::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
@@ -93,7 +94,7 @@ impl Executor<'_> {
                 // A long time has passed: the commands behind this one are checked at the new time.
                 self.data.turn.waited = true;
             }
-            if let Executed::Ran(command) = outcome {
+            if let RequestOutcome::Ran(command) = outcome {
                 if !done.tells {
                     done.tells =
                         unkept::may_tell_of_unkept(server, self.aof, client, command, request.args);
@@ -121,7 +122,7 @@ impl Executor<'_> {
                 self.append_own(client);
             }
             *self.clock = now;
-            if outcome != Executed::Postponed {
+            if outcome != RequestOutcome::Postponed {
                 done.end = parsed.end;
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);

@@ -254,7 +254,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let mut answer = Answer::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => admit(server, &waiter, data.turn.now_ms),
+            false => check_waiter(server, &waiter, data.turn.now_ms),
         };
         answer.refused = admitted.is_err();
         data.turn.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
@@ -295,7 +295,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
 /// Checks a blocked command whose rights were checked in an earlier epoch, just before it is
 /// served.
 #[cold]
-fn admit(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
+fn check_waiter(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
     let Some(user) = waiter.client.user() else { return Ok(()) };
     let Some(user) = server.acl.renewed(&user) else { return Err(Failure::NOT_AUTHENTICATED) };
     let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();

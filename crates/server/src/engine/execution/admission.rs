@@ -3,7 +3,7 @@
 //! The answers may change while a command waits for a lock, so the checks are made again after each
 //! wait.
 
-use super::rights;
+use super::rights::{self, Caller};
 use crate::engine::client::{Client, Replies};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
@@ -192,7 +192,8 @@ pub fn check_finish(
     let flags = WholeFlags::of(server, client, command, args);
     check_role(server, client, flags, server.switches.load())?;
     if !client.rights.is_open(&server.acl) {
-        rights::admit_late(server, client, command, args, data.turn.now_ms)?;
+        let now_ms = data.turn.now_ms;
+        rights::check(server, client, command, args, Caller::Client, now_ms)?;
     }
     Ok(())
 }
@@ -230,7 +231,7 @@ pub(super) fn admit_after_wait(
 ) -> Outcome {
     context.data.refresh_time(context.server);
     if !client.rights.is_open(&context.server.acl) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
     }
     let flags = WholeFlags::of(context.server, client, command, request.args);
     check_state(context.server, context.data, client, command, flags)
@@ -254,7 +255,8 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     }
     call.data.refresh_time(call.server);
     if !call.client.rights.is_open(&call.server.acl) {
-        rights::admit_queued(call, call.command, call.args)?;
+        let now_ms = call.data.turn.now_ms;
+        rights::check(call.server, call.client, call.command, call.args, Caller::Exec, now_ms)?;
     }
     let flags = WholeFlags::of(call.server, call.client, call.command, call.args);
     check_state(call.server, call.data, call.client, call.command, flags)

@@ -18,7 +18,7 @@ use crate::engine::server::{Server, Switch};
 
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Executed {
+pub enum RequestOutcome {
     /// The command ran. This is the subcommand if the request named one, not its container.
     Ran(&'static Registered),
     /// The command was queued and waits for EXEC.
@@ -38,38 +38,70 @@ pub fn execute(
     client: &mut Client,
     request: Request<'_>,
     output: &mut Vec<u8>,
-) -> Executed {
+) -> RequestOutcome {
     let start = output.len();
-    let executed = match admit(context, client, &request, output) {
-        Ok(executed) => executed,
+    let outcome = match try_to_execute(context, client, &request, output) {
+        Ok(outcome) => outcome,
         Err(Failure::Postponed) => {
             put_off(context, client, &request);
-            Executed::Postponed
+            RequestOutcome::Postponed
         }
         Err(failure) => {
             refuse(context, client, &request, failure, output);
-            Executed::Refused
+            RequestOutcome::Refused
         }
     };
-    if client.replies != Replies::On && executed != Executed::Postponed {
+    if client.replies != Replies::On && outcome != RequestOutcome::Postponed {
         bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
-    executed
+    outcome
 }
 
-/// Makes the checks, locks what the command needs, and queues or runs it.
 #[inline]
-fn admit(
+fn try_to_execute(
     context: &mut Context<'_>,
     client: &mut Client,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<Executed, Failure> {
-    let args = request.args;
+) -> Result<RequestOutcome, Failure> {
     let Some(command) = request.command else { return refuse_unknown(context, client, request) };
+    let command = check(context, client, command, request, output)?;
+    if let Some(transaction) = &mut client.transaction
+        && !command.has(Flags::NOT_QUEUED)
+    {
+        let flags = script::flags(context.server, command, request.args);
+        transaction.queue(request, command, flags, &client.info);
+        Reply::new(output, client.protocol).queued();
+        return Ok(RequestOutcome::Queued);
+    }
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, request.args);
+    }
+    if command.shape == KeyShape::Specified {
+        return run_planned(context, client, command, request, output);
+    }
+    hold(context, client, command, request)?;
+    let hashes = match command.shape {
+        KeyShape::First => &lone_key(request.first_hash)[..],
+        KeyShape::None | KeyShape::Specified => &[],
+    };
+    run_held(context, client, command, request, hashes, output)
+}
+
+/// Makes the checks, in Redis's order. Returns the command, which is the subcommand if the request
+/// names one.
+#[inline(always)]
+fn check(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<&'static Registered, Failure> {
+    let args = request.args;
     if !client.rights.is_open(&context.server.acl) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
     }
     let command = command.of_words(args).ok_or_else(|| unknown_subcommand(command, args[1]))?;
     if !command.accepts(args.len()) {
@@ -85,31 +117,28 @@ fn admit(
     if switches & Switch::GUARDED != 0 || !context.data.turn.may_expire {
         guard(context, client, command, request, switches, output)?;
     }
-    if let Some(transaction) = &mut client.transaction
-        && !command.has(Flags::NOT_QUEUED)
-    {
-        let flags = script::flags(context.server, command, request.args);
-        transaction.queue(request, command, flags, &client.info);
-        Reply::new(output, client.protocol).queued();
-        return Ok(Executed::Queued);
-    }
-    if let Some(values) = command.row.values {
-        context.data.prepare(values, args);
-    }
-    let held = match command.shape {
-        KeyShape::Specified => {
-            return run_planned(context, client, command, request, output);
-        }
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
-        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
-        KeyShape::None => {
-            context.data.release();
-            // A paused script or transaction has shards reserved. A walk would see its half-made
-            // changes.
-            !command.has(Flags::WALKS)
-                || !command.has(Flags::READONLY)
-                || !context.data.is_refused_everything()
-        }
+    Ok(command)
+}
+
+/// Holds what a command needs that has at most one key, and checks it again if that took a wait.
+#[inline(always)]
+fn hold(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+) -> Outcome {
+    let held = if command.has(Flags::GATE) {
+        context.data.hold_gate()
+    } else if command.shape == KeyShape::First {
+        context.data.hold_one(request.first_hash.shard())
+    } else {
+        context.data.release();
+        // A paused script or transaction has shards reserved. A walk would see its half-made
+        // changes.
+        !command.has(Flags::WALKS)
+            || !command.has(Flags::READONLY)
+            || !context.data.is_refused_everything()
     };
     if !held {
         return Err(wait_for_reserved(context.server, context.data, client));
@@ -117,11 +146,7 @@ fn admit(
     if context.data.turn.waited {
         admit_after_wait(context, client, command, request)?;
     }
-    let hashes = match command.shape {
-        KeyShape::First => &lone_key(request.first_hash)[..],
-        KeyShape::None | KeyShape::Specified => &[],
-    };
-    run_held(context, client, command, request, hashes, output)
+    Ok(())
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.
@@ -131,7 +156,7 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<Executed, Failure> {
+) -> Result<RequestOutcome, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
         return run_held(context, client, command, request, &[], output);
@@ -143,7 +168,7 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    let executed = if shards.hold(data) {
+    let outcome = if shards.hold(data) {
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
         let admitted = match context.data.turn.waited {
             true => admit_after_wait(context, client, command, request),
@@ -154,7 +179,7 @@ fn run_planned(
         Err(wait_for_reserved(context.server, context.data, client))
     };
     context.data.shard_set = shards;
-    executed
+    outcome
 }
 
 /// Runs a command whose shards are held.
@@ -166,7 +191,7 @@ fn run_held(
     request: &Request<'_>,
     hashes: &[Hash],
     output: &mut Vec<u8>,
-) -> Result<Executed, Failure> {
+) -> Result<RequestOutcome, Failure> {
     let mut call = Call {
         server: context.server,
         command,
@@ -182,7 +207,7 @@ fn run_held(
     };
     let ran = run(&mut call);
     context.data.end_prepared();
-    ran.map(|()| Executed::Ran(command))
+    ran.map(|()| RequestOutcome::Ran(command))
 }
 
 /// Makes the client wait with a request that has done nothing.
@@ -262,11 +287,11 @@ fn refuse_unknown(
     context: &mut Context<'_>,
     client: &mut Client,
     request: &Request<'_>,
-) -> Result<Executed, Failure> {
+) -> Result<RequestOutcome, Failure> {
     static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
     let args = request.args;
     if !is_http(args[0]) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
     let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));
@@ -283,7 +308,7 @@ fn refuse_unknown(
     }
     client.close();
     client.discard = true;
-    Ok(Executed::Dropped)
+    Ok(RequestOutcome::Dropped)
 }
 
 /// The shortest time between two warnings about lines of HTTP.

@@ -16,7 +16,7 @@ use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered, observe};
-use crate::engine::execution::execute::{Executed, execute};
+use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::execution::run::run;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
@@ -189,7 +189,8 @@ impl Replay {
             executed = self.execute(args, command, first_hash);
         }
         self.data.release();
-        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
+        let outcome =
+            if executed == RequestOutcome::Refused { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
     }
@@ -205,7 +206,7 @@ impl Replay {
         before_release: impl FnOnce(bool, u32),
     ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
-        if executed == Executed::Postponed {
+        if executed == RequestOutcome::Postponed {
             self.client.postpone(false);
             self.data.release();
             self.forget_replies();
@@ -214,10 +215,10 @@ impl Replay {
         before_release(self.is_in_transaction(), self.database());
         self.data.release();
         match executed {
-            Executed::Ran(command) => self.count_command(command, args),
+            RequestOutcome::Ran(command) => self.count_command(command, args),
             _ => self.ticks = ticks(),
         }
-        let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
+        let has_failed = executed == RequestOutcome::Refused || self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(Hindrance::Failure(self.complaint())) } else { Ok(()) };
         self.forget_replies();
         outcome
@@ -325,9 +326,9 @@ impl Replay {
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: Hash,
-    ) -> Executed {
+    ) -> RequestOutcome {
         let executed = match (&self.client.long_command, command) {
-            (Some(_), Some(command)) => Executed::Ran(command),
+            (Some(_), Some(command)) => RequestOutcome::Ran(command),
             _ => {
                 let request = Request { command, args, wire: &[], first_hash };
                 let mut context = Context {
@@ -339,7 +340,7 @@ impl Replay {
                 execute(&mut context, &mut self.client, request, &mut self.replies)
             }
         };
-        if self.work() { executed } else { Executed::Postponed }
+        if self.work() { executed } else { RequestOutcome::Postponed }
     }
 
     /// Works on the job of a long command. `false`: the job has to wait.

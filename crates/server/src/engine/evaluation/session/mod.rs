@@ -15,7 +15,7 @@ use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
-use crate::engine::execution::rights;
+use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
 use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
@@ -271,7 +271,7 @@ impl ScriptSession {
             return Ok(());
         }
         let now_ms = self.data().turn.now_ms;
-        rights::admit_script(self.server, client, command, args, now_ms)
+        rights::check(self.server, client, command, args, Caller::Script, now_ms)
     }
 
     /// Whether the state of the server (disk, replicas, role) forbids the command. Few servers need

@@ -17,8 +17,9 @@ use crate::engine::buffers::output::Arena;
 use crate::engine::command::data::{OfferedValues, Suspended, Then};
 use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
-use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
-use crate::engine::execution::{monitor, rights, run};
+use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, observe};
+use crate::engine::execution::rights::{self, Caller};
+use crate::engine::execution::{monitor, run};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
@@ -201,7 +202,7 @@ fn run(
     call.reply.set_protocol(call.client.protocol);
     let start = call.reply.output().len();
     if !call.client.rights.is_open(&call.server.acl)
-        && let Err(failure) = rights::admit_queued(call, queued.command, args)
+        && let Err(failure) = check_rights(call, queued.command, args)
     {
         call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);
@@ -243,6 +244,14 @@ fn run(
         observe::note(call.server, call.client, queued.command, args, &measured);
     }
     Ran { reply_bytes: measured.reply_bytes, ended, left: None }
+}
+
+/// Checks a queued command just before it runs. The user's rules or the selected database may have
+/// changed since the command was queued.
+#[cold]
+fn check_rights(call: &mut Call<'_>, command: &Registered, args: &[&[u8]]) -> Outcome {
+    let now_ms = call.data.turn.now_ms;
+    rights::check(call.server, call.client, command, args, Caller::Exec, now_ms)
 }
 
 /// Continues a long command until `pause_at`, as little may be left of it. A paused script is not
