@@ -146,10 +146,9 @@ impl PausedScript {
     pub(super) fn begin(
         call: &mut Call<'_>,
         mut owner: Owner,
-        session: ScriptSession,
+        mut session: Box<ScriptSession>,
         learned: &Arc<Learned>,
     ) {
-        let mut session = Box::new(session);
         let function = match &owner {
             Owner::Worker(_) => None,
             Owner::Library(..) => Some(call.args[1].to_vec()),
