@@ -8,7 +8,7 @@ use bobbin_resp::Reply;
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::{Client, Replies};
-use crate::engine::command::{Data, Registered, observe};
+use crate::engine::command::{Call, Data, Registered, observe};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
@@ -71,6 +71,30 @@ pub struct Slice<'a> {
     pub client: &'a mut Client,
     /// Whether there is time left.
     pub more: &'a mut dyn FnMut() -> bool,
+}
+
+impl Slice<'_> {
+    /// The call of a command that runs within the slice, alone and without a plan of its keys.
+    pub fn call<'a>(
+        &'a mut self,
+        command: &'static Registered,
+        args: &'a [&'a [u8]],
+        reply: Reply<'a>,
+    ) -> Call<'a> {
+        Call {
+            server: self.server,
+            command,
+            args,
+            wire: &[],
+            client: self.client,
+            data: self.data,
+            stats: self.stats,
+            reply,
+            hashes: &[],
+            in_transaction: false,
+            may_leave_job: true,
+        }
+    }
 }
 
 /// A command that has left a job. Like any command it is counted when it is done, with the time of

@@ -232,22 +232,10 @@ impl PausedScript {
     /// Begins a script that has changed nothing anew, with everything held. Returns whether it is
     /// over.
     fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Slice { server, data, stats, client, .. } = slice;
         let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
         self.reply.clear();
-        let mut call = Call {
-            server,
-            command: self.command,
-            args: &words,
-            wire: &[],
-            client,
-            data,
-            stats,
-            reply: Reply::new(&mut self.reply, self.protocol),
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
+        let reply = Reply::new(&mut self.reply, self.protocol);
+        let mut call = slice.call(self.command, &words, reply);
         // The old wish stays until this attempt has ended.
         let wish = call.client.gate_wish.take();
         let outcome = (self.command.handler)(&mut call);
@@ -269,8 +257,8 @@ impl PausedScript {
             *self = *paused;
             return false;
         }
-        data.end_unit(server, None);
-        data.release();
+        slice.data.end_unit(slice.server, None);
+        slice.data.release();
         true
     }
 }

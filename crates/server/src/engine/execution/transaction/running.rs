@@ -384,19 +384,8 @@ impl PausedTransaction {
         f: impl FnOnce(&mut RunningTransaction, &mut Call<'_>) -> R,
     ) -> R {
         let Arena { bytes, parts } = &mut self.rest;
-        let mut call = Call {
-            server: slice.server,
-            command: self.running.command,
-            args: &[b"EXEC"],
-            wire: &[],
-            reply: Reply::with_parts(bytes, parts, slice.client.protocol),
-            client: slice.client,
-            data: slice.data,
-            stats: slice.stats,
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
+        let reply = Reply::with_parts(bytes, parts, slice.client.protocol);
+        let mut call = slice.call(self.running.command, &[b"EXEC"], reply);
         f(&mut self.running, &mut call)
     }
 }
