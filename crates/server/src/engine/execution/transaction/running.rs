@@ -8,12 +8,13 @@
 //! meanwhile costs more than that. A transaction that holds the gate pauses only within commands:
 //! its other commands may need the gate for more than keys.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::data::{OfferedValues, Suspended, Then};
 use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
@@ -63,10 +64,8 @@ struct PausedTransaction {
     unit: Option<Suspended>,
     /// Whether the transaction holds the gate.
     has_gate: bool,
-    /// The full pieces of the reply so far.
-    pieces: Vec<Vec<u8>>,
-    /// The reply behind those pieces.
-    rest: Arena,
+    /// The reply so far.
+    reply: Pieces,
 }
 
 /// Runs a transaction whose shards are all held. If it takes long, the rest becomes a job of the
@@ -97,8 +96,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         long,
         unit: None,
         has_gate,
-        pieces: Vec::new(),
-        rest: Arena { bytes, parts },
+        reply: Pieces::new(Vec::new(), Arena { bytes, parts }),
     };
     paused.suspend(call.server, call.data);
     call.leave_job(paused);
@@ -269,19 +267,19 @@ fn try_to_end(call: &mut Call<'_>, mut long: Box<LongCommand>, pause_at: u64) ->
         return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
     }
     let start = call.reply.output().len();
-    let (pieces, rest) = end(*long, &slice);
-    pieces.iter().for_each(|piece| call.reply.raw(piece));
-    call.reply.append(&rest.bytes, &rest.parts);
+    let mut reply = end(*long, &slice);
+    reply.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+    reply.append_rest(&mut call.reply);
     Ran { reply_bytes: call.reply.len_since(start), ended: ticks(), left: None }
 }
 
-/// Counts a completed command and takes its reply: full pieces, and the rest behind them.
-fn end(long: LongCommand, slice: &Slice<'_>) -> (Vec<Vec<u8>>, Arena) {
+/// Counts a completed command and takes its reply.
+fn end(long: LongCommand, slice: &Slice<'_>) -> Pieces {
     slice.stats.totals.commands.add(1);
     slice.client.info.commands.add(1);
     let mut rest = Arena::default();
     let pieces = long.close(slice.server, slice.stats, slice.client, &mut rest);
-    (pieces, rest)
+    Pieces::new(pieces, rest)
 }
 
 impl PausedTransaction {
@@ -309,9 +307,8 @@ impl PausedTransaction {
         let end = ticks() + slice.server.clock.ticks(SLICE_US);
         let limits = TimeLimits { within_at: end, between_at: end };
         let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
-        if self.rest.bytes.len() >= PIECE {
-            self.close_piece(slice.client.protocol);
-        }
+        // If the last piece is full, another one begins.
+        self.reply.open();
         if let Progress::Paused(long) = progress {
             self.long = long;
             return false;
@@ -347,35 +344,17 @@ impl PausedTransaction {
             }
             long.abandon(slice.server, slice.data);
         } else {
-            let (pieces, rest) = end(*long, slice);
-            let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);
-            self.running.reply_bytes += bytes;
-            if !pieces.is_empty() {
-                self.close_piece(slice.client.protocol);
-                self.pieces.extend(pieces);
-            }
-            let Arena { bytes, parts } = &mut self.rest;
-            Reply::with_parts(bytes, parts, slice.client.protocol).append(&rest.bytes, &rest.parts);
+            let reply = end(*long, slice);
+            self.running.reply_bytes += reply.byte_len();
+            self.reply.append(reply);
         }
         if self.running.reply_bytes >= reply_bytes_max {
             slice.client.set_overflowed(true);
         }
         if slice.client.is_unread() {
-            (self.pieces, self.rest) = (Vec::new(), Arena::default());
+            self.reply = Pieces::default();
         }
         None
-    }
-
-    /// Closes the current piece of the reply; what follows goes to another one. Values that the
-    /// reply only refers to are copied into the piece.
-    fn close_piece(&mut self, protocol: Protocol) {
-        let Arena { bytes, parts } = std::mem::take(&mut self.rest);
-        let mut piece = Vec::new();
-        match parts.is_empty() {
-            true => piece = bytes,
-            false => Reply::new(&mut piece, protocol).append(&bytes, &parts),
-        }
-        self.pieces.push(piece);
     }
 
     fn with_call<R>(
@@ -383,8 +362,7 @@ impl PausedTransaction {
         slice: &mut Slice<'_>,
         f: impl FnOnce(&mut RunningTransaction, &mut Call<'_>) -> R,
     ) -> R {
-        let Arena { bytes, parts } = &mut self.rest;
-        let reply = Reply::with_parts(bytes, parts, slice.client.protocol);
+        let reply = self.reply.reply(slice.client.protocol);
         let mut call = slice.call(self.running.command, &[b"EXEC"], reply);
         f(&mut self.running, &mut call)
     }
@@ -409,11 +387,11 @@ impl Job for PausedTransaction {
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.pieces)
+        self.reply.take(Vec::new())
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.append(&self.rest.bytes, &self.rest.parts);
+        self.reply.append_rest(reply);
     }
 
     fn is_parked(&self) -> bool {
@@ -431,5 +409,3 @@ impl Job for PausedTransaction {
 
 /// How long a transaction may run before it pauses between two commands, in microseconds.
 const QUEUE_STAY_US: u64 = 10_000;
-/// The least number of bytes of a full piece of the reply.
-const PIECE: usize = 64 * 1024;
