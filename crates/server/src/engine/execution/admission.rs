@@ -256,7 +256,7 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     call.data.refresh_time(call.server);
     if !call.client.rights.is_open(&call.server.acl) {
         let now_ms = call.data.turn.now_ms;
-        rights::check(call.server, call.client, call.command, call.args, Caller::Exec, now_ms)?;
+        rights::check(call.server, call.client, call.command, call.args, Caller::Client, now_ms)?;
     }
     let flags = WholeFlags::of(call.server, call.client, call.command, call.args);
     check_state(call.server, call.data, call.client, call.command, flags)
