@@ -140,6 +140,11 @@ impl Config {
         text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Whether `replicaof` names a primary, so that the server is a replica.
+    pub fn names_primary(&self) -> bool {
+        self.words_of(OptionId::replicaof).len() == 2
+    }
+
     /// The percentiles of `latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Vec<f64> {
         let words = self.words_of(OptionId::latency_tracking_info_percentiles);
