@@ -41,7 +41,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
             && call.may_leave_job
             && let Some(dumping) = Dumping::start(&pinned, compress)
         {
-            call.client.job = Some(Box::new(dumping));
+            call.leave_job(dumping);
             return Ok(());
         }
         pinned.append_payload(compress, &mut payload);

@@ -156,7 +156,7 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
             Some(subscribers) if call.in_transaction => {
                 // The message may tell of a change that has no number yet.
                 let publication = Publication::new(kind, channel, payload);
-                call.data.unit.notices.push(Notice::Message(publication));
+                call.data.unit.work.notices.push(Notice::Message(publication));
                 subscribers.count(kind, channel)
             }
             Some(subscribers) => subscribers.publish(kind, channel, payload),
@@ -408,16 +408,17 @@ mod tests {
     #[test]
     fn what_a_unit_publishes_is_settled_once() {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let server = embedded.server();
         let data = embedded.data();
-        data.unit.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
+        data.unit.work.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
         assert_eq!(data.unit.unsettled().len(), 2);
-        data.unit.notices.push(Notice::AllInvalid);
-        let suspended = data.suspend_unit();
+        data.unit.work.notices.push(Notice::AllInvalid);
+        let suspended = data.suspend_unit(server);
         data.resume_unit(suspended, Then::Ended);
         assert_eq!([data.unit.unsettled().len(), data.unit.unsettled().len()], [1, 0]);
         data.unit.leave_midst();
         data.publish_notices(None);
-        data.unit.notices.push(Notice::AllInvalid);
+        data.unit.work.notices.push(Notice::AllInvalid);
         assert_eq!(data.unit.unsettled().len(), 1);
         data.publish_notices(None);
     }

@@ -140,7 +140,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     let id = call.args[1];
     log::info!("Failover request received for replid {}.", shown(id));
     if !call.data.hold_gate() {
-        return Err(wait_for_reserved(call));
+        return Err(wait_for_reserved(call.server, call.data, call.client));
     }
     admit_again(call)?;
     let replication = Replication::of(call.server);

@@ -175,6 +175,12 @@ fn rights_that_are_lost_while_a_command_waits_count() {
     let answer = process.heard(&client);
     assert!(answer.starts_with("-NOPERM"), "{answer}");
     assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+    // So is a script, which takes the gate by itself.
+    let revoke = |server: &'static Server, _| within(server, "ACL SETUSER default -eval");
+    let answer = ask_meanwhile(&mut process, &client, "EVAL \"return 1\" 0", revoke);
+    assert_eq!(answer, "-NOPERM User default has no permissions to run the 'eval' command\r\n");
+    let logged = process.ask(&admin, "ACL LOG 1");
+    assert!(logged.contains("toplevel"), "{logged}");
 }
 
 #[test]

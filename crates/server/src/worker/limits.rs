@@ -184,7 +184,7 @@ impl Worker {
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
             // Freed now, so that the next job finds the memory.
-            drop(connection.client.job.as_mut().map(|job| job.pieces()));
+            drop(connection.client.long_command.as_mut().map(|long| long.job.pieces()));
             self.close_for_output(slot);
             return false;
         }
@@ -247,7 +247,8 @@ impl Worker {
                 | ClientFlag::REPLICA;
             // A client that was just served, or has a command at work, is not idle.
             let client = &connection.client;
-            let is_served = connection.touched || client.blocked.is_some() || client.job.is_some();
+            let is_served =
+                connection.touched || client.blocked.is_some() || client.long_command.is_some();
             if idle_ms > timeout_ms && !info.has(spared) && !is_served {
                 log::debug!("Closing idle client");
                 self.close(slot);

@@ -19,7 +19,7 @@ impl Worker {
                 if unwanted || connection.closing {
                     return;
                 }
-                if connection.client.job.is_some() {
+                if connection.client.long_command.is_some() {
                     // The reply that the job makes may hold data that this message revokes.
                     push.append_for(&to, &mut connection.client.behind);
                     touch(&mut self.slots.touched, connection);

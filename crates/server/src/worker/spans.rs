@@ -11,8 +11,8 @@ use super::{REPLIES_MAX, Worker, limits, touch};
 use crate::base::clock::ticks;
 use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::ReplyRange;
-use crate::engine::client::connection::Reading;
 use crate::engine::client::connection::large::OutsideArgument;
+use crate::engine::client::connection::{Connection, Reading};
 use crate::engine::clients::ClientFlag;
 
 /// If at least this many bytes of an argument are missing, they are received straight into the
@@ -128,7 +128,6 @@ impl Worker {
             connection.deferred = true;
             self.slots.deferred.push_back(span.slot);
         }
-        let blocked = connection.client.blocked.is_some();
         if done.halted {
             // The commands that were not executed are parsed again later.
             connection.parser = Parser::default();
@@ -143,16 +142,12 @@ impl Worker {
         }
         connection.client.info.commands.add(done.answered);
         self.handle.stats.totals.commands.add(done.executed);
-        if connection.client.job.is_some() {
+        if connection.client.long_command.is_some() {
             self.slots.jobs.push(span.slot);
         }
         connection.closing |= connection.client.is_closing();
         if is_replica && self.arena.bytes.len() > start {
-            // The reply would lie between bytes of the stream.
-            let id = connection.client.info.id;
-            log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
-            connection.client.discard = true;
-            connection.closing = true;
+            disconnect_replica(connection);
         }
         if connection.client.discard {
             self.arena.truncate(start);
@@ -165,7 +160,7 @@ impl Worker {
                 self.kept_back.note_telling_nothing(span.slot, range);
             }
         }
-        if blocked {
+        if connection.client.blocked.is_some() {
             self.blocked(span.slot);
         }
     }
@@ -207,4 +202,13 @@ impl Worker {
         self.fit_reading(span.slot);
         self.check_input(span.slot);
     }
+}
+
+/// Disconnects a replica whose command has a reply, which would lie between bytes of the stream.
+#[cold]
+fn disconnect_replica(connection: &mut Connection) {
+    let id = connection.client.info.id;
+    log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
+    connection.client.discard = true;
+    connection.closing = true;
 }

@@ -133,7 +133,7 @@ impl Worker {
     /// Unlocks the shards that the last command left locked.
     #[inline(always)]
     fn unlock(&mut self) {
-        if !self.data.unit.ready.is_empty() {
+        if !self.data.unit.work.ready.is_empty() {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();

@@ -11,8 +11,9 @@ use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
 use crate::commands::runs::Runs;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
-use crate::engine::execution::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
+use crate::engine::execution::slices::{SLICE, SlicedChange, change_in_slices};
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
     search(call, SearchForm::Search)

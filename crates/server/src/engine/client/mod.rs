@@ -21,7 +21,7 @@ use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
-use crate::engine::command::job::{Account, Job};
+use crate::engine::command::job::LongCommand;
 use crate::engine::command::transaction::{Transaction, WatchedKey};
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::script::GateWish;
@@ -56,23 +56,20 @@ pub struct Client {
     pub replies: Replies,
     /// Why the client's next command is not executed at once.
     pub halts: Halts,
-    /// Whether the client waits until a script or a transaction has freed its reserved shards.
+    /// Whether a client that is put off waits until a script or a transaction has freed its
+    /// reserved shards.
     pub waits_for_reserved: bool,
     /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
-    pub job: Option<Box<dyn Job>>,
-    /// The measurements of the command that left the job.
-    pub account: Option<Box<Account>>,
+    pub long_command: Option<Box<LongCommand>>,
     /// The most bytes that a command may reply with: the client's output limit, or for a script
     /// what its memory has room for.
     pub reply_bytes_max: usize,
-    /// Bytes to send behind the job's reply.
+    /// Bytes to send behind the reply of the long command.
     pub behind: Vec<u8>,
-    /// Whether replies were off when the command that left the job was sent.
-    pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// Whether the client's next command was already put off for a cut that is being walked.
@@ -115,11 +112,9 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             discard: false,
-            job: None,
-            account: None,
+            long_command: None,
             reply_bytes_max: usize::MAX,
             behind: Vec::new(),
-            job_is_quiet: false,
             no_touch: false,
             time_us: 0,
             has_waited: false,
@@ -196,15 +191,9 @@ impl Client {
             && self.protocol == Protocol::Resp2
     }
 
-    /// Makes the client wait until the shards that it needs are no longer reserved.
-    pub fn wait_for_reserved(&mut self) {
-        self.postpone(true);
-        self.waits_for_reserved = true;
-    }
-
     /// Makes the client wait, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
-        self.waits_for_reserved = false;
+        self.waits_for_reserved &= postponed;
         if self.is_postponed() != postponed {
             self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);

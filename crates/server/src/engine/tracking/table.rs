@@ -76,11 +76,13 @@ impl Server {
             let taken = data.visit(known.shard, |shard| shard.untrack_some(count));
             excess -= taken.len();
             empty = if taken.is_empty() { empty + 1 } else { 0 };
-            data.unit.notices.extend(taken.into_iter().map(|(key, readers)| Notice::Invalid {
-                key,
-                readers,
-                by_client: false,
-            }));
+            data.unit.work.notices.extend(
+                taken.into_iter().map(|(key, readers)| Notice::Invalid {
+                    key,
+                    readers,
+                    by_client: false,
+                }),
+            );
             data.release();
         }
     }

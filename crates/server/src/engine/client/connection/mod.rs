@@ -97,20 +97,21 @@ impl Connection {
     /// where messages are left for it, and one with a command at work must stay until the command
     /// is done. A connection whose peer sends no more gains nothing by moving.
     pub fn may_move(&self) -> bool {
-        !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
+        !self.moving && !self.ended && self.client.long_command.is_none() && !self.client.listens()
     }
 
     /// Whether received commands still wait for their turn. Commands behind a blocked one do not
     /// count.
     pub fn has_work_left(&self) -> bool {
-        self.deferred || self.client.job.is_some() || self.client.is_postponed()
+        self.deferred || self.client.long_command.is_some() || self.client.is_postponed()
     }
 
     /// Whether further commands have to wait: a command is at work in slices or blocks, replies
     /// must be sent first, another worker takes over the connection, or it closes.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
-        let waits = client.job.is_some() || client.is_postponed() || client.blocked.is_some();
+        let waits =
+            client.long_command.is_some() || client.is_postponed() || client.blocked.is_some();
         waits || self.deferred || self.closing || self.moving
     }
 }

@@ -195,7 +195,7 @@ impl Data {
 
     /// Serves the clients that wait for the key, though the key has not changed as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
-        self.unit.ready.push_back((self.database, key.bytes.into()));
+        self.unit.work.ready.push_back((self.database, key.bytes.into()));
     }
 
     /// To be called when a field of a hash gets an expiry that is earlier than those of all its
@@ -216,7 +216,7 @@ impl Data {
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
         let event = KeyspaceEvent { class, name, database: self.database, key: key.bytes.into() };
-        self.unit.notices.push(Notice::Event(event));
+        self.unit.work.notices.push(Notice::Event(event));
     }
 
     #[inline(always)]
@@ -257,7 +257,7 @@ impl Data {
     /// Removes all keys of a database from one shard. Returns them, to be freed.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.holding.keyspace.hasher();
-        let mut ready = std::mem::take(&mut self.unit.ready);
+        let mut ready = std::mem::take(&mut self.unit.work.ready);
         let (len, flushed) = self.visit(index, |shard| {
             // They are counted before: if a cut needs them they go to the cut, and nothing is
             // returned.
@@ -266,7 +266,7 @@ impl Data {
             note_waited(shard, database, &mut ready);
             (len, flushed)
         });
-        self.unit.ready = ready;
+        self.unit.work.ready = ready;
         self.counters.dirty += len as u64;
         flushed
     }
@@ -275,14 +275,14 @@ impl Data {
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
         let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let takes_dead = self.turn.may_expire;
-        let mut ready = std::mem::take(&mut self.unit.ready);
+        let mut ready = std::mem::take(&mut self.unit.work.ready);
         let gone = self.visit(index, |shard| {
             let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);
             note_waited(shard, a, &mut ready);
             note_waited(shard, b, &mut ready);
             gone
         });
-        self.unit.ready = ready;
+        self.unit.work.ready = ready;
         for (database, entry) in gone {
             self.note_expired(database, std::slice::from_ref(&entry));
             self.discard(entry);

@@ -79,7 +79,12 @@ impl Data {
             }
             if self.audience.event_classes.has(Classes::HASH) {
                 let (class, name) = (Classes::HASH, "hexpired");
-                self.unit.notices.push(Notice::Event(KeyspaceEvent { class, name, database, key }));
+                self.unit.work.notices.push(Notice::Event(KeyspaceEvent {
+                    class,
+                    name,
+                    database,
+                    key,
+                }));
             }
         }
     }
@@ -97,7 +102,7 @@ impl Data {
             };
             if self.audience.event_classes.has(class) {
                 let event = KeyspaceEvent { class, name, database, key: entry.key().into() };
-                self.unit.notices.push(Notice::Event(event));
+                self.unit.work.notices.push(Notice::Event(event));
             }
             self.log_expired(database, entry.key());
         }

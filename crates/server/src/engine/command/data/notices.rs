@@ -54,7 +54,7 @@ impl Data {
     /// whose number is `waiting`, and not as the current client's.
     #[inline]
     pub fn publish_served(&mut self, waiting: u64) {
-        if !self.unit.notices.is_empty() {
+        if !self.unit.work.notices.is_empty() {
             self.publish_notices_of(waiting, 0);
         }
     }
@@ -63,7 +63,7 @@ impl Data {
     /// whose reply is not complete yet. 0 if there is none.
     #[cold]
     fn publish_notices_of(&mut self, by: u64, at_work: u64) {
-        let mut notices = std::mem::take(&mut self.unit.notices);
+        let mut notices = std::mem::take(&mut self.unit.work.notices);
         if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {
@@ -81,8 +81,8 @@ impl Data {
             }
         }
         notices.clear();
-        self.unit.settled = 0;
-        self.unit.notices = notices;
+        self.unit.work.settled = 0;
+        self.unit.work.notices = notices;
     }
 
     /// Puts messages that were sent to the current client behind the reply of its job.
@@ -100,13 +100,17 @@ impl Data {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
-            self.unit.ready.push_back((database, key.bytes.into()));
+            self.unit.work.ready.push_back((database, key.bytes.into()));
         }
         if let Some(readers) = concerned.readers {
-            self.unit.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
+            self.unit.work.notices.push(Notice::Invalid {
+                key: key.bytes.into(),
+                readers,
+                by_client,
+            });
         }
         if self.audience.broadcasts {
-            self.unit.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
+            self.unit.work.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
         }
     }
 
@@ -133,6 +137,6 @@ impl Data {
         for index in 0..SHARDS {
             self.visit(index, Shard::untrack_all);
         }
-        self.unit.notices.push(Notice::AllInvalid);
+        self.unit.work.notices.push(Notice::AllInvalid);
     }
 }

@@ -12,17 +12,17 @@ impl Data {
     /// Logs this command instead of the one that the client sent.
     #[inline(always)]
     pub fn propagate(&mut self, args: &[&[u8]]) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
         self.log(args);
     }
 
     /// Sends replicas this command instead of the one that the client sent. The log on disk gets
     /// neither.
     pub fn propagate_to_replicas(&mut self, args: &[&[u8]]) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
         if self.recorder.is_on() {
             self.unit.note_logged();
-            self.recorder.add_for_replicas(&mut self.unit.effects, args);
+            self.recorder.add_for_replicas(&mut self.unit.work.effects, args);
         }
     }
 
@@ -35,7 +35,7 @@ impl Data {
     /// Keeps the command that the client sent out of the log, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
     }
 
     /// Logs a command that is done, if it changed something and did not choose another effect to
@@ -49,16 +49,16 @@ impl Data {
         alone: bool,
     ) -> Option<u64> {
         self.unit.note_logged();
-        if !changed || self.unit.effects.is_explicit() {
+        if !changed || self.unit.work.effects.is_explicit() {
             return None;
         }
-        if alone && self.unit.effects.is_empty() {
+        if alone && self.unit.work.effects.is_empty() {
             let number = self.recorder.record_alone(self.database, args, wire);
             if number.is_some() {
                 return number;
             }
         }
-        self.recorder.add(&mut self.unit.effects, self.database, args);
+        self.recorder.add(&mut self.unit.work.effects, self.database, args);
         None
     }
 
@@ -71,7 +71,7 @@ impl Data {
     pub(super) fn log_in(&mut self, database: u32, args: &[&[u8]]) {
         if self.recorder.is_on() {
             self.unit.note_logged();
-            self.recorder.add(&mut self.unit.effects, database, args);
+            self.recorder.add(&mut self.unit.work.effects, database, args);
         }
     }
 
@@ -81,7 +81,7 @@ impl Data {
         if self.recorder.logs_what_goes() {
             self.unit.note_logged();
             let args = [self.turn.deletes.expired, key];
-            self.recorder.add(&mut self.unit.effects, database, &args);
+            self.recorder.add(&mut self.unit.work.effects, database, &args);
         }
     }
 }

@@ -9,13 +9,13 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
-use super::long_command::LongCommand;
+use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
-use crate::engine::command::job::{Account, STAY_US, Slice};
+use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
-use crate::engine::execution::rights;
+use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
 use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
@@ -75,7 +75,7 @@ pub(super) struct ScriptSession {
     /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// The script's command that goes on in slices.
-    long: Option<LongCommand>,
+    long: Option<SlicedCall>,
 }
 
 /// Which keys the run has used.
@@ -271,7 +271,7 @@ impl ScriptSession {
             return Ok(());
         }
         let now_ms = self.data().turn.now_ms;
-        rights::admit_script(self.server, client, command, args, now_ms)
+        rights::check(self.server, client, command, args, Caller::Script, now_ms)
     }
 
     /// Whether the state of the server (disk, replicas, role) forbids the command. Few servers need
@@ -324,7 +324,7 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        run(&mut call);
+        drop(run(&mut call));
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {
@@ -334,8 +334,9 @@ impl ScriptSession {
         };
         stats.totals.commands.add(1);
         self.commands += 1;
-        if let Some(job) = call.client.job.take() {
-            self.long = Some(LongCommand::new(job, Account::new(command, args, measured)));
+        if let Some(mut long) = call.client.long_command.take() {
+            long.begin(measured);
+            self.long = Some(SlicedCall::Working(long));
             return None;
         }
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
