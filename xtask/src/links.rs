@@ -40,6 +40,33 @@ pub(crate) fn check(documents: &HashMap<&str, String>, faults: &mut Vec<String>)
     faults.sort();
 }
 
+/// Rust files that documents name as code, and that the repository does not have. A name may leave
+/// out the first folders: `persistence/walk.rs`.
+pub(crate) fn check_code(
+    documents: &HashMap<&str, String>,
+    listed: &str,
+    faults: &mut Vec<String>,
+) {
+    let is_there = |name: &str| {
+        let has_name = |file: &str| {
+            file.strip_suffix(name)
+                .is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
+        };
+        listed.lines().any(has_name)
+    };
+    for (file, text) in documents {
+        for (index, line) in text.lines().enumerate() {
+            let code = line.split('`').skip(1).step_by(2);
+            for name in code.filter(|code| code.ends_with(".rs") && !code.contains([' ', '*'])) {
+                if !is_there(name) {
+                    faults.push(format!("{file}:{}: {name}: there is no such file", index + 1));
+                }
+            }
+        }
+    }
+    faults.sort();
+}
+
 /// The file that a link in `file` means, from the repository's root. An empty path is `file`.
 pub(crate) fn resolve(file: &str, path: &str) -> Option<PathBuf> {
     if path.is_empty() {
@@ -170,6 +197,17 @@ mod tests {
             "docs/cli.md:4: #no: there is no such heading",
         ];
         assert_eq!(faults(&[("README.md", readme), ("docs/cli.md", bad)]), expected);
+    }
+
+    #[test]
+    fn files_of_code_that_a_document_names_are_there() {
+        let text = "`a.rs` and\n`src/b.rs`, `b.rs`, `rc/b.rs`, `c.rs`, but `*.rs`\n";
+        let documents = HashMap::from([("README.md", text.to_owned())]);
+        let mut faults = Vec::new();
+        check_code(&documents, "a.rs\nx/src/b.rs\n", &mut faults);
+        let expected = ["c.rs", "rc/b.rs"];
+        let expected = expected.map(|name| format!("README.md:2: {name}: there is no such file"));
+        assert_eq!(faults, expected);
     }
 
     #[test]

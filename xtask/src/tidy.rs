@@ -58,6 +58,7 @@ fn document_faults(listed: &str, faults: &mut Vec<String>) -> Outcome {
     let documents: HashMap<&str, String> =
         listed.lines().filter(|file| file.ends_with(".md")).filter_map(read).collect();
     links::check(&documents, faults);
+    links::check_code(&documents, listed, faults);
     book::check_summary(documents.keys().copied(), faults)
 }
 

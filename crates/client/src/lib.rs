@@ -12,7 +12,6 @@ use std::{
     error, fmt, io,
     net::ToSocketAddrs,
     os::fd::{AsFd, BorrowedFd},
-    path::Path,
     time::Duration,
 };
 
@@ -49,10 +48,6 @@ impl Client {
     /// Connects as `connect` does, but gives up on each address of the host after `timeout`.
     pub fn connect_timeout(address: &str, timeout: Duration) -> io::Result<Self> {
         Self::connect_by(address, &Transport { timeout: Some(timeout), ..Transport::default() })
-    }
-
-    pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::connect_to(&Address::Unix(path.as_ref().to_owned()), &Transport::default())
     }
 
     /// Connects to an address in its parts.

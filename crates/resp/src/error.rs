@@ -45,22 +45,6 @@ impl ProtocolError {
         output.extend_from_slice(b"\r\n");
     }
 
-    /// The name of this error in the server's log, which is not the text of the reply.
-    pub fn log_text(&self) -> &'static str {
-        match self {
-            Self::InlineTooBig => "too big inline request",
-            Self::UnbalancedQuotes => "unbalanced quotes in inline request",
-            Self::MultibulkCountTooBig => "too big mbulk count string",
-            Self::InvalidMultibulkLength => "invalid mbulk count",
-            Self::UnauthenticatedMultibulkLength => "unauth mbulk count",
-            Self::BulkCountTooBig => "too big bulk count string",
-            Self::ExpectedDollar(_) => "expected $ but got something else",
-            Self::InvalidBulkLength => "invalid bulk length",
-            Self::UnauthenticatedBulkLength => "unauth bulk length",
-            Self::InvalidCrlf => "invalid CRLF in request",
-        }
-    }
-
     fn text(&self) -> &'static str {
         match self {
             Self::InlineTooBig => "too big inline request",

@@ -1,8 +1,6 @@
 //! The first line of a script, `#!lua flags=no-writes`: which engine it is for, and what it says of
 //! itself.
 
-use std::ops::Range;
-
 use bobbin_resp::split_arguments;
 
 /// What a script's first line says. A script without one has the default.
@@ -113,11 +111,6 @@ impl Shebang {
             return Err(ShebangError::Name);
         }
         Ok(shebang)
-    }
-
-    /// The code behind the first line.
-    pub fn code_range(&self, source: &[u8]) -> Range<usize> {
-        self.code..source.len()
     }
 }
 

@@ -228,12 +228,6 @@ impl Member<'_> {
         }
         before
     }
-
-    /// Whether a thread wants the gate, so that long work can make way.
-    #[inline]
-    pub fn gate_wanted(&self) -> bool {
-        is_closed(self.gate.door.word().load(Ordering::Relaxed))
-    }
 }
 
 impl Drop for Member<'_> {

@@ -152,7 +152,32 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
     }
 }
 
-/// A replica follows as the user that `primaryuser` and `primaryauth` name, who needs few rights.
+/// Each line of a server's log says which role the server has: a primary's `M`, a replica's `S`.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn each_line_of_the_log_says_which_role_its_server_has() {
+    let (primary, replica) = (start(&[]), start(&[]));
+    let roles = |server: &Server| {
+        let log = server.log();
+        let roles = log.lines().filter_map(|line| line.split(' ').next()?.split_once(':'));
+        let mut roles: Vec<_> = roles.map(|(_, role)| role.to_owned()).collect();
+        roles.dedup();
+        roles
+    };
+    let port = primary.address().port().to_string();
+    let mut client = replica.connect();
+    client.say(&format!("REPLICAOF 127.0.0.1 {port}"));
+    until(|| replica.info("master_link_status") == "up");
+    assert_eq!(roles(&replica), ["M", "S"]);
+    assert_eq!(client.say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    until(|| roles(&replica) == ["M", "S", "M"]);
+    assert_eq!(roles(&primary), ["M"]);
+    let configured = start(&["--replicaof", "127.0.0.1", &port]);
+    until(|| configured.info("master_link_status") == "up");
+    assert_eq!(roles(&configured), ["S"]);
+}
+
+/// A replica follows as the user that `primaryuser` and `primaryauth` name; it needs few rights.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_follows_as_its_user() {

@@ -119,11 +119,6 @@ impl Workload {
         }
     }
 
-    /// Whether one write can hold only one kind of request, of a length that never changes.
-    pub fn is_fixed(&self) -> bool {
-        matches!(self.order, Order::Single) && self.templates[0].fixed_len().is_some()
-    }
-
     /// Makes `output` hold `count` requests, whatever it held before, and says how many bytes of it
     /// they are: where requests differ by their numbers only, it holds what was sent the last time
     /// and just the numbers are written. `request` is the index of the first over the whole load.

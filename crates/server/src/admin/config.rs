@@ -59,7 +59,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let is_loading = server.switches.has(Switch::LOADING);
     let loading = Failure::loading(&server.config);
     let barred = Barred {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),
@@ -72,6 +72,8 @@ fn set(call: &mut Call<'_>) -> Outcome {
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.audience.event_classes = server.event_classes();
+    // Commands behind this one are measured and limited by the new values.
+    call.client.parse_anew();
     call.reply.ok();
     Ok(())
 }
@@ -95,7 +97,6 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.services.reset_statistics(server.clients.last_id());
     server.clients.reset_rejected();
     server.scripts.reset_statistics();
-    server.acl.reset_statistics();
     server.tls.reset_statistics();
     memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();
@@ -144,20 +145,22 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         }
         Effect::MinReplicas => Replication::of(server).follow_count(server),
         Effect::OomScore => {
-            let is_replica = server.switches.load() & Switch::REPLICA != 0;
+            let is_replica = server.switches.has(Switch::REPLICA);
             server.services.oom_score.lock().apply(config, is_replica)?;
         }
-        Effect::OpenFiles => raise_open_files(server, config)?,
+        Effect::OpenFiles => raise_open_files(config, server.workers.all().len())?,
         Effect::Password => server.follow_requirepass(),
         Effect::Switches => server.follow_config(),
         Effect::Title => title::show(config),
         Effect::Tls => follow_tls(server, config)?,
         Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
-        Effect::Defrag => defrag::follow_config(server),
-        Effect::Watchdog => watchdog::follow_watchdog(server),
+        Effect::Defrag => defrag::follow_config(server)?,
+        Effect::Watchdog => watchdog::follow_watchdog(server)?,
         Effect::Workers => {
+            let count = config.worker_count();
+            raise_open_files(config, count.max(server.workers.all().len()))?;
             server.choose_log_numbers();
-            pool::set_worker_count(server, config.worker_count())?;
+            pool::set_worker_count(server, count)?;
         }
         // The caller turns the log on and off, because that needs the keys.
         Effect::Log | Effect::None => {}
@@ -187,9 +190,9 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
 }
 
 /// Makes sure that the system allows `maxclients` connections.
-fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
+fn raise_open_files(config: &Config, workers: usize) -> Result<(), String> {
     let asked = config.maxclients() as u64;
-    let reserved = host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
+    let reserved = host::RESERVED_DESCRIPTORS + workers as u64 * 4;
     let possible = host::raise_open_files(asked, reserved)?;
     if possible < asked {
         return Err(format!(

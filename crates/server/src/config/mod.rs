@@ -140,6 +140,11 @@ impl Config {
         text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Whether `replicaof` names a primary, so that the server is a replica.
+    pub fn names_primary(&self) -> bool {
+        self.words_of(OptionId::replicaof).len() == 2
+    }
+
     /// The percentiles of `latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Vec<f64> {
         let words = self.words_of(OptionId::latency_tracking_info_percentiles);
@@ -175,6 +180,14 @@ impl Config {
             OptionId::io_threads => self.worker_count().to_string().into(),
             _ => row.kind.format(&self.value(row)),
         }
+    }
+
+    /// The options that are not at their defaults, with their values. Secrets are left out.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+        let rows = OPTIONS
+            .iter()
+            .filter(|row| !row.is_sensitive() && self.value(row) != row.kind.default());
+        rows.map(|row| (row.name, self.shown(row)))
     }
 
     /// The name of the server in errors and other messages.

@@ -493,10 +493,11 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("OK Already connected to specified master");
         return Ok(());
     }
-    log::info!("REPLICAOF {host}:{port} enabled (user request)");
+    let named = format!("{host}:{port}");
     replication
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
+    log::info!("REPLICAOF {named} enabled (user request)");
     if call.in_transaction {
         // The transaction's changes, before and after this command, are in no stream, so the
         // history needs a new name.

@@ -38,6 +38,7 @@ use self::transfer::{Form, Transfer};
 use self::waits::ReplicaWait;
 pub use self::waits::Wanted;
 use self::wish::Dialect;
+use crate::base::clock::Interval;
 use crate::config::OptionId;
 use crate::engine::blocking;
 use crate::engine::client::{self, feeder};
@@ -63,8 +64,8 @@ pub struct Replication {
     /// The connection to the primary; `None`: the server is a primary. Changes only with the gate
     /// held.
     link: Mutex<Option<Arc<Link>>>,
-    /// When to look for due work again (Unix ms).
-    due_ms: AtomicI64,
+    /// When to look for due work again.
+    looks: Interval,
     /// When the stream last got a PING, or began (Unix ms).
     pinged_ms: AtomicI64,
     /// When the last replica left (Unix ms).
@@ -109,7 +110,7 @@ impl Default for Replication {
             refusals: Refusals::default(),
             awaited: AwaitedStreams::default(),
             link: Mutex::default(),
-            due_ms: AtomicI64::new(0),
+            looks: Interval::default(),
             pinged_ms: AtomicI64::new(i64::MAX),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
@@ -204,7 +205,7 @@ impl Replication {
     pub fn resume(server: &'static Server) -> Result<(), String> {
         let replication = Self::of(server);
         let gate = server.gate.take();
-        let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+        let is_replica = server.config.names_primary();
         // Set now, so that no client writes before the primary is followed.
         server.switches.set(Switch::LINK_DOWN | Switch::REPLICA, is_replica);
         let position = Persistence::of(server).loading.position();
@@ -316,7 +317,7 @@ impl Replication {
         let wanted = config.min_replicas_to_write() as usize;
         let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
         let too_few = counts && self.good(server) < wanted;
-        if too_few != (server.switches.load() & Switch::FEW_REPLICAS != 0) {
+        if too_few != (server.switches.has(Switch::FEW_REPLICAS)) {
             server.switches.set(Switch::FEW_REPLICAS, too_few);
         }
     }
@@ -329,7 +330,7 @@ impl Replication {
 
     /// Makes a worker look for due work soon.
     fn look_soon(&self) {
-        self.due_ms.store(0, Ordering::Relaxed);
+        self.looks.make_due();
     }
 
     /// Whether the stream must not grow, because replicas are catching up with it.
@@ -350,18 +351,14 @@ impl Replication {
     /// Does due work. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
-        if data.turn.now_ms >= due_ms {
-            Self::of(server).look(server, data, due_ms);
+        if Self::of(server).looks.claim(data.turn.now_ms, LOOK_MS) {
+            Self::of(server).look(server, data);
         }
     }
 
     #[cold]
-    fn look(&self, server: &'static Server, data: &mut Data, due_ms: i64) {
-        let (order, now_ms) = (Ordering::Relaxed, data.turn.now_ms);
-        if self.due_ms.compare_exchange(due_ms, now_ms + LOOK_MS, order, order).is_err() {
-            return;
-        }
+    fn look(&self, server: &'static Server, data: &mut Data) {
+        let now_ms = data.turn.now_ms;
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);

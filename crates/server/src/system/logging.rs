@@ -50,6 +50,7 @@ pub fn configure(config: &Config) -> io::Result<()> {
     });
     LOGGER.descriptor.store(target.descriptor(), Ordering::Relaxed);
     *LOGGER.outputs.lock() = Outputs { target, syslog };
+    show_replica(config.names_primary());
     follow(config);
     Ok(())
 }

@@ -128,7 +128,7 @@ impl Executor<'_> {
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
             if done.overflowed || client.halts.is_any() {
                 done.overflowed |= client.is_overflowed();
-                done.deferred = client.halts.take_rights_alone() && !done.overflowed;
+                done.deferred = client.halts.take_anew_alone() && !done.overflowed;
                 done.halted = true;
                 break;
             }

@@ -70,7 +70,7 @@ impl Worker {
     /// Works on a connection's job, if the job may go on now.
     fn work_on(&mut self, slot: u32, pass: &mut Pass) {
         let Some(connection) = self.connections.at(slot) else { return };
-        let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+        let is_busy = self.server.switches.has(Switch::BUSY);
         // If the replies are large, those that began first must end first. Otherwise half of every
         // reply would stay in memory for long. But jobs that `goes_on_while_busy` names have to go
         // on: others wait for what their script or transaction keeps.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
+use crate::base::clock::has_come;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::describe;
@@ -203,7 +204,7 @@ impl Worker {
     /// and checks the output limits of clients that send nothing.
     pub(crate) fn look_at_clients(&mut self) {
         let now_ms = self.data.turn.now_ms;
-        if now_ms < self.timer.clients_at_ms {
+        if !has_come(now_ms, self.timer.clients_at_ms, LOOK_MS) {
             return;
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;

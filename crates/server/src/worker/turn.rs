@@ -125,7 +125,7 @@ impl Worker {
         if !self.next.puts_off {
             self.work_on_jobs();
         }
-        if self.server.switches.load() & Switch::BUSY == 0 {
+        if !self.server.switches.has(Switch::BUSY) {
             self.timer_slices();
         }
     }

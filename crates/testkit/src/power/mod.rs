@@ -96,25 +96,6 @@ impl Socket {
     }
 }
 
-/// All that is in a folder.
-pub fn tree_of(folder: &Path) -> io::Result<Tree> {
-    let mut tree = Tree::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(current) = folders.pop() {
-        for entry in fs::read_dir(&current)? {
-            let path = entry?.path();
-            let name = path.strip_prefix(folder).expect("it lies in there").to_owned();
-            if path.is_dir() {
-                tree.insert(name, None);
-                folders.push(path);
-            } else {
-                tree.insert(name, Some(fs::read(&path)?));
-            }
-        }
-    }
-    Ok(tree)
-}
-
 /// Makes a folder hold this and nothing else.
 pub fn plant(tree: &Tree, folder: &Path) -> io::Result<()> {
     if folder.exists() {

@@ -7,7 +7,6 @@ pub(crate) mod digest;
 mod keys;
 mod protocol;
 
-use std::alloc::Layout;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -440,9 +439,10 @@ fn crash(text: &str) -> Outcome {
     std::process::abort()
 }
 
-/// Fails like a collection that cannot grow.
-fn run_out_of_memory(_: &mut Call<'_>) -> Outcome {
-    std::alloc::handle_alloc_error(LARGEST)
+/// Asks for a block that no machine has, which ends the process.
+fn run_out_of_memory(call: &mut Call<'_>) -> Outcome {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(TOO_LARGE_BYTES)));
+    ok(call)
 }
 
 /// Leaks memory for ever, to show what a leak looks like.
@@ -487,7 +487,8 @@ fn help(call: &mut Call<'_>) -> Outcome {
 }
 
 /// The largest size that can be requested.
-const LARGEST: Layout = Layout::new::<[u8; 1 << 46]>();
+/// More than an address space has.
+const TOO_LARGE_BYTES: usize = 1 << 61;
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day. A longer sleep is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;

@@ -46,11 +46,6 @@ impl Rights {
         self.open_epoch == acl.epoch()
     }
 
-    /// Whether rules have changed since the user was last looked up.
-    pub fn is_outdated(&self, acl: &Acl) -> bool {
-        self.epoch != acl.epoch()
-    }
-
     pub fn user(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }

@@ -231,7 +231,9 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         }
         let kind = data.live_kind(key);
         let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
-        let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
+        // A client that was killed may not have been closed yet.
+        let fits = !waiter.client.kill.load(Ordering::Relaxed)
+            && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
                 Destination::Held => {}

@@ -138,7 +138,7 @@ impl Client {
     /// Changes the client's rights. The following input is parsed and answered within other limits.
     pub fn change_rights(&mut self, rights: Rights) {
         self.rights = rights;
-        self.halts.0 |= Halts::RIGHTS;
+        self.parse_anew();
     }
 
     /// Makes the client act as this user.
@@ -251,6 +251,11 @@ impl Client {
         self.halts.0 & Halts::CLOSING != 0
     }
 
+    /// Has the input behind the current command parsed and checked anew.
+    pub const fn parse_anew(&mut self) {
+        self.halts.0 |= Halts::ANEW;
+    }
+
     /// Notes a command as the client's last one.
     #[inline(always)]
     pub fn note_command(&self, command: &Registered) {
@@ -268,8 +273,9 @@ impl Halts {
     const CLOSING: u8 = 1;
     /// The current command was put off.
     const POSTPONED: u8 = 1 << 1;
-    /// The following input is parsed anew, within the limits of the client's new rights.
-    const RIGHTS: u8 = 1 << 2;
+    /// The following input is parsed and checked anew, because the client's rights or the server's
+    /// options have changed.
+    const ANEW: u8 = 1 << 2;
     /// The client has more replies than it may have.
     const OVERFLOWED: u8 = 1 << 3;
 
@@ -279,9 +285,9 @@ impl Halts {
     }
 
     /// Whether the only reason is that the input must be parsed anew. Clears that reason.
-    pub const fn take_rights_alone(&mut self) -> bool {
-        let alone = self.0 == Self::RIGHTS;
-        self.0 &= !Self::RIGHTS;
+    pub const fn take_anew_alone(&mut self) -> bool {
+        let alone = self.0 == Self::ANEW;
+        self.0 &= !Self::ANEW;
         alone
     }
 }

@@ -4,7 +4,6 @@
 //! are gathered in [`Effects`]. The thread's [`Recorder`] makes them one record with one number. By
 //! default, the effect of a command that changed something is the command itself. A handler whose
 //! command would not do the same when repeated gives another command instead.
-//! whose command would not do the same again says instead what would.
 
 use bobbin_store::log::{Appended, Lane};
 

@@ -11,6 +11,7 @@ use crate::engine::telemetry::latency::LatencyMonitor;
 use crate::engine::telemetry::rates::{Rates, Traffic};
 use crate::engine::telemetry::slowlog::CommandLog;
 use crate::system::host::OomScore;
+use crate::system::logging;
 
 /// The services that observe the server.
 #[derive(Default)]
@@ -34,7 +35,7 @@ impl Services {
     pub fn new(config: &Config, clock: &Clock) -> Self {
         let services = Self::default();
         services.follow(config, clock);
-        services.follow_role(config, false);
+        services.follow_role(config, config.names_primary());
         services
     }
 
@@ -47,6 +48,7 @@ impl Services {
 
     /// Applies the server's new role: replica or primary.
     pub fn follow_role(&self, config: &Config, is_replica: bool) {
+        logging::show_replica(is_replica);
         // It logs by itself what it cannot do.
         drop(self.oom_score.lock().apply(config, is_replica));
     }

@@ -350,7 +350,7 @@ fn settle_log(server: &Server, ends: bool) -> Receiver<()> {
 /// Whether there is a complete log on disk, and the disk accepts the rest of it.
 pub fn has_log_to_load(server: &Server) -> bool {
     let waits = Aof::of(server).is_on() && Aof::of(server).needs_base();
-    let failed = server.log_error.load(Ordering::Relaxed) != 0;
+    let failed = server.switches.has(Switch::LOG_FAILED);
     !waits
         && !failed
         && AofDirectory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())

@@ -26,7 +26,6 @@ use self::install::{install, install_blocks, make};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
-use crate::config::OptionId;
 use crate::engine::command::Data;
 use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::script::Policy;
@@ -77,7 +76,7 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     begin_loading(server, &file);
     let loading = &Persistence::of(server).loading;
     // A replica deletes expired keys only when its primary says so.
-    let is_replica = server.config.words_of(OptionId::replicaof).len() == 2;
+    let is_replica = server.config.names_primary();
     loading.resumes.store(true, Ordering::Relaxed);
     loading.keeps_expired.store(is_replica, Ordering::Relaxed);
     let loaded = load_beside(server, file);
@@ -115,7 +114,6 @@ pub fn begin_loading_bytes(server: &Server, total: u64) {
 /// commands that would change the server's role are refused.
 pub fn begin_loading_aside(server: &Server, total: u64) {
     note_begin(server, total);
-    Persistence::of(server).loading.is_aside.store(true, Ordering::Relaxed);
     server.switches.set(Switch::LOADING_ASIDE, true);
 }
 
@@ -124,15 +122,11 @@ fn note_begin(server: &Server, total: u64) {
     loading.total_bytes.store(total, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
-    loading.is_on.store(true, Ordering::Relaxed);
 }
 
 pub fn end_loading(server: &Server) {
     // The loading threads leave memory in arenas of their own.
     allocator::give_back_in_steps();
-    let loading = &Persistence::of(server).loading;
-    loading.is_on.store(false, Ordering::Relaxed);
-    loading.is_aside.store(false, Ordering::Relaxed);
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
 }
 

@@ -246,7 +246,7 @@ fn run(
         }
         return Ok(());
     }
-    if server.switches.load() & Switch::DISK_FAILED != 0
+    if server.switches.has(Switch::DISK_FAILED)
         && command.is_some_and(|command| command.has(Flags::WRITE))
         && let Some(failure) = server.disk_failure()
         && !server.config.replica_ignore_disk_write_errors()

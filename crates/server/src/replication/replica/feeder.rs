@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Replica, ReplicaState};
+use crate::base::clock::has_come;
 use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::client::feeder::{Feeder, Feeding};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::replication::Replication;
-use crate::replication::refusals::Refusal;
+use crate::replication::refusals::{DELAY_MS, Refusal};
 use crate::replication::transfer::{Form, Transfer, TransferState};
 
 /// Feeds a replica's connection.
@@ -117,7 +118,7 @@ impl ReplicaFeeder {
     /// Sends empty lines to a waiting replica, to show that its primary is alive.
     fn keep_alive(&mut self, now_ms: i64, output: &mut ConnectionOutput) {
         let period_ms = self.server.config.repl_ping_replica_period() * 1000;
-        if now_ms - self.kept_alive_ms >= period_ms {
+        if has_come(now_ms, self.kept_alive_ms + period_ms, period_ms) {
             self.kept_alive_ms = now_ms;
             output.push(b"\n");
         }
@@ -141,7 +142,7 @@ impl ReplicaFeeder {
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
         let refusal = *self.replica.refusal.lock();
         if let Some(Refusal { reason, due_ms, .. }) = refusal {
-            if now_ms < due_ms {
+            if !has_come(now_ms, due_ms, DELAY_MS) {
                 return Feeding::GoesOn;
             }
             output.push(format!("-ERR {reason}\r\n").as_bytes());

@@ -76,11 +76,6 @@ impl<'a> Text<'a> {
             Text::Outside(outside) => outside.bytes(),
         }
     }
-
-    /// Returns the string as one that can be put into another record.
-    pub fn to_given(self) -> Given<'a> {
-        Given::Bytes(self.bytes())
-    }
 }
 
 impl<'a> Outside<'a> {
