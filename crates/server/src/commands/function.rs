@@ -1,6 +1,7 @@
 //! FCALL, FCALL_RO and FUNCTION.
 
-use bobbin_dump::PayloadError;
+use bobbin_dump::rdb::Format;
+use bobbin_dump::{PayloadError, append_functions_payload};
 
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
@@ -146,7 +147,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     let sources = libraries.iter().map(|library| &library.source[..]);
     let mut payload = Vec::new();
     let compress = call.server.config.rdbcompression();
-    bobbin_dump::append_functions_payload(sources, compress, &mut payload);
+    append_functions_payload(sources, Format::Valkey, compress, &mut payload);
     call.reply.bulk(&payload);
     Ok(())
 }
@@ -175,6 +176,15 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     let random = &mut call.data.random;
     call.server.functions.restore(&sources, policy, || random.next_u64())?;
     call.data.counters.dirty += 1;
+    if call.data.is_logged() {
+        // Redis refuses the payload that FUNCTION DUMP gives here and in Valkey.
+        let (mut words, mut payload) = (call.args.to_vec(), Vec::new());
+        let compress = call.server.config.rdbcompression();
+        let sources = sources.iter().map(Vec::as_slice);
+        append_functions_payload(sources, Format::Redis7, compress, &mut payload);
+        words[2] = &payload;
+        call.data.propagate(&words);
+    }
     call.reply.ok();
     Ok(())
 }

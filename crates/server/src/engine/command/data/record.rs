@@ -1,6 +1,7 @@
 //! What a command leaves in the log.
 
 use super::{Data, Key};
+use crate::engine::log::append_restore;
 
 impl Data {
     /// Whether changes are logged.
@@ -14,6 +15,24 @@ impl Data {
     pub fn propagate(&mut self, args: &[&[u8]]) {
         self.unit.work.effects.be_explicit();
         self.log(args);
+    }
+
+    /// Logs the value that a key has now instead of the command that the client sent, as not every
+    /// peer knows that, or makes the same value with it. `payload` is the value's, from
+    /// `payload_of`; `words` are further options of RESTORE.
+    pub fn propagate_value(&mut self, key: Key<'_>, payload: &[u8], words: &[&[u8]]) {
+        self.unit.effects.be_explicit();
+        if !self.recorder.is_on() {
+            return;
+        }
+        // It may have been given a time that has passed, where nothing expires by itself.
+        let number = self.database;
+        let Some(database) = self.shard(key.hash.shard()).database(number) else { return };
+        let Some(place) = database.find(key.hash, key.bytes) else { return };
+        let mut commands = Vec::new();
+        let count = append_restore(&mut commands, database.entry(place), payload, words);
+        self.unit.note_logged();
+        self.recorder.add_commands(&mut self.unit.effects, count, number, &commands);
     }
 
     /// Sends replicas this command instead of the one that the client sent. The log on disk gets
