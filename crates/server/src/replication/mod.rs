@@ -364,6 +364,7 @@ impl Replication {
         }
         let replicas = self.replicas();
         self.follow_count(server);
+        server.feed.trim(server.config.repl_backlog_size());
         self.answer_waits(server);
         self.look_at_failover(server, data);
         self.drop_awaited(now_ms);
@@ -580,7 +581,8 @@ impl Replication {
         Ok(())
     }
 
-    /// A reader of the stream from an offset of this history on.
+    /// A reader of the stream from an offset of this history on. There is none for a replica that
+    /// would be dropped at once because too much waits for it: it would ask again for ever.
     fn reader(
         &self,
         server: &Server,
@@ -588,7 +590,9 @@ impl Replication {
         offset: u64,
         replica: &Replica,
     ) -> Option<FeedReader> {
-        let is_ours = server.feed.history().holds(id, offset);
-        is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
+        let waiting = server.feed.published().saturating_sub(offset);
+        let goes_on =
+            server.feed.history().holds(id, offset) && waiting < server.config.replica_bytes_max();
+        goes_on.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }
