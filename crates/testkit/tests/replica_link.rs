@@ -372,11 +372,14 @@ fn a_command_that_fails_is_told_or_ends_the_replica() {
     // The key is a string.
     let wrong = b"*3\r\n$5\r\nLPUSH\r\n$3\r\nkey\r\n$1\r\nx\r\n";
     let primary = Played::new();
-    let (replica, mut guest) = guest_of(&primary, &[]);
-    guest.send(&[&wrong[..], SET].concat());
-    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
-    assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
     let ends = ["--propagation-error-behavior", "panic"];
+    let is_written = ["--propagation-error-behavior", "panic", "--replica-read-only", "no"];
+    for stays in [&[][..], &is_written] {
+        let (replica, mut guest) = guest_of(&primary, stays);
+        guest.send(&[&wrong[..], SET].concat());
+        until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+        assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
+    }
     let (mut replica, mut guest) = guest_of(&primary, &ends);
     guest.send(SET);
     until(|| replica.connect().say("GET a") == Reply::bulk("1"));

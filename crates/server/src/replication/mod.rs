@@ -42,7 +42,6 @@ use crate::config::OptionId;
 use crate::engine::blocking;
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
@@ -502,6 +501,10 @@ impl Replication {
 
     /// Ends the feed if there were no replicas for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
+        // A starting primary continues its stream while it loads, and has no replicas until then.
+        if server.switches.load() & Switch::LOADING != 0 {
+            return;
+        }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
@@ -579,20 +582,5 @@ impl Replication {
         }
         beside.run(move || transfer.run(copied, database));
         Ok(())
-    }
-
-    /// A reader of the stream from an offset of this history on. There is none for a replica that
-    /// would be dropped at once because too much waits for it: it would ask again for ever.
-    fn reader(
-        &self,
-        server: &Server,
-        id: &[u8],
-        offset: u64,
-        replica: &Replica,
-    ) -> Option<FeedReader> {
-        let waiting = server.feed.published().saturating_sub(offset);
-        let goes_on =
-            server.feed.history().holds(id, offset) && waiting < server.config.replica_bytes_max();
-        goes_on.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }
