@@ -59,7 +59,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let is_loading = server.switches.load() & (Switch::LOADING | Switch::LOADING_ASIDE) != 0;
     let loading = Failure::loading(&server.config);
     let barred = Barred {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),
