@@ -81,6 +81,57 @@ fn a_link_that_broke_goes_on_where_it_was() {
     same(&[&primary, &replica]);
 }
 
+/// A replica is dropped for a record that is larger than its output limit. It gets a copy then:
+/// with the record as the stream it would be dropped again, for ever.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_record_beyond_the_output_limit_is_in_a_copy() {
+    let limit = ["--client-output-buffer-limit", "replica 1mb 0 0"];
+    let backlog = ["--repl-backlog-size", "1mb"];
+    let (primary, replica) = (start(&[limit, backlog].concat()), start(&[]));
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    for (round, kib) in [1054, 5000].into_iter().enumerate() {
+        let value = "v".repeat(kib << 10);
+        primary.connect().call(&["SET", "key", &value]).expect("it answers");
+        primary.settle(&[&replica]);
+        let copies = [primary.info("sync_full"), primary.info("sync_partial_ok")];
+        assert_eq!(copies, [(round + 2).to_string(), "0".to_owned()], "{kib} KiB");
+    }
+    same(&[&primary, &replica]);
+}
+
+/// What the backlog has too much goes although nobody writes: when it is to be smaller, and when
+/// the replica has gone that needed more.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_idle_primary_makes_its_backlog_smaller() {
+    let limit = ["--client-output-buffer-limit", "replica 0 0 0"];
+    let (primary, replica, slow) = (
+        start(&[&limit[..], &["--repl-ping-replica-period", "3600"]].concat()),
+        start(&[]),
+        start(&[]),
+    );
+    let length = || primary.info("repl_backlog_histlen").parse::<u64>().expect("a number");
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    let mut client = primary.connect();
+    let value = "v".repeat(4 << 20);
+    client.call(&["SET", "key", &value]).expect("it answers");
+    primary.settle(&[&replica]);
+    assert!(length() > 4 << 20);
+    client.say("CONFIG SET repl-backlog-size 16384");
+    until(|| length() < 200_000);
+    // A replica whose copy takes for ever needs all that is written meanwhile.
+    client.say("CONFIG SET rdb-key-save-delay 10000000");
+    follow(&slow, &primary);
+    until(|| primary.info("rdb_bgsave_in_progress") == "1");
+    client.call(&["SET", "key", &value]).expect("it answers");
+    until(|| length() > 4 << 20);
+    slow.connect().say("REPLICAOF NO ONE");
+    until(|| length() < 200_000);
+}
+
 /// A replica that comes again gets a copy, as it knows the history by its old name alone.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

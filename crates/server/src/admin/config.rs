@@ -59,7 +59,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let is_loading = server.switches.has(Switch::LOADING);
+    let is_loading = server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE);
     let loading = Failure::loading(&server.config);
     let barred = Barred {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),

@@ -327,7 +327,9 @@ impl RestoreOptions {
         };
         if expire_ms.is_some_and(|ms| data.is_past(ms)) {
             if data.remove(key) {
-                data.propagate_expired(key);
+                // The new value replaced it: that it has expired already is no reason to tell.
+                let command = data.turn.deletes.emptied;
+                data.propagate(&[command, key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
             return;

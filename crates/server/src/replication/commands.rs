@@ -91,7 +91,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let offset = first_byte.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
     let stream = offset
         .filter(|_| !asks_for_all)
-        .and_then(|offset| replication.reader(server, call.args[1], offset, &feeder.replica));
+        .and_then(|offset| feeder.stream_from(call.args[1], offset));
     if let Some(stream) = stream {
         log::info!("Partial resynchronization request from {host} accepted.");
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);

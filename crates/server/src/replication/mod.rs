@@ -43,7 +43,6 @@ use crate::config::OptionId;
 use crate::engine::blocking;
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
@@ -361,6 +360,7 @@ impl Replication {
         let now_ms = data.turn.now_ms;
         let replicas = self.replicas();
         self.follow_count(server);
+        server.feed.trim(server.config.repl_backlog_size());
         self.answer_waits(server);
         self.look_at_failover(server, data);
         self.drop_awaited(now_ms);
@@ -498,6 +498,10 @@ impl Replication {
 
     /// Ends the feed if there were no replicas for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
+        // A starting primary continues its stream while it loads, and has no replicas until then.
+        if server.switches.load() & Switch::LOADING != 0 {
+            return;
+        }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
@@ -575,17 +579,5 @@ impl Replication {
         }
         beside.run(move || transfer.run(copied, database));
         Ok(())
-    }
-
-    /// A reader of the stream from an offset of this history on.
-    fn reader(
-        &self,
-        server: &Server,
-        id: &[u8],
-        offset: u64,
-        replica: &Replica,
-    ) -> Option<FeedReader> {
-        let is_ours = server.feed.history().holds(id, offset);
-        is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

@@ -102,6 +102,17 @@ impl ReplicaFeeder {
         self.become_replica(now_ms, state);
     }
 
+    /// The stream from an offset of a history on. There is none for a replica that would be dropped
+    /// at once because too much waits for it, and would ask again for ever.
+    pub(in crate::replication) fn stream_from(&self, id: &[u8], offset: u64) -> Option<FeedReader> {
+        let (feed, config) = (&self.server.feed, &self.server.config);
+        // What is kept only because its last connection has just ended does not count.
+        feed.trim(config.repl_backlog_size());
+        let waiting = feed.published().saturating_sub(offset);
+        let goes_on = feed.history().holds(id, offset) && waiting < config.replica_bytes_max();
+        goes_on.then(|| feed.reader(offset, Some(Arc::clone(&self.replica.client)))).flatten()
+    }
+
     fn replication(&self) -> &'static Replication {
         Replication::of(self.server)
     }
