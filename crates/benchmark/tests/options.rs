@@ -130,6 +130,8 @@ fn ways_to_connect() {
     memtier(&server, &format!("-S {} -n 10 -t 1 -c 1 --hide-histogram", socket.display()));
     assert!(failure(&server, "-q -t ping --user me -a wrong").contains("WRONGPASS"));
     bench(&server, "-q -t ping -n 100 --mptcp");
+    // Of a server that stands alone all nodes are that one, and no time means that requests count.
+    bench(&server, "-q -t ping -n 100 --rfr all --duration 0");
     memtier(&server, "-n 10 -t 1 -c 1 --hide-histogram -h localhost -4 --mptcp");
     let no_address = run_with(&["--memtier"], &server, "-n 1 -h 127.0.0.1 -6");
     assert!(String::from_utf8_lossy(&no_address.stderr).contains("no such address"));

@@ -5,13 +5,20 @@ use std::{io, os::fd::AsFd, time::Duration};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, read},
+    termios::{
+        InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+    },
 };
 
 /// A key, as far as keys mean something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Char(char),
+    /// One of no character.
+    Byte(u8),
     Interrupt,
+    /// Ctrl-U.
+    EraseLine,
     Enter,
     Escape,
     Backspace,
@@ -93,6 +100,43 @@ impl<F: AsFd> Keyboard<F> {
     }
 }
 
+/// A terminal that sends each key at once, unseen and as it is, until this is dropped.
+pub struct Raw<F: AsFd> {
+    terminal: F,
+    before: Termios,
+}
+
+impl<F: AsFd> Raw<F> {
+    pub fn enter(terminal: F) -> io::Result<Self> {
+        let before = tcgetattr(&terminal)?;
+        let mut raw = before.clone();
+        make_raw(&mut raw);
+        tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl<F: AsFd> Drop for Raw<F> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.terminal, OptionalActions::Drain, &self.before);
+    }
+}
+
+/// Has a terminal send each key as it is. What it shows stays as it was.
+pub fn make_raw(modes: &mut Termios) {
+    modes.input_modes.remove(
+        InputModes::BRKINT
+            | InputModes::ICRNL
+            | InputModes::INPCK
+            | InputModes::ISTRIP
+            | InputModes::IXON,
+    );
+    let local = LocalModes::ECHO | LocalModes::ICANON | LocalModes::IEXTEN | LocalModes::ISIG;
+    modes.local_modes.remove(local);
+    modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+}
+
 /// Takes all whole keys, and, if no more bytes will come, what is no whole one.
 fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<Key> {
     let mut keys = Vec::new();
@@ -118,6 +162,7 @@ fn first_key(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     let key = match first {
         &ESCAPE => return sequence(rest).map(|(key, len)| (key, len + 1)),
         0x03 => Key::Interrupt,
+        0x15 => Key::EraseLine,
         b'\r' | b'\n' => Key::Enter,
         b'\t' => Key::Tab,
         0x08 | 0x7f => Key::Backspace,
@@ -155,7 +200,7 @@ fn sequence(rest: &[u8]) -> Option<(Option<Key>, usize)> {
     Some((Some(key), len))
 }
 
-/// A character of UTF-8. What is none is passed over.
+/// A character of UTF-8, or a byte of none.
 fn character(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     let chunk = bytes.utf8_chunks().next()?;
     if let Some(character) = chunk.valid().chars().next() {
@@ -163,7 +208,7 @@ fn character(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         return Some((key, character.len_utf8()));
     }
     let is_begun = std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none());
-    (!is_begun).then_some((None, chunk.invalid().len()))
+    (!is_begun).then_some((Some(Key::Byte(bytes[0])), 1))
 }
 
 const ESCAPE: u8 = 0x1b;
@@ -203,8 +248,9 @@ mod tests {
         assert_eq!(keys("ä世".as_bytes()), [Key::Char('ä'), Key::Char('世')]);
         assert_eq!(
             keys(b"\x1bk\xff\x01\x1b[15~x\xc2\x9b"),
-            [Key::Escape, Key::Char('k'), Key::Char('x')]
+            [Key::Escape, Key::Char('k'), Key::Byte(0xff), Key::Char('x')]
         );
+        assert_eq!(keys(b"\xe4\xb8\x15"), [Key::Byte(0xe4), Key::Byte(0xb8), Key::EraseLine]);
     }
 
     #[test]

@@ -92,6 +92,12 @@ pub fn is_typed() -> bool {
     io::stdin().is_terminal()
 }
 
+/// Whether the terminal can show a line as it is edited; the line editor passes over others.
+pub fn can_edit() -> bool {
+    let terminal = std::env::var("TERM").unwrap_or_default().to_ascii_lowercase();
+    !["dumb", "cons25", "emacs"].contains(&terminal.as_str())
+}
+
 /// Whether there is a terminal for progress bars: never for files and pipes.
 pub fn shows_progress() -> bool {
     io::stderr().is_terminal() && io::stdout().is_terminal()

@@ -350,8 +350,6 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         > 1
     {
         "--sequential, --zipf and --hot-keys exclude each other"
-    } else if settings.read_from != crate::options::redis::ReadFrom::Primaries && !common.cluster {
-        "--rfr needs --cluster"
     } else {
         return Ok(());
     };

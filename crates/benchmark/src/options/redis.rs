@@ -163,9 +163,9 @@ const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["--duration"],
         value: "seconds",
-        help: "Run each test for so long, instead of -n.",
+        help: "Run each test for so long, instead of -n (0: by -n).",
         apply: |settings, value| {
-            settings.duration = Some(seconds(value)?);
+            settings.duration = if value == "0" { None } else { Some(seconds(value)?) };
             Ok(())
         },
     },
@@ -528,5 +528,6 @@ mod tests {
         assert_eq!((parse("-c 0").clients, parse("-P 0").pipeline), (1, 1));
         assert!(parse("-k 2").keep_alive && !parse("-k 0").keep_alive);
         assert_eq!(parse("--user me").common.password, None);
+        assert_eq!(parse("--duration 1 --duration 0").duration, None);
     }
 }

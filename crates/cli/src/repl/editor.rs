@@ -13,15 +13,20 @@ use std::{
 use bobbin_client::{Target, Transport, error_text};
 use rustyline::{
     Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event,
-    EventContext, EventHandler, Helper, KeyEvent, Movement, RepeatCount, completion::Completer,
-    error::ReadlineError, highlight::Highlighter, hint::Hinter, history::DefaultHistory,
+    EventContext, EventHandler, Helper, KeyEvent, Modifiers, Movement, RepeatCount,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::{CmdKind, Highlighter},
+    hint::Hinter,
+    history::DefaultHistory,
     validate::Validator,
 };
 
 use super::{
     completion::{self, Lookups, Suggestion, suggestions},
     docs::Docs,
-    hint, history,
+    front::{Front, Suspension},
+    hint, history, letters,
     menu::{self, Choice},
 };
 use crate::terminal;
@@ -55,7 +60,7 @@ impl Lines {
         match self {
             Self::Typed(typed) => loop {
                 match typed.read_line(prompt) {
-                    Ok(line) => break Line::Text(line.into_bytes()),
+                    Ok(line) => break Line::Text(letters::bytes(&line)),
                     Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Line::End,
                     Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
                         complain!("Error: that is not UTF-8. Write such bytes as \"\\xfc\".");
@@ -86,14 +91,14 @@ impl Lines {
     /// Whether a line, or the end, is there without waiting for the descriptor.
     pub fn has_buffered(&self) -> bool {
         match self {
-            Self::Typed(_) => false,
+            Self::Typed(typed) => typed.front.as_ref().is_some_and(Front::has_buffered),
             Self::Piped(input) => !input.buffer().is_empty(),
         }
     }
 
     /// Keeps a line for the arrow keys, and for the next session unless it is secret.
     pub fn remember(&mut self, line: &[u8], secret: bool) {
-        if let (Self::Typed(typed), Ok(line)) = (self, std::str::from_utf8(line)) {
+        if let Self::Typed(typed) = self {
             typed.remember(line, secret);
         }
     }
@@ -138,6 +143,8 @@ impl Lines {
 /// A line editor with its history.
 pub struct Typed {
     editor: Editor<Assistant, DefaultHistory>,
+    /// What the editor reads by, where the terminal is more than a line printer.
+    front: Option<Front>,
     file: Option<PathBuf>,
 }
 
@@ -159,23 +166,31 @@ impl Typed {
         editor.set_helper(Some(Assistant::default()));
         let clear = EventHandler::Conditional(Box::new(ClearLine));
         editor.bind_sequence(KeyEvent::ctrl('C'), clear);
+        let front = terminal::can_edit().then(Front::open).and_then(Result::ok);
+        if let Some((key, suspension)) = front.as_ref().and_then(|front| front.suspension().ok()) {
+            let suspend = EventHandler::Conditional(Box::new(Suspend(suspension)));
+            editor.bind_sequence(KeyEvent::new(key, Modifiers::NONE), suspend);
+        }
         let file = history::file();
         let text = file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let _ = editor.add_history_entry(line);
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let _ = editor.add_history_entry(letters::characters(line));
         }
-        Some(Self { editor, file })
+        Some(Self { editor, front, file })
     }
 
     fn read_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         if let Some(assistant) = self.editor.helper_mut() {
             assistant.prompt_len = prompt.chars().count();
         }
-        self.editor.readline(prompt)
+        match &mut self.front {
+            Some(front) => front.lead(|| self.editor.readline(prompt)),
+            None => self.editor.readline(prompt),
+        }
     }
 
-    fn remember(&mut self, line: &str, secret: bool) {
-        let _ = self.editor.add_history_entry(line);
+    fn remember(&mut self, line: &[u8], secret: bool) {
+        let _ = self.editor.add_history_entry(letters::characters(line));
         if secret {
             return;
         }
@@ -184,19 +199,17 @@ impl Typed {
     }
 
     /// Other shells may write to the file too: it is only appended to, and shortened now and then.
-    fn append(&self, line: &str) -> io::Result<()> {
+    fn append(&self, line: &[u8]) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
+        let line = line.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte });
+        let line: Vec<u8> = line.chain([b'\n']).collect();
         let mut open = OpenOptions::new();
-        open.append(true)
-            .create(true)
-            .mode(HISTORY_MODE)
-            .open(file)?
-            .write_all(format!("{}\n", line.replace('\n', " ")).as_bytes())?;
-        let text = std::fs::read_to_string(file)?;
-        let surplus = text.lines().count().saturating_sub(HISTORY_LINES_MAX);
+        open.append(true).create(true).mode(HISTORY_MODE).open(file)?.write_all(&line)?;
+        let text = std::fs::read(file)?;
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        let surplus = lines.clone().count().saturating_sub(HISTORY_LINES_MAX);
         if surplus > HISTORY_LINES_MAX / 10 {
-            let kept: Vec<&str> = text.lines().skip(surplus).collect();
-            std::fs::write(file, kept.join("\n") + "\n")?;
+            std::fs::write(file, lines.skip(surplus).collect::<Vec<_>>().concat())?;
         }
         Ok(())
     }
@@ -217,45 +230,20 @@ impl ConditionalEventHandler for ClearLine {
     }
 }
 
-/// Asks for a password, showing stars.
-pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
-    struct Stars;
-    impl Helper for Stars {}
-    impl Completer for Stars {
-        type Candidate = String;
-    }
-    impl Hinter for Stars {
-        type Hint = String;
-    }
-    impl Validator for Stars {}
-    impl Highlighter for Stars {
-        fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
-            Cow::Owned("*".repeat(line.chars().count()))
-        }
+/// The editor would only set its own terminal's modes back.
+struct Suspend(Suspension);
 
-        fn highlight_char(
-            &self,
-            _line: &str,
-            _position: usize,
-            _kind: rustyline::highlight::CmdKind,
-        ) -> bool {
-            true
-        }
+impl ConditionalEventHandler for Suspend {
+    fn handle(
+        &self,
+        _event: &Event,
+        _count: RepeatCount,
+        _positive: bool,
+        _context: &EventContext<'_>,
+    ) -> Option<Cmd> {
+        self.0.wait();
+        Some(Cmd::Repaint)
     }
-
-    if !terminal::is_typed() {
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map_err(|error| error_text(&error))?;
-        return Ok(line.trim_end_matches(['\r', '\n']).as_bytes().to_vec());
-    }
-    // The stars are what highlighting makes of the password: it must be on.
-    // The line's end that is pasted with a password is not part of it.
-    let config = Config::builder().color_mode(ColorMode::Forced).bracketed_paste(false).build();
-    let mut editor: Editor<Stars, DefaultHistory> =
-        Editor::with_config(config).map_err(|error| error.to_string())?;
-    editor.set_helper(Some(Stars));
-    let password = editor.readline(prompt).map_err(|error| error.to_string())?;
-    Ok(password.into_bytes())
 }
 
 /// Completes and hints from what the server documents.
@@ -314,6 +302,14 @@ impl Hinter for Assistant {
 }
 
 impl Highlighter for Assistant {
+    fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
+        letters::shown(line).map_or(Cow::Borrowed(line), Cow::Owned)
+    }
+
+    fn highlight_char(&self, line: &str, _position: usize, _kind: CmdKind) -> bool {
+        letters::shown(line).is_some()
+    }
+
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
         Cow::Owned(format!("\x1b[90m{hint}\x1b[0m"))
     }

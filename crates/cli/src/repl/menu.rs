@@ -80,7 +80,9 @@ impl Menu {
             Key::Home => 0,
             Key::End => last,
             Key::Enter => return Some(Choice::Taken(self.shown.swap_remove(self.marked))),
-            Key::Interrupt => return Some(Choice::Forgotten),
+            Key::Interrupt | Key::EraseLine => return Some(Choice::Forgotten),
+            // There is none of them where the line editor reads.
+            Key::Byte(_) => self.marked,
             Key::Char(character) => {
                 self.typed.push(character);
                 return self.follow_typing(room, narrow);

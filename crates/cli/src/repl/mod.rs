@@ -4,11 +4,14 @@ mod completion;
 mod debugger;
 mod docs;
 mod editor;
+mod front;
 pub mod help;
 mod hint;
 mod history;
+mod letters;
 mod menu;
 mod messages;
+mod password;
 mod preferences;
 mod suite;
 mod watch;
@@ -29,7 +32,7 @@ use editor::{Line, Lines};
 use preferences::Preferences;
 
 pub use debugger::run as debug;
-pub use editor::ask_password;
+pub use password::ask_password;
 pub use suite::{check_file, print_hint};
 
 /// Runs the shell.

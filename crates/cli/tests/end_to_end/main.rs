@@ -7,6 +7,7 @@ mod migrate;
 mod modes;
 mod options;
 mod pages;
+mod pasting;
 mod shell;
 mod tls;
 mod top;

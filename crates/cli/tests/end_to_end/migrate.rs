@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Reply, Server, peers};
 
-use crate::common::{Ran, run};
+use crate::common::{Ran, eventually, finish, program, run};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
@@ -110,6 +110,42 @@ fn a_server_does_not_follow_itself() {
     let errors = migrate(&server, &server, &["replace", "switch"]).failed();
     assert!(errors.contains("the same server"), "{errors}");
     assert_eq!(server.info("role"), "master");
+}
+
+/// Two servers that followed each other would both refuse writes.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_server_does_not_follow_its_own_replica() {
+    let target = Server::bobbin(&ARGUMENTS);
+    let [replica, second] = [Server::bobbin(&ARGUMENTS), Server::bobbin(&ARGUMENTS)];
+    for (server, primary) in [(&replica, &target), (&second, &replica)] {
+        let port = primary.address().port();
+        assert_eq!(server.connect().say(&format!("REPLICAOF 127.0.0.1 {port}")).text(), "OK");
+        eventually("there is a link", || server.info("master_link_status") == "up");
+    }
+    for source in [&replica, &second] {
+        let errors = migrate(&target, source, &["replace"]).failed();
+        assert!(errors.contains("is a replica of the target"), "{errors}");
+    }
+    assert_eq!(target.info("role"), "master");
+}
+
+/// It is refused before anything is changed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_way_back_wants_no_unix_socket() {
+    let source = Server::bobbin(&ARGUMENTS);
+    let socket = source.folder().join("target.sock");
+    let socket = socket.to_str().expect("plain");
+    let target = Server::bobbin(&["--unixsocket", socket]);
+    source.connect().say("SET a 1");
+    let mut command = program();
+    let address = source.address().to_string();
+    command.args(["-s", socket, "migrate", &address, "switch", "back"]);
+    let errors = finish(command, b"").failed();
+    assert!(errors.contains("cannot follow a Unix socket"), "{errors}");
+    assert_eq!(target.connect().say("DBSIZE").text(), "0");
+    assert_eq!([source.info("role"), target.info("role")], ["master", "master"]);
 }
 
 /// For the source that address is its own. It is refused before anything is changed.

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::process::CommandExt,
     process::Child,
     sync::{Arc, Mutex},
     thread,
@@ -52,6 +53,8 @@ impl Terminal {
             command.env("VALKEYCLI_HISTFILE", history);
         }
         command.stdin(terminal()).stdout(terminal()).stderr(terminal());
+        // Ctrl-Z is for the whole group, which must not be the test's.
+        command.process_group(0);
         let child: Child = command.spawn().unwrap();
         let controller = File::from(controller);
         let mut output = controller.try_clone().unwrap();
@@ -71,12 +74,12 @@ impl Terminal {
         self.bytes(keys.as_bytes());
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.keyboard.write_all(bytes).unwrap();
     }
 
     /// Does what terminals do with a pasted text: they mark it if they were asked to.
-    fn paste(&mut self, text: &str) {
+    pub fn paste(&mut self, text: &str) {
         let is_marked = {
             let screen = self.screen.lock().unwrap();
             screen.rfind("\x1b[?2004h") > screen.rfind("\x1b[?2004l")
@@ -91,7 +94,7 @@ impl Terminal {
     }
 
     /// Waits for the first of several texts, behind what was waited for before.
-    fn sees_one_of(&mut self, texts: &[&str]) {
+    pub fn sees_one_of(&mut self, texts: &[&str]) {
         let mut found = None;
         let what = || format!("one of {texts:?} on the screen: {:?}", self.rest());
         eventually_or(what, || {
@@ -119,6 +122,11 @@ impl Terminal {
             let id = Pid::from_raw(child.parse().unwrap()).unwrap();
             kill_process(id, Signal::INT).unwrap();
         }
+    }
+
+    /// How many bytes have been drawn.
+    pub fn drawn(&self) -> usize {
+        self.screen.lock().unwrap().len()
     }
 
     pub fn rest(&self) -> String {
@@ -480,6 +488,29 @@ fn the_terminal_is_as_before_when_messages_are_none() {
     }
 }
 
+/// Ctrl-Z has the shell wait. Its terminal is another program's then, and the shell's behind that.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn ctrl_z() {
+    let server = Server::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("echo b\x1a");
+    let id = Pid::from_child(&terminal.child.0);
+    eventually("the shell stands still", || {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        status.contains("State:\tT")
+    });
+    let modes = tcgetattr(&terminal.keyboard).unwrap().local_modes;
+    assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
+    kill_process(id, Signal::CONT).unwrap();
+    eventually("the shell takes keys", || {
+        !tcgetattr(&terminal.keyboard).unwrap().local_modes.contains(LocalModes::ICANON)
+    });
+    terminal.keys("ehind\r");
+    terminal.sees("\"behind\"\r\n");
+}
+
 /// A shell whose server is the test: what listens, the shell, and its first connection.
 fn shell_of_a_stranger() -> (TcpListener, Terminal, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -533,42 +564,6 @@ fn passwords_stay_out_of_the_history() {
     terminal.keys("exit\r");
     assert_eq!(terminal.ends(), Some(0));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "ping\nexit\nping\nget k\nexit\n");
-}
-
-/// What is pasted, or typed ahead, is all there.
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn several_lines_at_once() {
-    let server = Server::bobbin(&[]);
-    let mut terminal = Terminal::open(&server, &[], None);
-    terminal.sees("> ");
-    terminal.keys("set k 1\rincr k\rincr k\r");
-    terminal.sees("OK\r\n");
-    terminal.sees("(integer) 2\r\n");
-    terminal.sees("(integer) 3\r\n");
-    terminal.paste("rpush l 1\nrpush l 2\n");
-    terminal.sees("(integer) 1\r\n");
-    terminal.sees("(integer) 2\r\n");
-    assert_eq!(server.connect().say("LRANGE l 0 -1").items().len(), 2);
-}
-
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn bytes_that_are_not_utf_8() {
-    let server = Server::bobbin(&[]);
-    let mut terminal = Terminal::open(&server, &[], None);
-    terminal.sees("> ");
-    terminal.bytes(b"set k \xfcber\r");
-    terminal.sees("not UTF-8");
-    terminal.sees("> ");
-    // What was behind that byte may be there still.
-    terminal.keys("\x15set k \"\\xfcber\"\r");
-    terminal.sees("OK\r\n");
-    terminal.keys("get k\r");
-    terminal.sees("\"\\xfcber\"\r\n");
-    assert_eq!(server.connect().say("STRLEN k").as_integer(), Some(4));
-    terminal.keys("exit\r");
-    assert_eq!(terminal.ends(), Some(0));
 }
 
 /// A folder can be opened, but not read.

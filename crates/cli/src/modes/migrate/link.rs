@@ -1,7 +1,7 @@
 //! Whether a replica has got to the server that it was told of. The name of that one may lead
 //! elsewhere from its machine, where it may find nobody, or take another server's data.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 
 use bobbin_client::Address;
 
@@ -57,6 +57,37 @@ pub fn refuse_own_machine(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the source follows the target, perhaps over other servers. Then the target must not
+/// follow it: they would wait for each other.
+pub fn is_below(source: &Facts, at: &Address, target: &Facts, target_at: &Address) -> bool {
+    let is_history = !target.is_replica() && shares_history(source, target);
+    let port = source.text("master_port");
+    let host = source.text("master_host");
+    let is_place = match target_at {
+        // On its own machine the source may mean another server by such a name than we do.
+        Address::Tcp { .. } if is_loopback(host) && !is_here(at) => false,
+        Address::Tcp { host: name, port: number } => {
+            port == number.to_string() && is_same_host(host, name)
+        }
+        Address::Unix(_) => is_loopback(host) && is_here(at) && port == target.text("tcp_port"),
+    };
+    source.is_replica() && (is_history || is_place)
+}
+
+fn shares_history(one: &Facts, other: &Facts) -> bool {
+    let [one, other] = [one, other].map(|facts| facts.text("master_replid"));
+    !one.is_empty() && one == other
+}
+
+fn is_same_host(one: &str, other: &str) -> bool {
+    let addresses = |host: &str| (host, 0).to_socket_addrs().ok().map(Vec::from_iter);
+    one == other
+        || match (addresses(one), addresses(other)) {
+            (Some(one), Some(other)) => one.iter().any(|address| other.contains(address)),
+            _ => false,
+        }
 }
 
 fn is_here(address: &Address) -> bool {
@@ -116,6 +147,34 @@ mod tests {
                 assert_eq!(link.look(&primary, &replica), Ok(false));
             }
             assert!(link.look(&primary, &replica).is_err());
+        }
+    }
+
+    #[test]
+    fn a_source_below_the_target() {
+        let tcp = |host: &str, port| Address::Tcp { host: host.into(), port };
+        let target = Facts::of("role:master\r\nmaster_replid:aa\r\ntcp_port:7000\r\n");
+        let replica = |host: &str, history: &str| {
+            let place = format!("master_host:{host}\r\nmaster_port:7000\r\n");
+            Facts::of(&format!("role:slave\r\n{place}master_replid:{history}\r\n"))
+        };
+        let [here, there] = [tcp("localhost", 7000), tcp("192.0.2.1", 7000)];
+        // By its history, over however many servers.
+        let below = |source: &Facts, at: &Address, target_at: &Address| {
+            is_below(source, at, &target, target_at)
+        };
+        assert!(below(&replica("192.0.2.9", "aa"), &tcp("192.0.2.2", 1), &there));
+        assert!(!below(&Facts::of("role:master\r\nmaster_replid:aa\r\n"), &there, &there));
+        // By the place, before there is a link.
+        for (host, at, target_at, expected) in [
+            ("192.0.2.1", tcp("192.0.2.2", 7001), &there, true),
+            ("192.0.2.3", tcp("192.0.2.2", 7001), &there, false),
+            ("127.0.0.1", tcp("127.0.0.1", 7001), &here, true),
+            ("127.0.0.1", tcp("192.0.2.2", 7001), &here, false),
+            ("127.0.0.1", tcp("127.0.0.1", 7001), &Address::Unix("/s".into()), true),
+            ("192.0.2.3", tcp("127.0.0.1", 7001), &Address::Unix("/s".into()), false),
+        ] {
+            assert_eq!(below(&replica(host, "bb"), &at, target_at), expected, "{host} {at}");
         }
     }
 

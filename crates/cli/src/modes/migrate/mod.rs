@@ -98,8 +98,14 @@ impl Migration {
         if facts.is_same_server(&there) {
             return Err("They are the same server, which cannot follow itself.".into());
         }
+        if link::is_below(&facts, &source.address, &there, &target.address) {
+            return Err("The source is a replica of the target: both would wait for each other. \
+                        REPLICAOF NO ONE makes it a primary."
+                .into());
+        }
         if self.switches && self.keeps_way_back {
             // It is too late to learn this once the writers wait.
+            place_of(&of_target.address, WAY_BACK_SOCKET)?;
             refuse_own_machine(&of_target.address, &self.source.address, WAY_BACK_ADDRESS)?;
         }
         self.follow(&mut target, &facts, &there)?;
@@ -123,13 +129,11 @@ impl Migration {
 
     /// Has the target follow the source, if it does not.
     fn follow(&self, target: &mut Node, source: &Facts, there: &Facts) -> Result<(), String> {
-        let Address::Tcp { host, port } = &self.source.address else {
-            return Err("The target cannot follow a Unix socket: name a host and a port.".into());
-        };
+        let (host, port) = place_of(&self.source.address, SOURCE_SOCKET)?;
         if source.is_on("cluster_enabled") {
             return Err("The source is a node of a cluster, which nobody can follow alone.".into());
         }
-        if there.follows(source, host, *port) {
+        if there.follows(source, host, port) {
             return Ok(());
         }
         refuse_own_machine(&self.source.address, &target.address, SOURCE_ADDRESS)?;
@@ -186,9 +190,7 @@ impl Migration {
         target: &mut Node,
         here: &Target,
     ) -> Result<(), String> {
-        let Address::Tcp { host, port } = &here.address else {
-            return Err("The source cannot follow a Unix socket.".into());
-        };
+        let (host, port) = place_of(&here.address, WAY_BACK_SOCKET)?;
         source.log_in_as(here)?;
         if here.tls {
             source.demand(&["CONFIG", "SET", "tls-replication", "yes"])?;
@@ -220,6 +222,14 @@ impl Migration {
             source.address
         );
         Ok(())
+    }
+}
+
+/// Where a server of this address can be followed.
+fn place_of<'a>(address: &'a Address, complaint: &str) -> Result<(&'a str, u16), String> {
+    match address {
+        Address::Tcp { host, port } => Ok((host.as_str(), *port)),
+        Address::Unix(_) => Err(complaint.into()),
     }
 }
 
@@ -362,6 +372,9 @@ SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what
 /// What to do when one server's address would lead the other one to itself.
 const SOURCE_ADDRESS: &str = "Name the source by an address that the target can reach.";
 const WAY_BACK_ADDRESS: &str = "Name the target (-h) by an address that the source can reach.";
+const SOURCE_SOCKET: &str = "The target cannot follow a Unix socket: name a host and a port.";
+const WAY_BACK_SOCKET: &str =
+    "The source cannot follow a Unix socket: name the target by a host and a port (-h, -p).";
 /// The name, the source, and three words.
 const WORDS_MAX: usize = 5;
 /// For how long writers of the source are held at most.
