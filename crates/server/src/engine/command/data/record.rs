@@ -21,7 +21,7 @@ impl Data {
     /// peer knows that, or makes the same value with it. `payload` is the value's, from
     /// `payload_of`; `words` are further options of RESTORE.
     pub fn propagate_value(&mut self, key: Key<'_>, payload: &[u8], words: &[&[u8]]) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
         if !self.recorder.is_on() {
             return;
         }
@@ -32,7 +32,7 @@ impl Data {
         let mut commands = Vec::new();
         let count = append_restore(&mut commands, database.entry(place), payload, words);
         self.unit.note_logged();
-        self.recorder.add_commands(&mut self.unit.effects, count, number, &commands);
+        self.recorder.add_commands(&mut self.unit.work.effects, count, number, &commands);
     }
 
     /// Sends replicas this command instead of the one that the client sent. The log on disk gets
