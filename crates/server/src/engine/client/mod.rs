@@ -250,6 +250,11 @@ impl Client {
     pub fn note_command(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
     }
+
+    /// Notes that the client's last command is not known.
+    pub fn note_unknown_command(&self) {
+        self.info.command.store(usize::MAX, Ordering::Relaxed);
+    }
 }
 
 /// Reasons not to execute the next command at once, one bit each, so that one load tells whether

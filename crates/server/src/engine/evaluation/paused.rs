@@ -126,6 +126,7 @@ impl ScriptRun {
     /// everything, `narrow` names the only shards that it keeps.
     fn put_off(&mut self, server: &Server, data: &mut Data, narrow: Option<Vec<usize>>) {
         self.owner.show_memory();
+        self.session.set_aside();
         self.unit = Some(data.suspend_unit_on(server, narrow));
     }
 

@@ -234,8 +234,12 @@ fn refuse(
     context.data.end_prepared();
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
-    if let Some(command) = command {
-        context.stats.commands[command.id].rejected.add(1);
+    match command {
+        Some(command) => {
+            context.stats.commands[command.id].rejected.add(1);
+            client.note_command(command);
+        }
+        None => client.note_unknown_command(),
     }
     context.stats.totals.error_replies.add(1);
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {

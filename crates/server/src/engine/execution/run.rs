@@ -25,6 +25,7 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
         let text = failure.text().as_bytes();
         call.reply.error(text);
         count_failure(call.server, call.stats, call.command, text);
+        show_unstarted(call);
     }
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
@@ -36,6 +37,15 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
         call.end_unit();
     }
     Ok(())
+}
+
+/// Shows monitors a script's command that failed before the script began. One that began is shown
+/// before the commands that it calls.
+#[cold]
+fn show_unstarted(call: &mut Call<'_>) {
+    if call.command.has(Flags::RUNS) && call.server.switches.has(Switch::MONITORED) {
+        monitor::show(call);
+    }
 }
 
 /// Counts that a command ran and failed.

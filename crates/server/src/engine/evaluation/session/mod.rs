@@ -52,6 +52,8 @@ pub(super) struct ScriptSession {
     patience_until: Option<u64>,
     /// Since when the script has waited for shards that others keep, in ticks.
     waits_since: Option<u64>,
+    /// The tick at which the script was set aside, while it is.
+    aside_since: Option<u64>,
     /// Whether the script does not pause before it is slow.
     stays: bool,
     way: Way,
@@ -127,6 +129,7 @@ impl ScriptSession {
             wait_right: None,
             patience_until: None,
             waits_since: None,
+            aside_since: None,
             stays,
             way: Way::Declared,
             changed: false,
@@ -142,11 +145,34 @@ impl ScriptSession {
         }
     }
 
-    /// Lets the script go on in this thread for `slice` ticks.
+    /// Notes that the script is set aside, until `resume`.
+    pub fn set_aside(&mut self) {
+        self.aside_since = Some(ticks());
+    }
+
+    /// Lets the script go on in this thread for `slice` ticks. The time that it was set aside for
+    /// does not make it slow.
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
-        (self.stays, self.pause_at) = (false, ticks() + slice);
+        let now = ticks();
+        if let Some(since) = self.aside_since.take() {
+            // The end of a wait leaves out the whole of it.
+            let rested = if self.waits() { 0 } else { now - since };
+            self.leave_out(rested);
+        }
+        (self.stays, self.pause_at) = (false, now + slice);
+        if self.is_slow() {
+            // TIME goes on in a slow script, which may wait for a moment.
+            // SAFETY: the client lives as long as the session, and only the script uses it.
+            unsafe { self.client.as_mut() }.time_us = 0;
+        }
+    }
+
+    /// Does not count some of the time since the script began.
+    fn leave_out(&mut self, ticks: u64) {
+        self.started += ticks;
+        self.slow_at = self.slow_at.saturating_add(ticks);
     }
 
     /// Makes the script stay with its worker until it is slow.
