@@ -101,8 +101,8 @@ fn a_record_beyond_the_output_limit_is_in_a_copy() {
     same(&[&primary, &replica]);
 }
 
-/// What the backlog has too much goes although nobody writes: when it is to be smaller, and when
-/// the replica has gone that needed more.
+/// A backlog that holds too much is trimmed although nobody writes: after its size was reduced, and
+/// after the replica that needed more has gone.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_idle_primary_makes_its_backlog_smaller() {

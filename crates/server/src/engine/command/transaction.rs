@@ -62,7 +62,8 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
-    /// Queues a command, unless the transaction is spoiled. `flags` are the command's own, or follow from the flags of its script.
+    /// Queues a command, unless the transaction is spoiled. `flags` are the command's own, or
+    /// follow from the flags of its script.
     pub fn queue(
         &mut self,
         request: &Request<'_>,

@@ -81,8 +81,8 @@ pub struct FeedReader {
     state: Arc<ReaderState>,
 }
 
-/// The most bytes of a chunk. In a small backlog a chunk is a sixteenth of it, as in Valkey: what it
-/// keeps too much is at most a chunk.
+/// The most bytes of a chunk. In a small backlog a chunk is a sixteenth of it, as in Valkey. The
+/// backlog exceeds its size by a chunk at most.
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MIN: u64 = 16;
 /// The smallest allocation of a chunk. It is small because a replica that takes each small record
@@ -211,7 +211,7 @@ impl Feed {
     }
 
     /// Drops bytes that no reader needs any more, although nothing was published: a reader has gone
-    /// or has read, or the backlog is to be smaller.
+    /// or has read, or the backlog may hold less.
     pub fn trim(&self, backlog_max: u64) {
         self.trim_locked(&mut self.state.lock(), backlog_max);
     }

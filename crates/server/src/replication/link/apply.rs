@@ -289,7 +289,7 @@ fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
         "== CRITICAL == This replica is sending an error to its primary: '{complaint}' after \
          processing the command '{name}'"
     );
-    // Where clients may write, a difference is to be expected.
+    // Where clients may write, differences are expected.
     if server.config.propagation_error_behavior() != PropagationError::Ignore
         && server.config.replica_read_only()
     {
