@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     /// Servers that are given the log come to have the same.
-    fn is_in_the_log(self, programs: &[&str]) {
+    fn give_log_to(self, programs: &[&str]) {
         let digest = self.primary.digest();
         let mut primary = self.primary;
         primary.connect().send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
@@ -156,7 +156,7 @@ fn results_of_searches_that_others_make_otherwise() {
     let found = say(&mut client, &format!("GEOSEARCHSTORE large many {}", ring(100)));
     assert_eq!(found, Reply::integer(121 * 121));
     fleet.agrees_after("a large result");
-    fleet.is_in_the_log(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
+    fleet.give_log_to(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
 }
 
 /// Values of all types, small and large, and the strings that the tests of payloads want.
@@ -241,7 +241,7 @@ fn payloads_of_later_versions() {
             assert!(apart < 100_000, "{key}: {here:?} {there:?}");
         }
     }
-    fleet.is_in_the_log(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
+    fleet.give_log_to(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
 }
 
 /// Streams, with what groups have, and libraries of functions are for Redis from 7.0 on.
@@ -419,5 +419,5 @@ fn destinations_that_have_expired() {
         say(&mut client, line);
         fleet.agrees_after(line);
     }
-    fleet.is_in_the_log(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
+    fleet.give_log_to(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
 }
