@@ -439,6 +439,22 @@ fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
     }
 }
 
+/// Each of the keys takes a second.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_loads_slowly_can_be_ended() {
+    let lines: Vec<String> = (0..200).map(|key| format!("SET key:{key} value")).collect();
+    let file = snapshot(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let primary = Played::new();
+    let mut replica = start(&["--key-load-delay", "1000000"]);
+    replica.follow(primary.port());
+    let (mut guest, _) = primary.accept();
+    guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
+    until(|| replica.info("loading") == "1");
+    replica.signal("TERM");
+    assert!(replica.wait(Duration::from_secs(60)).expect("it ends").success());
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_there_is_freed_as_the_option_says() {
