@@ -676,15 +676,27 @@ fn the_stream_holds_each_unit_as_it_was() {
 fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
     use std::io::Read;
     let primary = start(&["--repl-ping-replica-period", "1000"]);
-    for line in ["GET k", "SUBSCRIBE channel", "HELLO 3", "RESET", "PING", "REPLCONF capa eof"] {
-        let mut replica = listen_to_stream(&primary);
+    let ends = |replica: &mut Connection, line: &str| {
         replica.send_raw(format!("{line}\r\n").as_bytes()).expect("it is sent");
         let mut bytes = Vec::new();
         replica.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
-        replica.stream().read_to_end(&mut bytes).expect("the connection ends");
+        let ended = replica.stream().read_to_end(&mut bytes);
+        assert!(ended.is_ok(), "{line}: {ended:?} after {}", String::from_utf8_lossy(&bytes));
         let end = &bytes[bytes.len().saturating_sub(20)..];
-        assert!(!end.ends_with(b"OK\r\n") && !end.ends_with(b"PONG\r\n"), "{line}");
+        for reply in ["OK\r\n", "PONG\r\n", ":0\r\n", ":1\r\n"] {
+            assert!(!end.ends_with(reply.as_bytes()), "{line}");
+        }
         assert!(!primary.connect().say("INFO replication").text().contains("slave0:"));
+    };
+    let at_once = ["GET k", "SUBSCRIBE channel", "HELLO 3", "RESET", "PING", "REPLCONF capa eof"];
+    let script = "EVAL 'local n = 0 for i = 1, 1000000 do n = n + 1 end return 1' 0";
+    let later = ["WAIT 2 1", "WAITAOF 0 2 1", "SAVE", "BLPOP none 0.01", script];
+    for line in at_once.iter().chain(&later) {
+        ends(&mut listen_to_stream(&primary), line);
+    }
+    // The second command is in the same packet.
+    for line in ["SYNC\r\nPING", "PSYNC ? -1\r\nPING", "PSYNC ? -1\r\nWAIT 2 1"] {
+        ends(&mut primary.connect(), line);
     }
     for line in ["REPLCONF ACK 1", "PSYNC ? -1", "MONITOR"] {
         let mut replica = listen_to_stream(&primary);
