@@ -708,6 +708,39 @@ fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
     }
 }
 
+/// What only a replica needed is dropped when the replica has gone, and what only a longer backlog
+/// held when that was made shorter, though nothing is written any more.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
+    let quiet = ["--repl-ping-replica-period", "1000"];
+    let primary = start(&[&quiet, &["--repl-backlog-size", "4mb"][..]].concat());
+    let number = |field: &str| primary.info(field).parse::<u64>().expect("a number");
+    let mut replica = listen_to_stream(&primary);
+    let mut client = primary.connect();
+    let value = "x".repeat(1 << 20);
+    for _ in 0..40 {
+        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+    }
+    until(|| number("repl_backlog_histlen") > 20 << 20);
+    assert!(number("mem_clients_slaves") > 16 << 20);
+    assert_eq!(number("mem_replication_backlog"), 4 << 20);
+    drop(replica);
+    until(|| number("repl_backlog_histlen") < 6 << 20);
+    assert_eq!(number("mem_clients_slaves"), 0);
+    assert_eq!(client.say("CONFIG SET repl-backlog-size 1mb"), Reply::simple("OK"));
+    assert!(number("repl_backlog_histlen") < 3 << 20);
+    assert_eq!(number("mem_clients_slaves"), 0);
+    // A replica that reads at last needs no more of it either.
+    replica = listen_to_stream(&primary);
+    for _ in 0..40 {
+        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+    }
+    until(|| number("repl_backlog_histlen") > 20 << 20);
+    receive(&mut replica, &mut Vec::new(), |bytes| bytes.len() > 40 << 20);
+    until(|| number("repl_backlog_histlen") < 3 << 20);
+}
+
 /// A replica that asks by SYNC, has its copy, and gets the stream.
 fn listen_to_stream(primary: &Server) -> Connection {
     let mut replica = Connection::open(primary.address()).expect("it listens");

@@ -364,6 +364,8 @@ impl Replication {
         self.answer_waits(server);
         self.look_at_failover(server, data);
         self.drop_awaited(now_ms);
+        // A replica may have gone, or have read what was kept for it, with nothing published since.
+        server.trim_feed();
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary && self.awaited.count() == 0 {

@@ -198,7 +198,20 @@ impl Feed {
             return;
         }
         let mut told = state.let_go(waiting_max);
-        state.trim(backlog_max);
+        self.drop_unneeded(&mut state, backlog_max);
+        let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
+        told.extend(state.readers.iter().filter(waits).cloned());
+        drop(state);
+        told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
+    }
+
+    /// Drops bytes that no reader needs any more, though nothing new was published.
+    pub fn trim(&self, backlog_max: u64) {
+        self.drop_unneeded(&mut self.state.lock(), backlog_max);
+    }
+
+    fn drop_unneeded(&self, state: &mut FeedState, backlog_max: u64) {
+        state.trim(self.published(), backlog_max);
         let kept = state.end - state.start;
         let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
         // Every thread that may evict reads this. It is mostly 0, so it is written only when it
@@ -206,10 +219,6 @@ impl Feed {
         if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
             self.beyond_backlog.store(beyond, Ordering::Relaxed);
         }
-        let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
-        told.extend(state.readers.iter().filter(waits).cloned());
-        drop(state);
-        told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
     }
 
     /// Appends a command that belongs to no record, such as a PING. It is published together with
@@ -345,10 +354,11 @@ impl FeedState {
         gone
     }
 
-    fn trim(&mut self, backlog_max: u64) {
+    /// Drops what no reader needs of the bytes before the last `backlog_max` published ones.
+    fn trim(&mut self, published: u64, backlog_max: u64) {
         self.readers.retain(|reader| Arc::strong_count(reader) > 1);
         let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
-        let backlog = self.end.saturating_sub(backlog_max);
+        let backlog = published.saturating_sub(backlog_max);
         let keep_from = needed.map_or(backlog, |needed| needed.min(backlog));
         while self.chunks.front().is_some_and(|chunk| chunk.end() <= keep_from) {
             self.chunks.pop_front();
@@ -433,10 +443,12 @@ mod tests {
         assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
         assert!((900_000..=1_000_000).contains(&feed.beyond_backlog()));
         drop(reader);
-        feed.append(2001, &line);
-        publish(&feed, 200_000);
+        feed.trim(200_000);
         assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
         assert_eq!(feed.beyond_backlog(), 0);
+        feed.append(2001, &[b'x'; 300_000]);
+        feed.trim(0);
+        assert_eq!(feed.start_offset(), feed.published(), "more is to be published");
     }
 
     #[test]
