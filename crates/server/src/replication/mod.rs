@@ -302,6 +302,11 @@ impl Replication {
         self.replicas.lock().clone()
     }
 
+    /// Whether there are replicas, including those that wait for their copy.
+    pub fn has_replicas(&self) -> bool {
+        !self.replicas.lock().is_empty()
+    }
+
     /// How many replicas are recent enough for `min-replicas-to-write`.
     pub fn good(&self, server: &Server) -> usize {
         let (now_ms, lag_ms) = (server.clock.now_ms(), server.config.min_replicas_max_lag() * 1000);
