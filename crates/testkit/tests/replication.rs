@@ -82,6 +82,29 @@ fn a_link_that_broke_goes_on_where_it_was() {
 }
 
 /// A replica that comes again gets a copy, as it knows the history by its old name alone.
+/// Sentinel reads how long a replica has had no primary, and replaces none by one whose data is too
+/// old.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_looks_for_another_primary_says_since_when_it_has_none() {
+    for start in [Server::valkey as fn(&[&str]) -> Server, Server::bobbin] {
+        let (mut primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
+        follow(&replica, &primary);
+        primary.settle(&[&replica]);
+        let since = || replica.info("master_link_down_since_seconds").parse::<i64>().unwrap();
+        primary.kill();
+        until(|| replica.info("master_link_status") == "down");
+        let before = since();
+        assert!((0..100).contains(&before), "{before}");
+        // Nobody listens there.
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert!((before..100).contains(&since()));
+        assert_eq!(replica.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert_eq!(since(), -1);
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_history_can_be_given_up() {

@@ -178,9 +178,10 @@ impl Replication {
         // If starting the link fails, the configuration is restored.
         let before = server.config.words_of(OptionId::replicaof).join(" ");
         server.config.set_internally(OptionId::replicaof, &named)?;
-        let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
-            server.config.set_internally(OptionId::replicaof, &before).ok();
-        })?;
+        let link = Link::start(server, (host, port), self.link().as_deref(), is_merged)
+            .inspect_err(|_| {
+                server.config.set_internally(OptionId::replicaof, &before).ok();
+            })?;
         if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {
             old.end();
         }
