@@ -110,6 +110,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 /// Applies the effect of an option's new value. The caller holds the gate.
 fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
     match effect {
+        Effect::Backlog => server.trim_feed(),
         Effect::CommandLog => server.services.follow(config, &server.clock),
         Effect::Keepalive => {
             if let Some(acceptor) = &*server.acceptor.lock() {

@@ -83,6 +83,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         return Err(Failure::NOT_AN_INTEGER);
     };
+    // What comes behind this is from a replica already.
+    call.client.parse_anew();
     let feeder = feeder(call.client, server, now_ms);
     let host = feeder.replica.host();
     let level = replication.level_of(&feeder.replica, now_ms);
@@ -171,6 +173,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
     }
     refuse_while_failing_over(call)?;
     may_sync(call)?;
+    call.client.parse_anew();
     let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)

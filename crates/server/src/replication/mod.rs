@@ -177,9 +177,10 @@ impl Replication {
         // If starting the link fails, the configuration is restored.
         let before = server.config.words_of(OptionId::replicaof).join(" ");
         server.config.set_internally(OptionId::replicaof, &named)?;
-        let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
-            server.config.set_internally(OptionId::replicaof, &before).ok();
-        })?;
+        let link = Link::start(server, (host, port), self.link().as_deref(), is_merged)
+            .inspect_err(|_| {
+                server.config.set_internally(OptionId::replicaof, &before).ok();
+            })?;
         if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {
             old.end();
         }
@@ -301,6 +302,11 @@ impl Replication {
         self.replicas.lock().clone()
     }
 
+    /// Whether there are replicas, including those that wait for their copy.
+    pub fn has_replicas(&self) -> bool {
+        !self.replicas.lock().is_empty()
+    }
+
     /// How many replicas are recent enough for `min-replicas-to-write`.
     pub fn good(&self, server: &Server) -> usize {
         let (now_ms, lag_ms) = (server.clock.now_ms(), server.config.min_replicas_max_lag() * 1000);
@@ -360,10 +366,11 @@ impl Replication {
         let now_ms = data.turn.now_ms;
         let replicas = self.replicas();
         self.follow_count(server);
-        server.feed.trim(server.config.repl_backlog_size());
         self.answer_waits(server);
         self.look_at_failover(server, data);
         self.drop_awaited(now_ms);
+        // A replica may have gone, or have read what was kept for it, with nothing published since.
+        server.trim_feed();
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary && self.awaited.count() == 0 {

@@ -48,7 +48,9 @@ impl FanOut<'_> {
             self.message.append(self.pattern, protocol, &mut arena.bytes, parts);
             ReplyRange { start, end: arena.bytes.len() }
         });
-        connection.add_replies(arena, range);
+        if !connection.refuses_reply() {
+            connection.add_replies(arena, range);
+        }
         touch(touched, connection);
     }
 }

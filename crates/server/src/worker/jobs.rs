@@ -107,7 +107,9 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
-            ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            if ready.is_empty() || !connection.refuses_reply() {
+                ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            }
             touch(&mut self.slots.touched, connection);
         }
         done
@@ -124,9 +126,13 @@ impl Worker {
             let (stats, client) = (&self.handle.stats, &connection.client);
             pieces = long.close(self.server, stats, client, &mut rest);
         }
-        pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-        connection.output.push_arena(rest);
-        connection.output.push_owned(std::mem::take(&mut connection.client.behind));
+        let behind = std::mem::take(&mut connection.client.behind);
+        let has_reply = !pieces.is_empty() || !rest.bytes.is_empty() || !behind.is_empty();
+        if !has_reply || !connection.refuses_reply() {
+            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            connection.output.push_arena(rest);
+            connection.output.push_owned(behind);
+        }
         if connection.client.is_overflowed() {
             limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             connection.closing = true;

@@ -30,10 +30,12 @@ impl Worker {
                 if bytes.is_empty() {
                     return;
                 }
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
+                if !connection.refuses_reply() {
+                    if let Some(range) = connection.replies.take() {
+                        connection.output.push_replies(&self.arena, range, 0);
+                    }
+                    connection.output.push(&bytes);
                 }
-                connection.output.push(&bytes);
                 touch(&mut self.slots.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}

@@ -11,9 +11,8 @@ use super::{REPLIES_MAX, Worker, limits, touch};
 use crate::base::clock::ticks;
 use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::ReplyRange;
+use crate::engine::client::connection::Reading;
 use crate::engine::client::connection::large::OutsideArgument;
-use crate::engine::client::connection::{Connection, Reading};
-use crate::engine::clients::ClientFlag;
 
 /// If at least this many bytes of an argument are missing, they are received straight into the
 /// connection's own buffer.
@@ -101,8 +100,8 @@ impl Worker {
         self.handle.watch.serve(connection.client.info.id);
         self.relief.note_active(span.slot);
         let start = self.arena.bytes.len();
-        let is_replica =
-            connection.client.feeder.is_some() && connection.client.info.has(ClientFlag::REPLICA);
+        // The reply of the command that makes a replica of the client comes before the stream.
+        let is_replica = connection.is_replica();
         let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
         if !span.large.is_empty() {
             self.data.offer(span.large.iter().map(|outside| &outside.bytes));
@@ -147,7 +146,7 @@ impl Worker {
         }
         connection.closing |= connection.client.is_closing();
         if is_replica && self.arena.bytes.len() > start {
-            disconnect_replica(connection);
+            connection.disconnect_replica();
         }
         if connection.client.discard {
             self.arena.truncate(start);
@@ -202,13 +201,4 @@ impl Worker {
         self.fit_reading(span.slot);
         self.check_input(span.slot);
     }
-}
-
-/// Disconnects a replica whose command has a reply, which would lie between bytes of the stream.
-#[cold]
-fn disconnect_replica(connection: &mut Connection) {
-    let id = connection.client.info.id;
-    log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
-    connection.client.discard = true;
-    connection.closing = true;
 }

@@ -268,7 +268,7 @@ impl Halts {
     /// The current command was put off.
     const POSTPONED: u8 = 1 << 1;
     /// The following input is parsed and checked anew, because the client's rights or the server's
-    /// options have changed.
+    /// options have changed, or the client is a replica now, which may have no replies.
     const ANEW: u8 = 1 << 2;
     /// The client has more replies than it may have.
     const OVERFLOWED: u8 = 1 << 3;

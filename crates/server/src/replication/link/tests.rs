@@ -21,7 +21,7 @@ use crate::simulation::tasks;
 fn server_and_link() -> (&'static Server, Arc<Link>) {
     tasks::begin();
     let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-    let link = Link::start(server, "primary".into(), 1, channel().1).expect("it starts");
+    let link = Link::start(server, ("primary".into(), 1), None, channel().1).expect("it starts");
     (server, link)
 }
 

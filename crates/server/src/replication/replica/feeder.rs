@@ -107,7 +107,7 @@ impl ReplicaFeeder {
     pub(in crate::replication) fn stream_from(&self, id: &[u8], offset: u64) -> Option<FeedReader> {
         let (feed, config) = (&self.server.feed, &self.server.config);
         // What is kept only because its last connection has just ended does not count.
-        feed.trim(config.repl_backlog_size());
+        self.server.trim_feed();
         let waiting = feed.published().saturating_sub(offset);
         let goes_on = feed.history().holds(id, offset) && waiting < config.replica_bytes_max();
         goes_on.then(|| feed.reader(offset, Some(Arc::clone(&self.replica.client)))).flatten()

@@ -11,6 +11,7 @@ use self::large::LargeArguments;
 use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::Client;
+use crate::engine::clients::ClientFlag;
 use crate::system::tls::TlsSession;
 
 /// A client's connection. While it is idle its buffers are empty and not allocated.
@@ -85,6 +86,32 @@ impl Connection {
                 self.output.push_replies(arena, range, 0);
             }
         }
+    }
+
+    /// Whether the client is a replica, whose output holds the stream.
+    pub fn is_replica(&self) -> bool {
+        self.client.feeder.is_some() && self.client.info.has(ClientFlag::REPLICA)
+    }
+
+    /// Whether the client must not be sent what it is about to get, as that would lie between bytes
+    /// of a replica's stream. Then the client is disconnected.
+    pub fn refuses_reply(&mut self) -> bool {
+        let is_replica = self.is_replica();
+        if is_replica {
+            self.disconnect_replica();
+        }
+        is_replica
+    }
+
+    /// Disconnects a replica that would get a reply.
+    #[cold]
+    pub fn disconnect_replica(&mut self) {
+        if !self.client.discard {
+            let id = self.client.info.id;
+            log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
+        }
+        self.client.discard = true;
+        self.closing = true;
     }
 
     /// Bytes of memory that wait for the peer.
