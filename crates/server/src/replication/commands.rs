@@ -574,12 +574,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(ADMIN.with(Flags::GATE))
         .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
         .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
-    Command::new("sync", 1, sync).flags(SYNC).doc(
-        "server",
-        "1.0.0",
-        "",
-        "A replica asks for all data.",
-    ),
+    Command::new("sync", 1, sync).flags(SYNC).doc("server", "1.0.0", "", "Asks for all data."),
     Command::new("psync", -3, psync)
         .flags(SYNC)
         .doc("server", "2.8.0", "", "A replica asks for what it has missed.")
