@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(feed.beyond_backlog(), 0);
         feed.append(2001, &[b'x'; 300_000]);
         feed.trim(0);
-        assert_eq!(feed.start_offset(), feed.published(), "more is to be published");
+        assert_eq!(feed.start_offset(), feed.published(), "the rest is not published");
     }
 
     #[test]
