@@ -157,6 +157,11 @@ impl Aof {
         self.keeps_back_replies.0.load(Ordering::Relaxed)
     }
 
+    /// The last record that clients may hear of.
+    pub fn tellable(&self) -> u64 {
+        if self.keeps_back_replies.0.load(Ordering::SeqCst) { self.durable() } else { u64::MAX }
+    }
+
     /// Whether the log is of no use until a base is written.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
@@ -325,8 +330,8 @@ pub fn follow_log_config(server: &Server) {
     let held = Aof::of(server).keeps_back_replies.0.swap(holds, Ordering::SeqCst);
     server.choose_log_numbers();
     if held && !holds {
-        // Some replies may wait for a sync, which with `no` would never come.
-        drop(settle_log(server, false));
+        // Replies that wait may go: nothing more is promised of the disk, which may be full.
+        server.workers.tell_durable();
     }
     server.log.wake();
 }
