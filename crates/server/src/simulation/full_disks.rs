@@ -1,10 +1,11 @@
-//! What clients hear while the disk is full.
+//! What clients hear, and what the server says of itself, while the disk is full.
 
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
+use crate::engine::server::Switch;
 use crate::persistence::aof;
 
 /// A process of two workers with a log, and a client of each worker.
@@ -22,6 +23,20 @@ fn process() -> (Process, Disk, [Peer; 2]) {
 
 fn fill(disk: &Disk) {
     disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+}
+
+#[test]
+fn a_sync_does_not_hide_that_the_disk_took_nothing() {
+    let (mut process, disk, [client, _]) = process();
+    process.ask(&client, "SET there 1");
+    aof::step_log(process.server);
+    fill(&disk);
+    assert_eq!(process.ask(&client, "SET lost 1"), "+OK\r\n");
+    aof::step_log(process.server);
+    assert!(process.server.switches.has(Switch::LOG_FAILED));
+    aof::end_log_alone(process.server);
+    assert!(process.server.switches.has(Switch::LOG_FAILED), "nothing was solved");
+    Disk::put_in(None);
 }
 
 /// Who asks for `always` is told of nothing by the reply; others hear no more of what is not on
