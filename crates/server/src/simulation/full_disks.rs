@@ -39,8 +39,7 @@ fn a_sync_does_not_hide_that_the_disk_took_nothing() {
     Disk::put_in(None);
 }
 
-/// Who asks for `always` is told of nothing by the reply; others hear no more of what is not on
-/// disk.
+/// The reply to the client that asks for `always` tells of nothing; other replies then wait.
 #[test]
 fn replies_can_be_made_to_wait_and_let_go_while_the_disk_is_full() {
     let (mut process, disk, [client, other]) = process();
