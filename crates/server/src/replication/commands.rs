@@ -76,15 +76,12 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 3 && call.word_is(3, "failover") {
         take_over(call)?;
     }
-    refuse_while_failing_over(call)?;
     may_sync(call)?;
     let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         return Err(Failure::NOT_AN_INTEGER);
     };
-    // What comes behind this is from a replica already.
-    call.client.parse_anew();
     let feeder = feeder(call.client, server, now_ms);
     let host = feeder.replica.host();
     let level = replication.level_of(&feeder.replica, now_ms);
@@ -159,32 +156,29 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn refuse_while_failing_over(call: &Call<'_>) -> Outcome {
-    if Replication::of(call.server).failover_phase() == FailoverPhase::None {
-        return Ok(());
-    }
-    Err("NOMASTERLINK Can't SYNC while failing over".into())
-}
-
 /// SYNC: a replica of an old version asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
     if is_taken(call) {
         return Ok(());
     }
-    refuse_while_failing_over(call)?;
     may_sync(call)?;
-    call.client.parse_anew();
     let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
 
-/// A replica can give a copy only while it is connected to its primary.
-fn may_sync(call: &Call<'_>) -> Outcome {
-    let link = Replication::of(call.server).link();
+/// A replica can give a copy only while it is connected to its primary. What comes behind the
+/// command is from a replica already.
+fn may_sync(call: &mut Call<'_>) -> Outcome {
+    let replication = Replication::of(call.server);
+    if replication.failover_phase() != FailoverPhase::None {
+        return Err("NOMASTERLINK Can't SYNC while failing over".into());
+    }
+    let link = replication.link();
     if link.is_some_and(|link| link.state() != LinkState::Connected) {
         return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
     }
+    call.client.parse_anew();
     Ok(())
 }
 

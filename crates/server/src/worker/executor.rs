@@ -65,8 +65,8 @@ impl Executor<'_> {
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done =
-            SpanOutcome { tells: !self.aof.keeps_back_replies(), ..SpanOutcome::default() };
+        let keeps_back = self.aof.keeps_back_replies();
+        let mut done = SpanOutcome { tells: !keeps_back, ..SpanOutcome::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
@@ -130,6 +130,9 @@ impl Executor<'_> {
                 done.overflowed |= client.is_overflowed();
                 done.deferred = client.halts.take_anew_alone() && !done.overflowed;
                 done.halted = true;
+                // If the last command was the one that made replies wait for the disk, nothing was
+                // promised of these.
+                done.tells &= keeps_back || !self.aof.keeps_back_replies();
                 break;
             }
         }

@@ -9,8 +9,7 @@ use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, 
 
 use super::super::Failure;
 use super::{Data, Key};
-use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
-use crate::engine::tracking::Notice;
+use crate::engine::pubsub::notify::Classes;
 
 impl Data {
     /// The entry of the key, to be changed in place; it counts as a use. A caller that changes it
@@ -208,15 +207,7 @@ impl Data {
     /// Notes an event of a key. To be called after it happened.
     #[inline(always)]
     pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        if self.audience.event_classes.has(class) {
-            self.note_event(class, name, key);
-        }
-    }
-
-    #[cold]
-    fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        let event = KeyspaceEvent { class, name, database: self.database, key: key.bytes.into() };
-        self.unit.work.notices.push(Notice::Event(event));
+        self.note_event(class, name, self.database, key.bytes);
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use bobbin_store::{SHARDS, Shard};
 use super::{Data, Key};
 use crate::engine::client::Client;
 use crate::engine::pubsub::Subscribers;
-use crate::engine::pubsub::notify::{self, Classes};
+use crate::engine::pubsub::notify::{self, Classes, KeyspaceEvent};
 use crate::engine::tracking::{AtWork, Notice, Tracker};
 
 /// The clients that are told what a thread does to keys.
@@ -34,6 +34,27 @@ impl Audience {
 }
 
 impl Data {
+    /// Notes an event of a key, if clients may listen to its class.
+    #[inline(always)]
+    pub(super) fn note_event(
+        &mut self,
+        class: Classes,
+        name: &'static str,
+        database: u32,
+        key: &[u8],
+    ) {
+        if self.audience.event_classes.has(class) {
+            self.push_event(name, database, key);
+        }
+    }
+
+    #[cold]
+    fn push_event(&mut self, name: &'static str, database: u32, key: &[u8]) {
+        let asked = self.audience.event_classes;
+        let event = KeyspaceEvent { asked, name, database, key: key.into() };
+        self.unit.work.notices.push(Notice::Event(event));
+    }
+
     /// Publishes what happened to keys. To be called while their shards are held. Messages for the
     /// current client follow its reply.
     #[cold]
@@ -67,9 +88,7 @@ impl Data {
         if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {
-                    Notice::Event(event) => {
-                        notify::publish(subscribers, event, self.audience.event_classes);
-                    }
+                    Notice::Event(event) => notify::publish(subscribers, event),
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
                         if let Some(tracker) = &mut self.audience.tracker {
