@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bobbin_testkit::{Connection, Received, Reply, Server, on_each_driver, until};
+use bobbin_testkit::{Connection, Folder, Received, Reply, Server, on_each_driver, until};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.
@@ -215,4 +215,106 @@ fn a_connection_ends_when_all_is_done() {
             }
         });
     }
+}
+
+/// Changes a key, and goes on until a client listens to a channel.
+const SCRIPT: &str = "redis.call('SET', KEYS[1], 1) repeat local n = redis.call('PUBSUB', 'NUMSUB', \
+                      'go') until n[2] > 0";
+
+/// A server in which that script is running, and the client that called it.
+fn with_script(arguments: &[&str]) -> (Server, Connection) {
+    let own = ["--save", "3600 1", "--busy-reply-threshold", "600000"];
+    let server = Server::bobbin(&[&own[..], arguments].concat());
+    let mut client = server.connect();
+    client.send(&["EVAL", SCRIPT, "1", "k"]).expect("it is sent");
+    until(|| {
+        let mut other = server.connect();
+        other.send(&["GET", "k"]).expect("it is sent");
+        matches!(other.receive_within(Duration::from_millis(50)), Ok(Received::Nothing))
+    });
+    (server, client)
+}
+
+fn signal(server: &Server) {
+    server.signal("TERM");
+    until(|| server.log().contains("Received SIGTERM"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_signal_that_waits_for_a_script_can_be_called_off() {
+    let (mut server, mut script) = with_script(&[]);
+    signal(&server);
+    assert_eq!(server.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
+    let none = Reply::error("ERR No shutdown in progress.");
+    assert_eq!(server.connect().say("SHUTDOWN ABORT"), none);
+    let mut listener = server.connect();
+    listener.say("SUBSCRIBE go");
+    script.receive().expect("it comes to its end");
+    assert_eq!(server.connect().say("INCR k"), Reply::integer(2));
+    assert!(server.is_running());
+    signal(&server);
+    assert!(server.wait(LIMIT).expect("it ends").success());
+}
+
+/// So the log says.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_wants_no_snapshot_waits_for_no_script() {
+    for by_signal in [true, false] {
+        let (mut server, _script) = with_script(&[]);
+        let mut clients = [server.connect(), server.connect()];
+        if by_signal {
+            signal(&server);
+        } else {
+            clients[0].send(&["SHUTDOWN"]).expect("it is sent");
+            until(|| server.info("blocked_clients") == "1");
+        }
+        clients[1].send(&["SHUTDOWN", "NOSAVE"]).expect("it is sent");
+        assert!(server.wait(LIMIT).expect("it ends").success());
+        let log = server.log();
+        assert!(!log.contains("half of what it does must not be saved"), "{log}");
+        assert!(!log.contains("Saving the final RDB snapshot"), "{log}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_signal_waits_longer_than_a_client_that_asked_meanwhile() {
+    let (mut server, mut script) = with_script(&[]);
+    signal(&server);
+    let mut client = server.connect();
+    client.send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
+    let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(client.receive().expect("it answers"), refused);
+    let mut listener = server.connect();
+    listener.say("SUBSCRIBE go");
+    assert!(server.wait(LIMIT).expect("it ends").success());
+    assert!(script.receive().is_ok(), "the script has come to its end");
+    assert!(server.log().contains("Saving the final RDB snapshot"), "{}", server.log());
+}
+
+/// Nothing begins to be saved once the end has begun: it would be named after the last snapshot,
+/// and is older. The log's thread is slow here, and has the save and the end take long.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn no_older_snapshot_replaces_the_last_one() {
+    let folder = Folder::new();
+    let arguments = ["--dir", folder.text(), "--enable-debug-command", "yes"];
+    let (mut server, _script) = with_script(&[&arguments[..], &["--appendonly", "yes"]].concat());
+    let mut client = server.connect();
+    assert_eq!(client.say("DEBUG AOF-FLUSH-SLEEP 3000000"), Reply::simple("OK"));
+    signal(&server);
+    for words in [&["BGSAVE"][..], &["SET", "after", "1"]] {
+        client.send(words).expect("it is sent");
+    }
+    let mut listener = server.connect();
+    listener.say("SUBSCRIBE go");
+    client.receive().expect("it answers");
+    // The server may end before it comes to this.
+    let is_set = client.receive().is_ok_and(|reply| reply == Reply::simple("OK"));
+    assert!(server.wait(LIMIT).expect("it ends").success());
+    let server = Server::bobbin(&arguments);
+    let is_there = server.connect().say("EXISTS after") == Reply::integer(1);
+    assert!(is_there || !is_set, "{}", server.log());
 }

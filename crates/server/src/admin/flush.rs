@@ -20,7 +20,7 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
         if call.in_transaction {
             // No file may hold half a transaction. Until the save that is scheduled here, the
             // existing snapshot still has the deleted keys.
-            points::schedule_save(server);
+            points::owe_save(server);
         } else {
             // A failure is logged.
             drop(save::save_held(server, call.data));

@@ -38,8 +38,13 @@ pub struct Persistence {
     unnamed: Mutex<Option<CutHandle>>,
     /// Notified when a save has ended.
     ended: Condvar,
+    /// The server is about to end, so neither a save nor a rewrite of the log begins.
+    is_paused: AtomicBool,
     /// BGSAVE SCHEDULE: a save is to begin as soon as possible.
     scheduled: AtomicBool,
+    /// FLUSHALL in a transaction has deleted what the file still has. A save is to begin as soon as
+    /// possible, and another one until one has succeeded.
+    is_owed: AtomicBool,
     /// Clients of SAVE that wait for the next save, because the log is being rewritten.
     waiting: Mutex<Vec<Arc<Waiter>>>,
     /// How many of the changes that the workers have counted are in the last snapshot.
@@ -113,7 +118,9 @@ impl Persistence {
             running: Mutex::new(None),
             unnamed: Mutex::new(None),
             ended: Condvar::new(),
+            is_paused: AtomicBool::new(false),
             scheduled: AtomicBool::new(false),
+            is_owed: AtomicBool::new(false),
             waiting: Mutex::default(),
             saved_changes: AtomicU64::new(0),
             last_save_s: AtomicI64::new(now_ms / 1000),
@@ -137,6 +144,17 @@ impl Persistence {
                 last_keys_expired: AtomicU64::new(0),
             },
         }
+    }
+
+    /// Has no save and no rewrite of the log begin, because the server is about to end. The caller
+    /// holds the gate, so none is beginning at this moment.
+    pub fn pause(&self) {
+        self.is_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// Has what is due begin again, because the server does not end.
+    pub fn go_on(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
     }
 
     /// Whether a save in the background is in progress. SAVE without a thread does not count.

@@ -1,4 +1,5 @@
-//! Automatic saves: the `save` points, and saves that BGSAVE SCHEDULE or SAVE left for later.
+//! Automatic saves: the `save` points, and saves that BGSAVE SCHEDULE, SAVE or FLUSHALL left for
+//! later.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,9 +40,10 @@ impl Persistence {
             save_for_those_who_wait(server, data);
             return;
         }
-        let scheduled = persistence.scheduled.load(Ordering::Relaxed);
+        let [scheduled, is_owed] = [&persistence.scheduled, &persistence.is_owed];
+        let is_asked_for = scheduled.load(Ordering::Relaxed) || is_owed.load(Ordering::Relaxed);
         let points = save_points(server);
-        if points.is_empty() && !scheduled {
+        if points.is_empty() && !is_asked_for {
             return;
         }
         let failed = server.switches.has(Switch::SAVE_FAILED);
@@ -55,7 +57,7 @@ impl Persistence {
         if let Some(point) = reached {
             log::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
         }
-        if reached.is_some() || scheduled {
+        if reached.is_some() || is_asked_for {
             // Another worker may have begun a save meanwhile.
             save::start_save(server, data, None).ok();
             data.release();
@@ -94,6 +96,12 @@ fn save_points(server: &Server) -> Vec<SavePoint> {
 /// Schedules a save for BGSAVE SCHEDULE, because none can begin now.
 pub fn schedule_save(server: &Server) {
     Persistence::of(server).scheduled.store(true, Ordering::Relaxed);
+}
+
+/// Has a save begin soon, and another one until one has succeeded, because the file has what was
+/// deleted. The caller holds the gate, and has aborted the current save.
+pub fn owe_save(server: &Server) {
+    Persistence::of(server).is_owed.store(true, Ordering::Relaxed);
 }
 
 /// Answers a client of SAVE after the next save. Used while the log is being rewritten.

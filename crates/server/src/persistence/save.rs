@@ -85,6 +85,7 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
         .and_then(|()| file.publish(Destination::take_name));
     match &written {
         Ok(()) => {
+            Persistence::of(server).is_owed.store(false, Ordering::Relaxed);
             Persistence::of(server).set_saved(changes);
             saved(server);
         }
@@ -279,6 +280,8 @@ fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::R
     }
     destination.take_name()?;
     *unnamed = None;
+    // FLUSHALL aborts the current save first, so it is not in between.
+    persistence.is_owed.store(false, Ordering::Relaxed);
     Ok(())
 }
 

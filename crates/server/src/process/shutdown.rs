@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::engine::command::Data;
 use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
-use crate::engine::server::{EndRequest, GraceEnd, Server, Switch};
+use crate::engine::server::{EndRequest, Meanwhile, Server, Switch};
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, save};
 use crate::replication::Replication;
@@ -57,37 +57,34 @@ pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
 
 /// Prepares the end. `true`: no client is served any more. `false`: the server goes on.
 pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> bool {
-    let may_end = match let_replicas_catch_up(server, request) {
-        GraceEnd::Over => {
-            tell_of_replicas(server);
-            let may_end = save_and_stop(server, request);
-            if !may_end {
-                log::warn!(
-                    "Errors trying to shut down the server. Check the logs for more information."
-                );
-            }
-            may_end
+    if let_replicas_catch_up(server, request) {
+        tell_of_replicas(server);
+        match save_and_stop(server, request) {
+            Prepared::Ends => return true,
+            Prepared::Cancelled => {}
+            Prepared::Refused => log::warn!(
+                "Errors trying to shut down the server. Check the logs for more information."
+            ),
         }
-        GraceEnd::Cancelled => false,
-    };
-    if !may_end {
-        if server.is_paused_for(PauseReason::Shutdown) {
-            let gate = server.gate.take();
-            server.unpause_clients(PauseReason::Shutdown);
-            drop(gate);
-        }
-        request.refuse(server);
     }
-    may_end
+    Persistence::of(server).go_on();
+    if server.is_paused_for(PauseReason::Shutdown) {
+        let gate = server.gate.take();
+        server.unpause_clients(PauseReason::Shutdown);
+        drop(gate);
+    }
+    request.refuse(server);
+    false
 }
 
-/// Pauses writes while replicas catch up, for as long as the configuration says.
-fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> GraceEnd {
+/// Pauses writes while replicas catch up, for as long as the configuration says. `false`: the
+/// request was cancelled meanwhile.
+fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> bool {
     let replication = Replication::of(server);
     let timeout_ms = server.config.shutdown_timeout() * 1000;
     let have_all = || replication.all_have(server) == Some(true);
     if request.now || timeout_ms == 0 || replication.replicas().is_empty() {
-        return server.end.end_grace(request);
+        return true;
     }
     // Once no client writes, the log's thread soon knows the end of the stream.
     let deadline = Instant::now() + MERGE_LIMIT;
@@ -95,7 +92,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
         std::thread::sleep(MERGE_POLL);
     }
     if have_all() {
-        return server.end.end_grace(request);
+        return true;
     }
     let gate = server.gate.take();
     let now_ms = server.clock.advance();
@@ -104,8 +101,8 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> G
     drop(gate);
     log::info!("Waiting for replicas before shutting down.");
     let until_ms = now_ms.saturating_add(timeout_ms);
-    let is_late = || server.clock.advance() >= until_ms;
-    server.end.give_grace(request, until_ms, have_all, is_late)
+    let is_over = || have_all() || server.clock.advance() >= until_ms;
+    server.end.wait_for_replicas(request, until_ms, is_over)
 }
 
 /// Logs which replicas have everything.
@@ -135,62 +132,99 @@ fn tell_of_replicas(server: &'static Server) {
     }
 }
 
-/// Ends files in progress, and saves if that is wanted. `true`: no client is served any more.
-fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
-    save::abort_save(server);
-    Persistence::of(server).wait_until_idle();
-    if !end_rewrite(server, request) {
-        return false;
+/// What came of the preparations for the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prepared {
+    /// No client is served any more.
+    Ends,
+    Refused,
+    Cancelled,
+}
+
+/// Ends files in progress, and saves if that is wanted.
+fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Prepared {
+    if !may_leave_log(server, request) {
+        return Prepared::Refused;
     }
+    end_files(server);
     // While a file is loaded, the data must not replace it.
     let is_loading = server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE);
     if is_loading || !request.save.unwrap_or_else(|| server.has_save_points()) {
-        return true;
+        return begin_end(server, request);
     }
     let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) else {
         log::warn!("Error trying to save the DB: there are too many threads");
-        return request.force;
+        return if request.force { begin_end(server, request) } else { Prepared::Refused };
     };
     data.turn.now_ms = server.clock.now_ms();
     data.enter();
-    if !hold_gate_to_save(server, &mut data) {
-        data.leave();
-        log::warn!(
-            "A script or transaction that has written is still running, and half of what it does \
-             must not be saved. {HOW_TO_END}"
-        );
-        if request.by_signal && !request.force {
-            // Nobody hears that it was refused: it is seen to again, until the script has ended.
-            server.end.end(request.again());
-        }
-        return request.force;
+    let prepared = match hold_gate_to_save(server, &mut data, request) {
+        Hold::Gate => save_last(server, &mut data, request),
+        Hold::Nothing(prepared) => prepared,
+    };
+    data.leave();
+    prepared
+}
+
+/// The last look at whether the server may end. From here on the request cannot be cancelled.
+fn begin_end(server: &Server, request: &EndRequest) -> Prepared {
+    if !may_leave_log(server, request) {
+        return Prepared::Refused;
+    }
+    if !server.end.begin() {
+        return Prepared::Cancelled;
+    }
+    if waits_for_base(server) {
+        log::warn!("Writing initial AOF. Exit anyway.");
+    }
+    Prepared::Ends
+}
+
+/// Writes the last snapshot. `data` holds the gate.
+fn save_last(server: &'static Server, data: &mut Data, request: &EndRequest) -> Prepared {
+    let prepared = begin_end(server, request);
+    if prepared != Prepared::Ends {
+        return prepared;
     }
     log::info!("Saving the final RDB snapshot before exiting.");
-    let saved = save::save_held(server, &mut data);
-    let may_end = saved.is_ok() || request.force;
-    if may_end {
-        // Later changes would be in no file, so no client may make any.
-        server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
-    }
-    data.leave();
-    if saved.is_err() {
-        if may_end {
-            log::warn!("Error trying to save the DB, but forced to exit.");
-        } else {
+    if save::save_held(server, data).is_err() {
+        if !request.force {
             log::warn!("Error trying to save the DB, can't exit. {HOW_TO_END}");
+            return Prepared::Refused;
         }
+        log::warn!("Error trying to save the DB, but forced to exit.");
     }
-    may_end
+    // Later changes would be in no file, so no client may make any.
+    server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
+    Prepared::Ends
+}
+
+/// What the main thread holds when it has tried to hold the gate.
+enum Hold {
+    Gate,
+    /// No snapshot will be written.
+    Nothing(Prepared),
 }
 
 /// Takes the gate, although a slow script may be running. A script that has not written is killed;
-/// any other script is waited for. `false`: that took too long, and nothing is held.
-fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
+/// any other script is waited for, unless a later request says that nothing has to be saved.
+fn hold_gate_to_save(server: &'static Server, data: &mut Data, request: &mut EndRequest) -> Hold {
     let deadline = Instant::now() + SCRIPT_LIMIT;
     let _wish = GateWish::new(server);
     while !data.hold_gate() {
+        match server.end.meanwhile() {
+            Meanwhile::Nothing => {}
+            Meanwhile::Cancelled => return Hold::Nothing(Prepared::Cancelled),
+            Meanwhile::Asked(later) => {
+                let needs_no_snapshot = later.save == Some(false);
+                request.add(later);
+                if needs_no_snapshot {
+                    return Hold::Nothing(begin_end(server, request));
+                }
+            }
+        }
         if Instant::now() >= deadline {
-            return false;
+            return Hold::Nothing(waited_in_vain(server, request));
         }
         data.leave();
         for function in [false, true] {
@@ -200,32 +234,59 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data) -> bool {
         std::thread::sleep(SCRIPT_POLL);
         data.enter();
     }
-    true
+    Hold::Gate
 }
 
-/// Ends a rewrite of the log in progress. The log is complete without it, unless it has no base
-/// yet; then the server may only end by force, as long as a base may still come.
-fn end_rewrite(server: &Server, request: &EndRequest) -> bool {
+/// What becomes of a request when a script goes on for too long.
+fn waited_in_vain(server: &Server, request: &EndRequest) -> Prepared {
+    log::warn!(
+        "A script or transaction that has written is still running, and half of what it does must \
+         not be saved. {HOW_TO_END}"
+    );
+    if request.force {
+        return begin_end(server, request);
+    }
+    if request.by_signal {
+        // Nobody hears that it was refused: it is seen to again, until the script has ended.
+        server.end.end_again(request);
+    }
+    Prepared::Refused
+}
+
+/// Whether the server may end as far as the log is concerned: if it has no base yet, only by force.
+fn may_leave_log(server: &Server, request: &EndRequest) -> bool {
+    let may = request.force || !waits_for_base(server);
+    if !may {
+        log::warn!(
+            "Writing initial AOF, can't exit. To end the server without it, say SHUTDOWN FORCE."
+        );
+    }
+    may
+}
+
+/// Whether the log has no base, and one may still come.
+fn waits_for_base(server: &Server) -> bool {
     let aof = Aof::of(server);
     let may_come = aof.rewrites.is_running() || !aof.rewrites.failed.load(Ordering::Relaxed);
-    if aof.is_on() && aof.is_waiting_for_base() && may_come {
-        if !request.force {
-            log::warn!(
-                "Writing initial AOF, can't exit. To end the server without it, say SHUTDOWN FORCE."
-            );
-            return false;
-        }
-        log::warn!("Writing initial AOF. Exit anyway.");
-    }
-    // A log without a base would ask for another rewrite at once.
-    aof.rewrites.put_off(server.clock.advance(), 2 * REWRITE_LIMIT);
-    aof.rewrites.cancel();
+    aof.is_on() && aof.is_waiting_for_base() && may_come
+}
+
+/// Ends the save and the rewrite of the log in progress. Until [`Persistence::go_on`], no others
+/// begin. What was only scheduled still is.
+fn end_files(server: &'static Server) {
+    let (persistence, rewrites) = (Persistence::of(server), &Aof::of(server).rewrites);
+    // A thread that begins one holds the gate.
+    let gate = server.gate.take();
+    persistence.pause();
+    drop(gate);
+    save::abort_save(server);
+    rewrites.give_up();
+    persistence.wait_until_idle();
     // The rewrite removes its unfinished file.
     let deadline = Instant::now() + REWRITE_LIMIT;
-    while aof.rewrites.is_running() && Instant::now() < deadline {
+    while rewrites.is_running() && Instant::now() < deadline {
         std::thread::sleep(REWRITE_POLL);
     }
-    true
 }
 
 /// How an administrator ends a server that cannot save.

@@ -107,3 +107,31 @@ fn a_log_that_cannot_begin_holds_no_end_up() {
         Disk::put_in(None);
     }
 }
+
+/// A base that could not be written is due again. An end that is refused leaves it so.
+#[test]
+fn a_refused_end_keeps_the_log_from_nothing() {
+    let (mut process, disk, client) = process();
+    let server = process.server;
+    process.ask(&client, "SET k v");
+    assert_eq!(process.ask(&client, "CONFIG SET appendonly yes"), "+OK\r\n");
+    disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+    aof::step_log(server);
+    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"));
+    client.send(b"SHUTDOWN SAVE\r\n");
+    process.turn(0);
+    assert!(!ends(&process), "the disk is full");
+    process.turns(1);
+    assert_eq!(process.heard(&client), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    disk.set_faults(Faults::default());
+    process.pass(5_000);
+    process.turns(2);
+    aof::step_log(server);
+    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"));
+    aof::step_log(server);
+    assert!(!Aof::of(server).is_waiting_for_base());
+    // Nor is any other task kept from beginning.
+    assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+    tasks::forget();
+    Disk::put_in(None);
+}

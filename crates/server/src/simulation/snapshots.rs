@@ -2,7 +2,7 @@
 
 use bobbin_io::Peer;
 
-use super::disk::Disk;
+use super::disk::{Disk, Faults};
 use super::hands::Hands;
 use super::process::Process;
 use super::tasks;
@@ -147,6 +147,45 @@ fn what_a_transaction_deletes_does_not_come_back() {
             assert_eq!(reader.ask(&peer, "DBSIZE"), ":0\r\n", "{lines:?}");
             Disk::put_in(Some(disk.clone()));
         }
+    }
+    Disk::put_in(None);
+}
+
+/// The first save may end early: cancelled, as for an end that is refused, or on a full disk.
+#[test]
+fn what_a_transaction_deleted_goes_from_the_file_with_the_first_save_that_succeeds() {
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    for is_cancelled in [false, true] {
+        let (mut process, disk, client) = process();
+        process.ask(&client, "SET k v");
+        process.ask(&client, "BGSAVE");
+        tasks::run_next();
+        for line in ["MULTI", "FLUSHALL", "EXEC"] {
+            process.ask(&client, line);
+        }
+        process.pass(200);
+        process.turns(2);
+        assert!(tasks::are_there(), "a save has begun");
+        if is_cancelled {
+            assert!(process.ask(&client, "BGSAVE CANCEL").starts_with('+'));
+        } else {
+            disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+        }
+        tasks::run_next();
+        disk.set_faults(Faults::default());
+        process.pass(10_000);
+        process.turns(2);
+        assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"), "{is_cancelled}");
+        reader.ask(&peer, "FLUSHALL");
+        Disk::put_in(Some(disk.after_power_cut(&mut Random::new(1))));
+        load::load_at_start(reader.server).expect("it can be loaded");
+        load::end_loading(reader.server);
+        assert_eq!(reader.ask(&peer, "DBSIZE"), ":0\r\n", "{is_cancelled}");
+        Disk::put_in(Some(disk.clone()));
+        process.pass(10_000);
+        process.turns(2);
+        assert!(!tasks::are_there(), "that is enough");
     }
     Disk::put_in(None);
 }

@@ -312,7 +312,7 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
 
 /// How long the server still waits for replicas before it ends, and where it listens.
 fn shutdown_and_listeners(snapshot: &Snapshot<'_>, text: &mut String) {
-    if let Some(until_ms) = snapshot.server.end.grace_until_ms() {
+    if let Some(until_ms) = snapshot.server.end.waits_until_ms() {
         let left_ms = until_ms - snapshot.server.clock.now_ms();
         line(text, format_args!("shutdown_in_milliseconds:{left_ms}"));
     }

@@ -5,7 +5,6 @@
 //! process id, and exits. So a request may be made anywhere, with any lock held.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bobbin_sync::{Condvar, Mutex};
@@ -19,36 +18,36 @@ use crate::engine::command::Failure;
 #[derive(Default)]
 pub struct ServerEnd {
     state: Mutex<EndState>,
-    /// Whether the main thread works on a request.
-    has_begun: AtomicBool,
     bell: Condvar,
 }
 
 #[derive(Default)]
 struct EndState {
+    /// The requests that the main thread has not taken yet, as one.
     wanted: Option<EndRequest>,
-    /// Set while the main thread works on a request that can be cancelled: replicas may catch up
-    /// first.
-    grace: Option<Grace>,
+    stage: Stage,
 }
 
-/// The time that replicas get to catch up.
-#[derive(Default)]
-struct Grace {
-    /// Unix ms; `None` until it is known whether replicas need any time.
-    until_ms: Option<i64>,
-    is_cancelled: bool,
-    /// Whether a later request does not want to wait for replicas.
-    is_hurried: bool,
-    /// Clients that asked for the end meanwhile.
-    waiters: Vec<Arc<Waiter>>,
+/// How far the main thread is with the request that it has taken.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// It has none.
+    #[default]
+    Idle,
+    /// It waits for replicas or for a script, and the request can be cancelled. `until_ms`: so long
+    /// (Unix ms) it waits for replicas.
+    Waiting { until_ms: Option<i64> },
+    /// The request was cancelled, and the main thread has yet to see that.
+    Cancelled,
+    /// It saves, and then the server ends, unless the saving fails.
+    Ending,
 }
 
-/// How the time for replicas ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GraceEnd {
-    /// The server may end.
-    Over,
+/// What happened while a request waited.
+pub enum Meanwhile {
+    Nothing,
+    /// The end was requested once more.
+    Asked(EndRequest),
     Cancelled,
 }
 
@@ -61,19 +60,35 @@ impl ServerEnd {
         self.end(EndRequest { save, force, now, waiters: Vec::new(), by_signal: true });
     }
 
-    /// Cancels the request, unless only the saving is left to do. Returns whether there was a
-    /// request to cancel.
+    /// Requests that the server ends soon and in order.
+    pub fn end(&self, request: EndRequest) {
+        self.state.lock().add(request);
+        self.bell.notify_all();
+    }
+
+    /// Requests the end once more for the signal whose request has waited in vain, unless that was
+    /// cancelled. The clients that made it are not part of the new one.
+    pub fn end_again(&self, request: &EndRequest) {
+        let mut state = self.state.lock();
+        if matches!(state.stage, Stage::Waiting { .. }) {
+            let &EndRequest { save, force, now, by_signal, .. } = request;
+            state.add(EndRequest { save, force, now, waiters: Vec::new(), by_signal });
+        }
+    }
+
+    /// Cancels all requests, except one for which the main thread is saving or ending. Returns
+    /// whether there was a request to cancel.
     pub fn cancel(&self, server: &Server) -> bool {
         let mut state = self.state.lock();
-        if let Some(request) = state.wanted.take() {
-            drop(state);
-            request.refuse(server);
-            return true;
+        let wanted = state.wanted.take();
+        let is_waiting = matches!(state.stage, Stage::Waiting { .. });
+        if is_waiting {
+            state.stage = Stage::Cancelled;
+            self.bell.notify_all();
         }
-        let Some(grace) = &mut state.grace else { return false };
-        grace.is_cancelled = true;
-        self.bell.notify_all();
-        true
+        drop(state);
+        wanted.iter().for_each(|request| request.refuse(server));
+        is_waiting || wanted.is_some()
     }
 
     /// Wakes the main thread: a request may have become possible.
@@ -82,65 +97,92 @@ impl ServerEnd {
         self.bell.notify_all();
     }
 
-    /// Requests that the server ends soon and in order.
-    pub fn end(&self, mut request: EndRequest) {
+    /// Sleeps until there is a request that `may_be` accepts. The earlier request has failed or was
+    /// cancelled.
+    pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
         let mut state = self.state.lock();
-        if let Some(grace) = &mut state.grace {
-            grace.is_hurried |= request.now;
-            grace.waiters.append(&mut request.waiters);
-        } else if let Some(earlier) = &mut state.wanted {
-            earlier.now |= request.now;
-            earlier.waiters.append(&mut request.waiters);
-        } else {
-            state.wanted = Some(request);
-        }
-        self.bell.notify_all();
-    }
-
-    /// Sleeps until replicas have caught up (`have_all`), their time is over (`is_late`), or a
-    /// later request does not want to wait. Clients that ask meanwhile are added to the request.
-    pub fn give_grace(
-        &self,
-        request: &mut EndRequest,
-        until_ms: i64,
-        have_all: impl Fn() -> bool,
-        is_late: impl Fn() -> bool,
-    ) -> GraceEnd {
+        state.stage = Stage::Idle;
         loop {
-            let is_over = have_all() || is_late();
-            let mut state = self.state.lock();
-            let grace = state.grace.get_or_insert_default();
-            grace.until_ms = Some(until_ms);
-            if is_over || grace.is_hurried || grace.is_cancelled {
-                drop(state);
-                return self.end_grace(request);
+            if let Some(request) = state.take_if(&may_be) {
+                return request;
             }
-            drop(self.bell.wait_timeout(state, GRACE_POLL));
+            state = self.bell.wait(state);
         }
     }
 
-    /// Ends the time in which the request can be cancelled. Clients that asked meanwhile are added
-    /// to it.
-    pub fn end_grace(&self, request: &mut EndRequest) -> GraceEnd {
-        let grace = self.state.lock().grace.take().unwrap_or_default();
-        request.waiters.extend(grace.waiters);
-        if grace.is_cancelled { GraceEnd::Cancelled } else { GraceEnd::Over }
-    }
-
-    /// Until when (Unix ms) the server waits for replicas.
-    pub fn grace_until_ms(&self) -> Option<i64> {
-        self.state.lock().grace.as_ref().and_then(|grace| grace.until_ms)
-    }
-
-    /// What `wait` would return, for tests without a thread that waits. The earlier request has
-    /// failed or was cancelled.
+    /// What `wait` would return, for tests without a thread that waits.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<EndRequest> {
         let mut state = self.state.lock();
-        let request = state.wanted.take();
-        state.grace = request.is_some().then(Grace::default);
-        self.has_begun.store(request.is_some(), Ordering::Relaxed);
-        request
+        state.stage = Stage::Idle;
+        state.take_if(|_| true)
+    }
+
+    /// Sleeps until replicas have caught up or their time is over (`is_over`), or a later request
+    /// does not want to wait. Requests that are made meanwhile are added. `false`: the request was
+    /// cancelled.
+    pub fn wait_for_replicas(
+        &self,
+        request: &mut EndRequest,
+        until_ms: i64,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
+        self.show(Some(until_ms));
+        loop {
+            match self.meanwhile() {
+                Meanwhile::Nothing => {}
+                Meanwhile::Asked(later) => request.add(later),
+                Meanwhile::Cancelled => return false,
+            }
+            if request.now || is_over() {
+                return self.show(None);
+            }
+            let state = self.state.lock();
+            if state.wanted.is_none() && state.stage != Stage::Cancelled {
+                drop(self.bell.wait_timeout(state, REPLICAS_POLL));
+            }
+        }
+    }
+
+    /// Sets until when INFO says that the server waits for replicas. `false`: the request was
+    /// cancelled.
+    fn show(&self, wanted_ms: Option<i64>) -> bool {
+        match &mut self.state.lock().stage {
+            Stage::Waiting { until_ms } => {
+                *until_ms = wanted_ms;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What happened since the request was taken or this was last called.
+    pub fn meanwhile(&self) -> Meanwhile {
+        let mut state = self.state.lock();
+        if state.stage == Stage::Cancelled {
+            // What was requested since then is another matter.
+            return Meanwhile::Cancelled;
+        }
+        state.wanted.take().map_or(Meanwhile::Nothing, Meanwhile::Asked)
+    }
+
+    /// From now on the request that was taken cannot be cancelled. `false`: it was cancelled
+    /// before.
+    pub fn begin(&self) -> bool {
+        let mut state = self.state.lock();
+        let begins = state.stage != Stage::Cancelled;
+        if begins {
+            state.stage = Stage::Ending;
+        }
+        begins
+    }
+
+    /// Until when (Unix ms) the server waits for replicas.
+    pub fn waits_until_ms(&self) -> Option<i64> {
+        match self.state.lock().stage {
+            Stage::Waiting { until_ms } => until_ms,
+            _ => None,
+        }
     }
 
     /// Whether an end is requested that the main thread does not work on yet.
@@ -150,22 +192,23 @@ impl ServerEnd {
 
     /// Whether an end is requested or has begun.
     pub fn is_on_its_way(&self) -> bool {
-        self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
+        let state = self.state.lock();
+        state.wanted.is_some() || state.stage != Stage::Idle
+    }
+}
+
+impl EndState {
+    fn add(&mut self, request: EndRequest) {
+        match &mut self.wanted {
+            Some(earlier) => earlier.add(request),
+            none => *none = Some(request),
+        }
     }
 
-    /// Sleeps until there is a request that `may_be` accepts. The earlier request has failed or was
-    /// cancelled.
-    pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
-        let mut state = self.state.lock();
-        self.has_begun.store(false, Ordering::Relaxed);
-        loop {
-            if let Some(request) = state.wanted.take_if(|request| may_be(request)) {
-                self.has_begun.store(true, Ordering::Relaxed);
-                state.grace = Some(Grace::default());
-                return request;
-            }
-            state = self.bell.wait(state);
-        }
+    fn take_if(&mut self, may_be: impl Fn(&EndRequest) -> bool) -> Option<EndRequest> {
+        let request = self.wanted.take_if(|request| may_be(request))?;
+        self.stage = Stage::Waiting { until_ms: None };
+        Some(request)
     }
 }
 
@@ -184,10 +227,12 @@ pub struct EndRequest {
 }
 
 impl EndRequest {
-    /// Makes the request once more. The clients that made it are not part of the new one.
-    pub(crate) const fn again(&self) -> Self {
-        let &Self { save, force, now, by_signal, .. } = self;
-        Self { save, force, now, waiters: Vec::new(), by_signal }
+    /// Adds a later request. Only the first one says whether to save.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.force |= later.force;
+        self.now |= later.now;
+        self.by_signal |= later.by_signal;
+        self.waiters.extend(later.waiters);
     }
 
     /// Tells the clients of the request that the server goes on.
@@ -199,7 +244,7 @@ impl EndRequest {
 }
 
 /// How often the main thread checks whether replicas have caught up.
-const GRACE_POLL: Duration = Duration::from_millis(10);
+const REPLICAS_POLL: Duration = Duration::from_millis(10);
 
 /// Ends the process because it can no longer keep its promises.
 pub(crate) fn exit_at_once() -> ! {
@@ -211,3 +256,26 @@ pub(crate) fn exit_at_once() -> ! {
 }
 
 const CANNOT_END: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a signal that waits for a script would be refused with the client's request, and nobody
+    /// would make it again.
+    #[test]
+    fn a_signal_that_joins_a_request_still_counts() {
+        let request = |by_signal, force| {
+            let waiters = Vec::new();
+            EndRequest { save: Some(true), force, now: false, waiters, by_signal }
+        };
+        let end = ServerEnd::default();
+        end.end(request(false, false));
+        end.end(request(true, false));
+        assert!(end.take().is_some_and(|request| request.by_signal && !request.force));
+        end.end(request(false, false));
+        end.end(request(false, true));
+        assert!(end.take().is_some_and(|request| !request.by_signal && request.force));
+        assert!(end.take().is_none());
+    }
+}

@@ -37,7 +37,7 @@ use crate::engine::tracking::Tracking;
 use crate::system::tls::Tls;
 
 pub(crate) use self::end::exit_at_once;
-pub use self::end::{EndRequest, GraceEnd, ServerEnd};
+pub use self::end::{EndRequest, Meanwhile, ServerEnd};
 pub use self::errors::ErrorStats;
 pub use self::parts::ServerParts;
 pub use self::switches::{Switch, Switches};

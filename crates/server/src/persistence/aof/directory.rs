@@ -77,14 +77,30 @@ impl AofDirectory {
 
     /// The manifest on disk, if there is one. The error says what is wrong with it.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
+        self.parse(disk::read(&self.manifest()))
+    }
+
+    /// The manifest on disk, for a server that can do without its log. What cannot be reached or is
+    /// no file is no manifest, as in Valkey.
+    pub fn find(&self) -> Result<Option<Manifest>, String> {
         let path = self.manifest();
-        let bytes = match disk::read(&path) {
+        match disk::read(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound && !path.is_file() => {
+                log::warn!("{} is taken for no AOF manifest file: {error}", path.display());
+                Ok(None)
+            }
+            read => self.parse(read),
+        }
+    }
+
+    fn parse(&self, read: io::Result<Vec<u8>>) -> Result<Option<Manifest>, String> {
+        let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(format!(
                     "Fatal error: can't open the AOF manifest file {} for reading: {error}",
-                    path.display()
+                    self.manifest().display()
                 ));
             }
         };
@@ -209,6 +225,25 @@ const MANIFEST_SUFFIX: &str = ".manifest";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_reached_is_no_log_for_a_server_without_one() {
+        let folder = std::env::temp_dir().join(format!("bobbin-no-log-{}", std::process::id()));
+        let directory = AofDirectory { path: folder.join("logs"), prefix: "a.aof".to_owned() };
+        std::fs::create_dir_all(directory.manifest()).unwrap();
+        assert_eq!(directory.find(), Ok(None), "the manifest is a directory");
+        assert!(directory.load().is_err());
+        std::fs::remove_dir_all(&directory.path).unwrap();
+        std::fs::write(&directory.path, "").unwrap();
+        assert_eq!(directory.find(), Ok(None), "the directory is a file");
+        assert!(directory.load().is_err());
+        std::fs::remove_file(&directory.path).unwrap();
+        assert_eq!(directory.find(), Ok(None), "there is nothing");
+        std::fs::create_dir(&directory.path).unwrap();
+        std::fs::write(directory.manifest(), "nonsense").unwrap();
+        assert!(directory.find().is_err(), "it is damaged");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn an_old_log_is_taken_over_or_told_of() {

@@ -263,7 +263,7 @@ pub fn start_log(server: &'static Server) -> Result<bool, String> {
 /// files of that log are not overwritten, and it stays valid until a new base replaces it.
 pub fn start_without_log(server: &'static Server) -> Result<(), String> {
     let directory = AofDirectory::of(&server.config);
-    if let Some(mut manifest) = directory.load()? {
+    if let Some(mut manifest) = directory.find()? {
         rewrite::collect_history(server, &directory, &mut manifest);
         *Aof::of(server).manifest.lock() = manifest;
     }

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{CutHandle, EntryRef, Kind};
@@ -111,16 +111,15 @@ impl Rewrites {
     /// Cancels the current rewrite, if there is one, and the scheduled one.
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
+        self.give_up();
+    }
+
+    /// Cancels the current rewrite. If the log needs its base, another one is scheduled.
+    pub fn give_up(&self) {
         if self.abort() {
             self.current.lock().iter_mut().for_each(|current| current.is_cancelled = true);
             log::info!("Killing running AOF rewrite (a thread, no child)");
         }
-    }
-
-    /// Lets no scheduled rewrite begin for this time.
-    pub fn put_off(&self, now_ms: i64, time: Duration) {
-        let until_ms = now_ms + time.as_millis() as i64;
-        self.retry_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
     /// Aborts the current rewrite. Returns whether there was one.
@@ -178,11 +177,13 @@ pub fn is_rewriting(server: &Server) -> bool {
             && server.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
 }
 
-/// Whether a snapshot or a rewrite has the only cut.
+/// Whether a snapshot or a rewrite has the only cut, or neither may begin.
 pub fn cut_is_busy(server: &Server) -> bool {
+    let persistence = Persistence::of(server);
     server.keyspace.is_being_cut()
         || Aof::of(server).rewrites.is_running()
-        || Persistence::of(server).is_saving()
+        || persistence.is_saving()
+        || persistence.is_paused.load(Ordering::Relaxed)
 }
 
 /// Begins to rewrite the log, or to write its first base; does nothing if the cut is busy. `data`
@@ -527,6 +528,7 @@ const STEP_BYTES: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::Config;
