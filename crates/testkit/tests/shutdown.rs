@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bobbin_testkit::{Connection, Folder, Received, Reply, Server, on_each_driver, until};
+use bobbin_testkit::disk::Folder;
+use bobbin_testkit::{Connection, Received, Reply, Server, on_each_driver, until};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.

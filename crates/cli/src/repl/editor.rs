@@ -167,7 +167,9 @@ impl Typed {
         let clear = EventHandler::Conditional(Box::new(ClearLine));
         editor.bind_sequence(KeyEvent::ctrl('C'), clear);
         let front = terminal::can_edit().then(Front::open).and_then(Result::ok);
-        if let Some((key, suspension)) = front.as_ref().and_then(|front| front.suspension().ok()) {
+        // Without a key (`stty susp undef`) the code is 0, which is that of other keys.
+        let suspension = front.as_ref().and_then(|front| front.suspension().ok());
+        if let Some((key, suspension)) = suspension.filter(|(key, _)| *key != '\0') {
             let suspend = EventHandler::Conditional(Box::new(Suspend(suspension)));
             editor.bind_sequence(KeyEvent::new(key, Modifiers::NONE), suspend);
         }

@@ -333,7 +333,7 @@ impl<'a> Output<'a> {
         let capacity = self.bytes.capacity();
         scratch.set(scratch.get() - self.counted + capacity);
         self.counted = capacity;
-        if has_room { Ok(()) } else { Err(self.stack.fail(NO_MEMORY)) }
+        if has_room { Ok(()) } else { Err(self.stack.fail(NO_SYSTEM_MEMORY)) }
     }
 
     /// Pushes the bytes as a string.
@@ -359,4 +359,6 @@ impl Drop for Output<'_> {
 /// What an output has at first.
 const OUTPUT_BYTES: usize = 64;
 /// What a script is told that needs more than it may have.
+/// The system has less memory than scripts may take.
+const NO_SYSTEM_MEMORY: &str = "not enough memory";
 pub(crate) const NO_MEMORY: &str = "the script needs more memory than maxmemory-scripts allows";

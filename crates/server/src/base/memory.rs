@@ -228,13 +228,19 @@ pub fn failed_bytes() -> usize {
     FAILED_BYTES.load(Ordering::Relaxed)
 }
 
-/// Notes the size of an allocation that failed.
+/// Returns the pointer to a new block of `size` bytes, for which `counted` bytes were counted.
 #[inline(always)]
-fn note_failure(pointer: *mut u8, size: usize) -> *mut u8 {
+fn checked(pointer: *mut u8, counted: i64, size: usize) -> *mut u8 {
     if pointer.is_null() {
-        FAILED_BYTES.store(size, Ordering::Relaxed);
+        uncount_failed(counted, size);
     }
     pointer
+}
+
+#[cold]
+fn uncount_failed(counted: i64, size: usize) {
+    count(-counted);
+    FAILED_BYTES.store(size, Ordering::Relaxed);
 }
 
 /// Makes the calling thread give way again and again while it frees memory. For threads that free
@@ -319,17 +325,19 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let layout = aligned(layout);
-        count(usable(layout.size()));
+        let counted = usable(layout.size());
+        count(counted);
         // SAFETY: the caller's promises are passed on.
-        note_failure(unsafe { Jemalloc.alloc(layout) }, layout.size())
+        checked(unsafe { Jemalloc.alloc(layout) }, counted, layout.size())
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let layout = aligned(layout);
-        count(usable(layout.size()));
+        let counted = usable(layout.size());
+        count(counted);
         // SAFETY: as above.
-        note_failure(unsafe { Jemalloc.alloc_zeroed(layout) }, layout.size())
+        checked(unsafe { Jemalloc.alloc_zeroed(layout) }, counted, layout.size())
     }
 
     #[inline]
@@ -344,10 +352,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let size = if layout.align() > 8 { size.next_multiple_of(layout.align()) } else { size };
         let layout = aligned(layout);
-        count(usable(size) - usable(layout.size()));
+        let counted = usable(size) - usable(layout.size());
+        count(counted);
         // SAFETY: as above. A size so near the end of the address space that it cannot be rounded
         // up is not valid for any layout.
-        note_failure(unsafe { Jemalloc.realloc(pointer, layout, size) }, size)
+        checked(unsafe { Jemalloc.realloc(pointer, layout, size) }, counted, size)
     }
 }
 
@@ -371,6 +380,17 @@ mod tests {
         ] {
             assert_eq!(usable(size), class, "{size}");
         }
+    }
+
+    #[test]
+    fn an_allocation_that_fails_is_not_counted() {
+        const TOO_LARGE_BYTES: usize = 1 << 61;
+        let cell = || COUNTS.cells[CELL.get()].bytes.load(Ordering::Relaxed);
+        let mut bytes = vec![0u8; 100];
+        let before = cell();
+        assert!(bytes.try_reserve_exact(TOO_LARGE_BYTES).is_err());
+        assert!(Vec::<u8>::new().try_reserve_exact(TOO_LARGE_BYTES).is_err());
+        assert_eq!((cell(), failed_bytes()), (before, TOO_LARGE_BYTES));
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub fn free_pins(holder: Box<dyn Send>) {
 fn send(garbage: Garbage, objects: usize, bytes: usize) {
     let Some(queue) = QUEUE.get().or_else(start) else {
         drop(garbage);
+        FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
         return;
     };
     PENDING_OBJECTS.fetch_add(objects, Ordering::Relaxed);

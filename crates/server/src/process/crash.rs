@@ -112,7 +112,7 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
         out.hex(address as u64);
     }
     if signal == libc::SIGABRT && memory::failed_bytes() > 0 {
-        out.text("\nOut of memory: the last allocation that failed was of ");
+        out.text("\nOut of memory? The last allocation that failed was of ");
         out.number(memory::failed_bytes() as u64);
         out.text(" bytes");
     }

@@ -12,6 +12,7 @@ use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
 use super::{Worker, touch};
+use crate::base::clock::has_come;
 use crate::engine::buffers::output::{ReplyRange, Sending};
 use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
@@ -199,7 +200,8 @@ impl Worker {
             if !connection.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
                 continue;
             }
-            if self.data.turn.now_ms - connection.client.info.created_ms < HANDSHAKE_MS {
+            let end_ms = connection.client.info.created_ms + HANDSHAKE_MS;
+            if !has_come(self.data.turn.now_ms, end_ms, HANDSHAKE_MS) {
                 self.workspace.greeting.push(slot);
             } else {
                 self.refuse(slot, "the handshake takes too long");

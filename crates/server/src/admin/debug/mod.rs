@@ -487,7 +487,6 @@ fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The largest size that can be requested.
 /// More than an address space has.
 const TOO_LARGE_BYTES: usize = 1 << 61;
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;

@@ -62,6 +62,15 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
+    /// Notes that EXEC will refuse the transaction, and forgets what was queued.
+    pub fn spoil(&mut self, info: &ClientInfo) {
+        self.spoiled = true;
+        self.queue = Vec::new();
+        self.words = Words::default();
+        info.queued.store(0, Ordering::Relaxed);
+        info.queued_bytes.store(0, Ordering::Relaxed);
+    }
+
     /// Queues a command, unless the transaction is spoiled. `flags` are the command's own, or
     /// follow from the flags of its script.
     pub fn queue(

@@ -70,6 +70,7 @@ fn try_to_execute(
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
+        client.info.command.store(command.id, Ordering::Relaxed);
         let flags = script::flags(context.server, command, request.args);
         transaction.queue(request, command, flags, &client.info);
         Reply::new(output, client.protocol).queued();

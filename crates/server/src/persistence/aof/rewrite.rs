@@ -17,7 +17,7 @@ use bobbin_sync::Mutex;
 use super::place::LogPlace;
 use super::writer::{Rotated, WriterOrder};
 use super::{AofDirectory, Manifest};
-use crate::base::clock::system_ms;
+use crate::base::clock::{has_come, system_ms};
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::command::Data;
@@ -122,6 +122,11 @@ impl Rewrites {
         }
     }
 
+    /// Whether the pause after a failure is over.
+    fn may_retry(&self, now_ms: i64) -> bool {
+        has_come(now_ms, self.retry_ms.load(Ordering::Relaxed), MINUTES_MAX * 60_000)
+    }
+
     /// Aborts the current rewrite. Returns whether there was one.
     pub fn abort(&self) -> bool {
         let current = self.current.lock();
@@ -141,7 +146,7 @@ pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
 #[cold]
 fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
     let rewrites = &Aof::of(server).rewrites;
-    if data.turn.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || cut_is_busy(server) {
+    if !rewrites.may_retry(data.turn.now_ms) || cut_is_busy(server) {
         return;
     }
     if data.hold_gate() {
@@ -174,7 +179,7 @@ pub fn is_rewriting(server: &Server) -> bool {
     rewrites.is_running()
         || rewrites.is_scheduled()
             && !cut_is_busy(server)
-            && server.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
+            && rewrites.may_retry(server.clock.now_ms())
 }
 
 /// Whether a snapshot or a rewrite has the only cut, or neither may begin.
@@ -306,11 +311,12 @@ impl RewriteTask {
 
 /// Without a base a crash loses the data, so the pause is short.
 const NEEDED_PAUSE_MS: i64 = 1000;
+/// The longest pause after failures.
+const MINUTES_MAX: i64 = 60;
 
 /// How long to wait after this many failures in a row of a rewrite that would only save space.
 fn pause_ms(failures: u64) -> i64 {
     const FREE: u64 = 3;
-    const MINUTES_MAX: i64 = 60;
     match failures {
         0..FREE => 1000,
         _ => {

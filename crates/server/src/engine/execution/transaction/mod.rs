@@ -18,7 +18,7 @@ const WINDOW: usize = 32;
 /// Marks the transaction as failed: one of its commands was refused, so EXEC will be too.
 pub fn spoil(client: &mut Client) {
     if let Some(transaction) = &mut client.transaction {
-        transaction.spoiled = true;
+        transaction.spoil(&client.info);
         client.info.flag(ClientFlag::DIRTY_EXEC, true);
     }
 }
