@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use bobbin_dump::rdb::Format;
 use bobbin_dump::{Payload, append_string_payload, lzf_decompress, parse_payload};
 use bobbin_store::value::StringRef;
 use libfuzzer_sys::fuzz_target;
@@ -34,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
 fn dumps(value: &[u8]) {
     for compress in [false, true] {
         let mut payload = Vec::new();
-        append_string_payload(StringRef::Flat(value), compress, &mut payload);
+        append_string_payload(StringRef::Flat(value), Format::Valkey, compress, &mut payload);
         let Ok(Payload::String(restored)) = parse_payload(&payload) else {
             panic!("a dump that is not a string's");
         };

@@ -3,6 +3,7 @@
 use bobbin_store::value::CollectionRef;
 
 use crate::kind::ValueKind;
+use crate::options::{RDB_VERSION, RDB_VERSION_SHARED_MAX, REDIS_VERSION_MAX};
 use crate::value::form;
 
 /// Which servers can read a file. Later ones can read what earlier ones can, but for the last two,
@@ -22,6 +23,17 @@ pub enum Format {
 }
 
 impl Format {
+    /// The version of RDB.
+    pub(crate) const fn version(self) -> u16 {
+        match self {
+            Self::Oldest => 9,
+            Self::Redis7 => 10,
+            Self::Shared => RDB_VERSION_SHARED_MAX,
+            Self::Redis8 => REDIS_VERSION_MAX,
+            Self::Valkey => RDB_VERSION,
+        }
+    }
+
     /// The bytes a file begins with.
     pub(crate) const fn header(self) -> &'static [u8; 9] {
         match self {

@@ -64,7 +64,7 @@ pub const STRING_LEN_MAX: usize = usize::MAX;
 /// hashes; all others are as before.
 pub(crate) const RDB_VERSION_SHARED_MAX: u16 = 11;
 /// The version of redis-server 7.4 to 8.0.
-const REDIS_VERSION_MAX: u16 = 12;
+pub(crate) const REDIS_VERSION_MAX: u16 = 12;
 
 #[cfg(test)]
 mod tests {

@@ -7,64 +7,51 @@ use bobbin_store::value::{CollectionRef, StringRef};
 
 use crate::crc64::crc64;
 use crate::error::PayloadError;
+use crate::format::Format;
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::options::{Options, RDB_VERSION, RDB_VERSION_SHARED_MAX};
 use crate::value::string::{append_stored_string, append_string, read_string};
-use crate::value::{SerializedCollection, append_collection, form};
+use crate::value::{SerializedCollection, append_collection};
 
 /// The DUMP payload of a string, compressed where that pays.
 pub fn dump_string(value: &[u8]) -> Vec<u8> {
     let mut output = Vec::with_capacity(value.len() + OVERHEAD_LEN_MAX);
-    append_string_payload(StringRef::Flat(value), true, &mut output);
+    append_string_payload(StringRef::Flat(value), Format::Valkey, true, &mut output);
     output
 }
 
 /// Appends the DUMP payload of a string, with `rdbcompression` as `compress`.
-pub fn append_string_payload(value: StringRef<'_>, compress: bool, output: &mut Vec<u8>) {
+pub fn append_string_payload(
+    value: StringRef<'_>,
+    format: Format,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
     let start = output.len();
     output.push(ValueKind::String as u8);
     append_stored_string(value, compress, output);
-    append_footer(start, RDB_VERSION, output);
+    append_footer(start, format, output);
 }
 
 /// Appends the DUMP payload of a collection, with `rdbcompression` as `compress`.
 pub fn append_collection_payload(
     collection: CollectionRef<'_>,
+    format: Format,
     compress: bool,
-    output: &mut Vec<u8>,
-) {
-    append_versioned(collection, compress, RDB_VERSION, output);
-}
-
-/// Appends the DUMP payload of a collection in the version that Redis reads as well, unless only
-/// Valkey's version has a form for the value.
-pub fn append_shared_collection_payload(
-    collection: CollectionRef<'_>,
-    compress: bool,
-    output: &mut Vec<u8>,
-) {
-    let is_shared = form(collection) != ValueKind::HashExpiring;
-    let version = if is_shared { RDB_VERSION_SHARED_MAX } else { RDB_VERSION };
-    append_versioned(collection, compress, version, output);
-}
-
-fn append_versioned(
-    collection: CollectionRef<'_>,
-    compress: bool,
-    version: u16,
     output: &mut Vec<u8>,
 ) {
     let start = output.len();
-    let form = form(collection);
+    let form = format.form(collection);
     output.push(form as u8);
     append_collection(collection, form, compress, output);
-    append_footer(start, version, output);
+    append_footer(start, format, output);
 }
 
 /// Appends the payload of FUNCTION DUMP: the libraries' sources, each as in an RDB file.
 pub fn append_functions_payload<'a>(
     sources: impl Iterator<Item = &'a [u8]>,
+    format: Format,
     compress: bool,
     output: &mut Vec<u8>,
 ) {
@@ -73,7 +60,7 @@ pub fn append_functions_payload<'a>(
         output.push(FUNCTION);
         append_string(source, compress, output);
     }
-    append_footer(start, RDB_VERSION, output);
+    append_footer(start, format, output);
 }
 
 /// Reads what FUNCTION DUMP gave: the libraries' sources.
@@ -142,8 +129,8 @@ fn verified_body<'a>(
     }
 }
 
-fn append_footer(start: usize, version: u16, output: &mut Vec<u8>) {
-    output.extend_from_slice(&version.to_le_bytes());
+fn append_footer(start: usize, format: Format, output: &mut Vec<u8>) {
+    output.extend_from_slice(&format.version().to_le_bytes());
     let checksum = crc64(0, &output[start..]);
     output.extend_from_slice(&checksum.to_le_bytes());
 }
@@ -165,7 +152,8 @@ mod tests {
     fn sources_of_functions_come_back() {
         let sources = [b"#!lua name=a\n".to_vec(), vec![b'x'; 1000]];
         let mut payload = Vec::new();
-        append_functions_payload(sources.iter().map(|source| &source[..]), true, &mut payload);
+        let all = sources.iter().map(|source| &source[..]);
+        append_functions_payload(all, Format::Redis7, true, &mut payload);
         assert_eq!(parse_functions_payload(&payload), Ok(sources.to_vec()));
         assert!(parse_functions_payload(&payload[1..]).is_err());
         assert!(parse_functions_payload(b"").is_err());
@@ -236,7 +224,7 @@ mod tests {
     #[test]
     fn without_compression() {
         let mut output = b"before".to_vec();
-        append_string_payload(StringRef::Flat(&[b'a'; 100]), false, &mut output);
+        append_string_payload(StringRef::Flat(&[b'a'; 100]), Format::Valkey, false, &mut output);
         assert_eq!(output[6..9], [0, 0x40, 100]);
         assert_eq!(parse_payload(&output[6..]), string(&b"a".repeat(100)));
     }
@@ -322,7 +310,12 @@ mod tests {
         for value in [&[b'a'; 100][..], &[b'a'; 101]] {
             for compress in [true, false] {
                 let mut payload = Vec::new();
-                append_string_payload(StringRef::Flat(value), compress, &mut payload);
+                append_string_payload(
+                    StringRef::Flat(value),
+                    Format::Valkey,
+                    compress,
+                    &mut payload,
+                );
                 let expected =
                     if value.len() > 100 { Err(PayloadError::BadFormat) } else { string(value) };
                 assert_eq!(parse_payload_with(&payload, &options), expected);
@@ -348,7 +341,7 @@ mod tests {
         fn what_is_dumped_is_restored(value: Vec<u8>, times in 1..50usize, compress: bool) {
             let value = value.repeat(times);
             let mut payload = Vec::new();
-            append_string_payload(StringRef::Flat(&value), compress, &mut payload);
+            append_string_payload(StringRef::Flat(&value), Format::Valkey, compress, &mut payload);
             prop_assert_eq!(parse_payload(&payload), string(&value));
         }
 

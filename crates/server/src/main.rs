@@ -13,7 +13,7 @@ use bobbin_server::engine::acl;
 use bobbin_server::engine::acl::rules::RuleGrammar;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::engine::server::{Server, VERSION};
-use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, start};
+use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, signals, start};
 use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
@@ -126,6 +126,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     // end of their turns, whatever they do beside the workers. The same holds for the workers until
     // they know better.
     cores::share(Share::ShortTurns);
+    signals::ignore_file_size_signal();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());
     cores::go_to(CoreWork::Serving);

@@ -298,6 +298,42 @@ fn a_log_with_times_goes_back_to_one() {
     assert_eq!(text(&client.say("EXISTS late timeless")), "0");
 }
 
+/// Which word logs the end of a key that a command found no longer due: an option for keys whose
+/// time has come, another one for those that a command replaced with nothing.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_deletion_is_logged_as_the_option_for_it_says() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--lazyfree-lazy-expire", "yes"]);
+    let mut client = server.connect();
+    client.say("CONFIG SET lazyfree-lazy-server-del no");
+    client.say("SET source 1");
+    let dump = client.call(&["DUMP", "source"]).expect("it answers");
+    let payload = dump.bytes().expect("a payload");
+    client.say("MSET replaced 1 set 1");
+    let words = [b"RESTORE".as_slice(), b"replaced", b"1", payload, b"REPLACE", b"ABSTTL"];
+    assert_eq!(client.call(&words).expect("it answers").text(), "OK");
+    client.say("SET set 1 PXAT 1");
+    client.say("SADD popped 1");
+    client.say("SPOP popped 2");
+    let mut told = logged(&folder);
+    told.retain(|command| command.starts_with("DEL ") || command.starts_with("UNLINK "));
+    assert_eq!(told, ["DEL replaced", "UNLINK set", "DEL popped"]);
+}
+
+/// The commands in the first increment of the log.
+fn logged(folder: &Folder) -> Vec<String> {
+    let told = fs::read(folder.log().join("appendonly.aof.1.incr.aof")).expect("it is there");
+    let mut rest = &told[..];
+    let mut commands = Vec::new();
+    while let Ok(Some((command, len))) = Reply::parse(rest) {
+        rest = &rest[len..];
+        let words: Vec<String> = command.items().iter().map(Reply::text).collect();
+        commands.push(words.join(" "));
+    }
+    commands
+}
+
 /// Keys and fields that expire by themselves are deleted in the log, under their names.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -310,19 +346,8 @@ fn what_expires_by_itself_is_deleted_in_the_log() {
     client.say("HPEXPIRE some 30 FIELDS 2 a b");
     client.say("HSET all a 1");
     client.say("HPEXPIRE all 30 FIELDS 1 a");
-    let increment = folder.log().join("appendonly.aof.1.incr.aof");
     for wanted in [&["UNLINK key"][..], &["HDEL some a b", "HDEL some b a"], &["HDEL all a"]] {
-        until(|| {
-            let told = fs::read(&increment).expect("it is there");
-            let mut rest = &told[..];
-            let mut has = false;
-            while let Ok(Some((command, len))) = Reply::parse(rest) {
-                rest = &rest[len..];
-                let words: Vec<String> = command.items().iter().map(Reply::text).collect();
-                has |= wanted.contains(&words.join(" ").as_str());
-            }
-            has
-        });
+        until(|| logged(&folder).iter().any(|command| wanted.contains(&command.as_str())));
     }
     assert_eq!(client.say("DBSIZE").as_integer(), Some(1));
 }

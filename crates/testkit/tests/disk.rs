@@ -144,6 +144,23 @@ fn a_full_disk() {
     assert_eq!(ask(&mut client, &["STRLEN", "key"]), "50000");
 }
 
+/// What the disk never took is lost at the end, and the server's log says so.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_end_on_a_full_disk_says_what_is_lost() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let arguments = [&with_log(disk.text(), "everysec")[..], &["--save", ""]].concat();
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let value = "x".repeat(50_000);
+    until(&mut client, &["APPEND", "key", &value], |reply| reply.starts_with("MISCONF"));
+    server.signal("TERM");
+    assert!(server.wait(LIMIT).is_some_and(|status| status.success()));
+    let log = server.log();
+    assert!(!log.contains("looks solved"), "{log}");
+    assert!(log.contains("The disk did not take the last "), "{log}");
+}
+
 /// A server starts on a disk that it has filled itself, and what the log has is there.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -393,7 +393,7 @@ fn the_watchdog_tells_of_a_stuck_worker() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_crash_is_reported() {
     for (how, signal) in [("SEGFAULT", 11), ("ASSERT", 6), ("OOM", 6), ("PANIC", 6)] {
-        let shown = ["--hide-user-data-from-log", "no", "--io-threads", "2"];
+        let shown = ["--hide-user-data-from-log", "no", "--debug-context", "night run"];
         let arguments = [&["--enable-debug-command", "yes"][..], &shown].concat();
         let mut server = Server::bobbin(&arguments);
         let mut client = server.connect();
@@ -410,10 +410,13 @@ fn a_crash_is_reported() {
             &format!("argv[1]: {how}\n"),
             " name=culprit ",
             "------ INFO OUTPUT ------\n# Server\n",
+            "\ndebug-context night run\n",
             "=== BOBBIN BUG REPORT END.",
         ] {
             assert!(log.contains(text), "{how}: no {text:?} in {log}");
         }
+        let is_out = log.contains("Out of memory: the last allocation that failed was of ");
+        assert_eq!(is_out, how == "OOM", "{how}: {log}");
     }
     // What nobody should read is left out, and all of it if that is wished.
     for (argument, shown) in [("no", true), ("yes", false)] {

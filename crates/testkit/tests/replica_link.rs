@@ -267,8 +267,14 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
         "swapdb" => {
             assert_eq!(replica.info("async_loading"), "1");
             assert_eq!(replica.info("loading"), "0");
-            let refused = client.say("REPLICAOF NO ONE").text();
-            assert!(refused.starts_with("LOADING"), "{refused}");
+            for line in [
+                "REPLICAOF NO ONE",
+                "CONFIG SET appendonly no",
+                "CONFIG SET repl-diskless-load disabled",
+            ] {
+                let refused = client.say(line).text();
+                assert!(refused.starts_with("LOADING"), "{line}: {refused}");
+            }
             assert_eq!(client.say("GET key"), Reply::bulk("first"));
         }
         _ => assert_eq!(client.say("GET key"), Reply::bulk("first")),
@@ -397,11 +403,14 @@ fn a_command_that_fails_is_told_or_ends_the_replica() {
     // The key is a string.
     let wrong = b"*3\r\n$5\r\nLPUSH\r\n$3\r\nkey\r\n$1\r\nx\r\n";
     let primary = Played::new();
-    let (replica, mut guest) = guest_of(&primary, &[]);
-    guest.send(&[&wrong[..], SET].concat());
-    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
-    assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
     let ends = ["--propagation-error-behavior", "panic"];
+    let is_written = ["--propagation-error-behavior", "panic", "--replica-read-only", "no"];
+    for stays in [&[][..], &is_written] {
+        let (replica, mut guest) = guest_of(&primary, stays);
+        guest.send(&[&wrong[..], SET].concat());
+        until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+        assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
+    }
     let (mut replica, mut guest) = guest_of(&primary, &ends);
     guest.send(SET);
     until(|| replica.connect().say("GET a") == Reply::bulk("1"));
@@ -428,6 +437,22 @@ fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
             until(|| !replica.is_running());
         }
     }
+}
+
+/// Each of the keys takes a second.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_loads_slowly_can_be_ended() {
+    let lines: Vec<String> = (0..200).map(|key| format!("SET key:{key} value")).collect();
+    let file = snapshot(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let primary = Played::new();
+    let mut replica = start(&["--key-load-delay", "1000000"]);
+    replica.follow(primary.port());
+    let (mut guest, _) = primary.accept();
+    guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
+    until(|| replica.info("loading") == "1");
+    replica.signal("TERM");
+    assert!(replica.wait(Duration::from_secs(60)).expect("it ends").success());
 }
 
 #[test]

@@ -81,7 +81,81 @@ fn a_link_that_broke_goes_on_where_it_was() {
     same(&[&primary, &replica]);
 }
 
+/// A replica is dropped for a record that is larger than its output limit. It gets a copy then:
+/// with the record as the stream it would be dropped again, for ever.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_record_beyond_the_output_limit_is_in_a_copy() {
+    let limit = ["--client-output-buffer-limit", "replica 1mb 0 0"];
+    let backlog = ["--repl-backlog-size", "1mb"];
+    let (primary, replica) = (start(&[limit, backlog].concat()), start(&[]));
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    for (round, kib) in [1054, 5000].into_iter().enumerate() {
+        let value = "v".repeat(kib << 10);
+        primary.connect().call(&["SET", "key", &value]).expect("it answers");
+        primary.settle(&[&replica]);
+        let copies = [primary.info("sync_full"), primary.info("sync_partial_ok")];
+        assert_eq!(copies, [(round + 2).to_string(), "0".to_owned()], "{kib} KiB");
+    }
+    same(&[&primary, &replica]);
+}
+
+/// A backlog that holds too much is trimmed although nobody writes: after its size was reduced, and
+/// after the replica that needed more has gone.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_idle_primary_makes_its_backlog_smaller() {
+    let limit = ["--client-output-buffer-limit", "replica 0 0 0"];
+    let (primary, replica, slow) = (
+        start(&[&limit[..], &["--repl-ping-replica-period", "3600"]].concat()),
+        start(&[]),
+        start(&[]),
+    );
+    let length = || primary.info("repl_backlog_histlen").parse::<u64>().expect("a number");
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    let mut client = primary.connect();
+    let value = "v".repeat(4 << 20);
+    client.call(&["SET", "key", &value]).expect("it answers");
+    primary.settle(&[&replica]);
+    assert!(length() > 4 << 20);
+    client.say("CONFIG SET repl-backlog-size 16384");
+    until(|| length() < 200_000);
+    // A replica whose copy takes for ever needs all that is written meanwhile.
+    client.say("CONFIG SET rdb-key-save-delay 10000000");
+    follow(&slow, &primary);
+    until(|| primary.info("rdb_bgsave_in_progress") == "1");
+    client.call(&["SET", "key", &value]).expect("it answers");
+    until(|| length() > 4 << 20);
+    slow.connect().say("REPLICAOF NO ONE");
+    until(|| length() < 200_000);
+}
+
 /// A replica that comes again gets a copy, as it knows the history by its old name alone.
+/// Sentinel reads how long a replica has had no primary, and replaces none by one whose data is too
+/// old.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_looks_for_another_primary_says_since_when_it_has_none() {
+    for start in [Server::valkey as fn(&[&str]) -> Server, Server::bobbin] {
+        let (mut primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
+        follow(&replica, &primary);
+        primary.settle(&[&replica]);
+        let since = || replica.info("master_link_down_since_seconds").parse::<i64>().unwrap();
+        primary.kill();
+        until(|| replica.info("master_link_status") == "down");
+        let before = since();
+        assert!((0..100).contains(&before), "{before}");
+        // Nobody listens there.
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert!((before..100).contains(&since()));
+        assert_eq!(replica.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert_eq!(since(), -1);
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_history_can_be_given_up() {
@@ -676,15 +750,27 @@ fn the_stream_holds_each_unit_as_it_was() {
 fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
     use std::io::Read;
     let primary = start(&["--repl-ping-replica-period", "1000"]);
-    for line in ["GET k", "SUBSCRIBE channel", "HELLO 3", "RESET", "PING", "REPLCONF capa eof"] {
-        let mut replica = listen_to_stream(&primary);
+    let ends = |replica: &mut Connection, line: &str| {
         replica.send_raw(format!("{line}\r\n").as_bytes()).expect("it is sent");
         let mut bytes = Vec::new();
         replica.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
-        replica.stream().read_to_end(&mut bytes).expect("the connection ends");
+        let ended = replica.stream().read_to_end(&mut bytes);
+        assert!(ended.is_ok(), "{line}: {ended:?} after {}", String::from_utf8_lossy(&bytes));
         let end = &bytes[bytes.len().saturating_sub(20)..];
-        assert!(!end.ends_with(b"OK\r\n") && !end.ends_with(b"PONG\r\n"), "{line}");
+        for reply in ["OK\r\n", "PONG\r\n", ":0\r\n", ":1\r\n"] {
+            assert!(!end.ends_with(reply.as_bytes()), "{line}");
+        }
         assert!(!primary.connect().say("INFO replication").text().contains("slave0:"));
+    };
+    let at_once = ["GET k", "SUBSCRIBE channel", "HELLO 3", "RESET", "PING", "REPLCONF capa eof"];
+    let script = "EVAL 'local n = 0 for i = 1, 1000000 do n = n + 1 end return 1' 0";
+    let later = ["WAIT 2 1", "WAITAOF 0 2 1", "SAVE", "BLPOP none 0.01", script];
+    for line in at_once.iter().chain(&later) {
+        ends(&mut listen_to_stream(&primary), line);
+    }
+    // The second command is in the same packet.
+    for line in ["SYNC\r\nPING", "PSYNC ? -1\r\nPING", "PSYNC ? -1\r\nWAIT 2 1"] {
+        ends(&mut primary.connect(), line);
     }
     for line in ["REPLCONF ACK 1", "PSYNC ? -1", "MONITOR"] {
         let mut replica = listen_to_stream(&primary);
@@ -694,6 +780,39 @@ fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
         drop(replica);
         until(|| !primary.connect().say("INFO replication").text().contains("slave0:"));
     }
+}
+
+/// What only a replica needed is dropped when the replica has gone, and what only a longer backlog
+/// held when that was made shorter, though nothing is written any more.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
+    let quiet = ["--repl-ping-replica-period", "1000"];
+    let primary = start(&[&quiet, &["--repl-backlog-size", "4mb"][..]].concat());
+    let number = |field: &str| primary.info(field).parse::<u64>().expect("a number");
+    let mut replica = listen_to_stream(&primary);
+    let mut client = primary.connect();
+    let value = "x".repeat(1 << 20);
+    for _ in 0..40 {
+        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+    }
+    until(|| number("repl_backlog_histlen") > 20 << 20);
+    assert!(number("mem_clients_slaves") > 16 << 20);
+    assert_eq!(number("mem_replication_backlog"), 4 << 20);
+    drop(replica);
+    until(|| number("repl_backlog_histlen") < 6 << 20);
+    assert_eq!(number("mem_clients_slaves"), 0);
+    assert_eq!(client.say("CONFIG SET repl-backlog-size 1mb"), Reply::simple("OK"));
+    assert!(number("repl_backlog_histlen") < 3 << 20);
+    assert_eq!(number("mem_clients_slaves"), 0);
+    // A replica that reads at last needs no more of it either.
+    replica = listen_to_stream(&primary);
+    for _ in 0..40 {
+        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+    }
+    until(|| number("repl_backlog_histlen") > 20 << 20);
+    receive(&mut replica, &mut Vec::new(), |bytes| bytes.len() > 40 << 20);
+    until(|| number("repl_backlog_histlen") < 3 << 20);
 }
 
 /// A replica that asks by SYNC, has its copy, and gets the stream.

@@ -162,6 +162,35 @@ fn number(node: &Node, field: &str) -> u64 {
     node.info(field).parse().expect("a number")
 }
 
+/// A primary that starts again deletes on its replicas what has expired meanwhile, however long it
+/// loads: they ask for no copy, and delete nothing by themselves.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_expired_before_a_start_is_deleted_on_replicas() {
+    let mut primary = Node::start(RDB, &["--key-load-delay", "2000"]);
+    let replica = Node::start(RDB, &[]);
+    replica.follow(&primary);
+    settle(&primary, &[&replica]);
+    let mut client = primary.connect();
+    client.say("DEBUG SET-ACTIVE-EXPIRE 0");
+    for key in 0..300 {
+        client.say(&format!("SET key:{key} 1 PX 1"));
+    }
+    client.say("SET stays 1");
+    settle(&primary, &[&replica]);
+    assert_eq!(replica.say("DBSIZE"), Reply::integer(301));
+    primary.end();
+    primary.begin();
+    settle(&primary, &[&replica]);
+    assert_eq!(primary.info("rdb_last_load_keys_expired"), "300");
+    assert_eq!((primary.info("sync_full"), primary.info("sync_partial_ok")), both("0", "1"));
+    assert_eq!(replica.say("DBSIZE"), Reply::integer(1));
+}
+
+fn both(one: &str, other: &str) -> (String, String) {
+    (one.to_owned(), other.to_owned())
+}
+
 /// Primary and replica start again one after the other, and no copy is made.
 fn both_restart(of_primary: Kind, of_replica: Kind) {
     let random = &mut Random::new(1);

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
 use bobbin_testkit::disk::Folder;
@@ -289,6 +289,22 @@ fn certificates_are_replaced_while_clients_stay() {
     }
     let believing =
         TlsOptions { authorities: Some(third.path("ca.crt").into()), ..TlsOptions::default() };
+    eventually(|| try_ping(&server, &believing).is_ok());
+    assert_eq!(text(&mut before, "PING"), "PONG");
+    // Files that could not be used are tried again, though nothing tells that they have changed.
+    let fourth = Certificates::create();
+    let put = |file: &str, bytes: &[u8]| {
+        let path = server.certificates.path(file);
+        std::fs::write(&path, bytes).unwrap();
+        let written = std::fs::File::options().write(true).open(&path).unwrap();
+        written.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    };
+    put("server.key", b"not yet");
+    put("server.crt", &std::fs::read(fourth.path("server.crt")).unwrap());
+    eventually(|| server.server.log().contains("server.key"));
+    put("server.key", &std::fs::read(fourth.path("server.key")).unwrap());
+    let believing =
+        TlsOptions { authorities: Some(fourth.path("ca.crt").into()), ..TlsOptions::default() };
     eventually(|| try_ping(&server, &believing).is_ok());
     assert_eq!(text(&mut before, "PING"), "PONG");
 }

@@ -252,6 +252,7 @@ mod tests {
     use super::*;
     use crate::SerializedCollection;
     use crate::Target;
+    use crate::format::Format;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
     /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a
@@ -304,7 +305,8 @@ mod tests {
 
     fn dump(stream: Stream) -> Vec<u8> {
         let mut payload = Vec::new();
-        append_collection_payload(AnyCollection::Stream(stream).as_ref(), true, &mut payload);
+        let stream = AnyCollection::Stream(stream);
+        append_collection_payload(stream.as_ref(), Format::Valkey, true, &mut payload);
         payload
     }
 

@@ -328,11 +328,12 @@ impl<'a> Output<'a> {
         if wanted >= CHARGED_BYTES && !self.core.budget.covers(self.core.used.get()) {
             return Err(self.stack.fail(NO_MEMORY));
         }
-        self.bytes.reserve_exact(wanted - len);
+        // The system may have less than the limit of scripts allows.
+        let has_room = self.bytes.try_reserve_exact(wanted - len).is_ok();
         let capacity = self.bytes.capacity();
         scratch.set(scratch.get() - self.counted + capacity);
         self.counted = capacity;
-        Ok(())
+        if has_room { Ok(()) } else { Err(self.stack.fail(NO_MEMORY)) }
     }
 
     /// Pushes the bytes as a string.

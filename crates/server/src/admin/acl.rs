@@ -8,7 +8,7 @@ use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
 use crate::engine::acl::user::hex;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::flags::Categories;
 
@@ -237,26 +237,6 @@ fn check_file(call: &Call<'_>) -> Outcome {
         .into())
 }
 
-fn acl_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("CAT [<category>]", "The categories of commands, or the commands of one."),
-            ("DELUSER <username> [<username> ...]", "Delete users, and end their clients."),
-            ("DRYRUN <username> <command> [<arg> ...]", "Tell whether the user might run this."),
-            ("GENPASS [<bits>]", "Make up a password of 256 random bits, or of <bits>."),
-            ("GETUSER <username>", "Show one user, field by field."),
-            ("LIST", "Show all users, as the rules that make them."),
-            ("LOAD", "Take all users from the file of `aclfile`."),
-            ("LOG [<count> | RESET]", "Show what users were refused lately, or forget it."),
-            ("SAVE", "Write all users into the file of `aclfile`."),
-            ("SETUSER <username> [<rule> ...]", "Make a user, or add rules to one."),
-            ("USERS", "The names of all users."),
-            ("WHOAMI", "The name of the user that one is."),
-        ],
-    )
-}
-
 const GENPASS_DEFAULT_BITS: i64 = 256;
 const GENPASS_MAX_BITS: i64 = 4096;
 const LOG_DEFAULT_COUNT: usize = 10;
@@ -315,7 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
         row(
             "help",
             2,
-            acl_help,
+            help,
             Flags::LOADING.with(Flags::STALE),
             "O(1)",
             "Tells what the subcommands do.",

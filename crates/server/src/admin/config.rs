@@ -15,7 +15,7 @@ use crate::engine::server::{Server, Switch};
 use crate::system::{host, logging, title, tls};
 
 use crate::commands::repeats::MANY;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 use crate::persistence::aof::{Aof, rewrite};
 use crate::persistence::{Persistence, aof};
 use crate::replication::Replication;
@@ -59,7 +59,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let is_loading = server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE);
     let loading = Failure::loading(&server.config);
     let barred = Barred {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),
@@ -72,6 +72,8 @@ fn set(call: &mut Call<'_>) -> Outcome {
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.audience.event_classes = server.event_classes();
+    // Commands behind this one are measured and limited by the new values.
+    call.client.parse_anew();
     call.reply.ok();
     Ok(())
 }
@@ -95,7 +97,6 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.services.reset_statistics(server.clients.last_id());
     server.clients.reset_rejected();
     server.scripts.reset_statistics();
-    server.acl.reset_statistics();
     server.tls.reset_statistics();
     memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();
@@ -109,6 +110,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 /// Applies the effect of an option's new value. The caller holds the gate.
 fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
     match effect {
+        Effect::Backlog => server.trim_feed(),
         Effect::CommandLog => server.services.follow(config, &server.clock),
         Effect::Keepalive => {
             if let Some(acceptor) = &*server.acceptor.lock() {
@@ -144,20 +146,22 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         }
         Effect::MinReplicas => Replication::of(server).follow_count(server),
         Effect::OomScore => {
-            let is_replica = server.switches.load() & Switch::REPLICA != 0;
+            let is_replica = server.switches.has(Switch::REPLICA);
             server.services.oom_score.lock().apply(config, is_replica)?;
         }
-        Effect::OpenFiles => raise_open_files(server, config)?,
+        Effect::OpenFiles => raise_open_files(config, server.workers.all().len())?,
         Effect::Password => server.follow_requirepass(),
         Effect::Switches => server.follow_config(),
         Effect::Title => title::show(config),
         Effect::Tls => follow_tls(server, config)?,
         Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
-        Effect::Defrag => defrag::follow_config(server),
-        Effect::Watchdog => watchdog::follow_watchdog(server),
+        Effect::Defrag => defrag::follow_config(server)?,
+        Effect::Watchdog => watchdog::follow_watchdog(server)?,
         Effect::Workers => {
+            let count = config.worker_count();
+            raise_open_files(config, count.max(server.workers.all().len()))?;
             server.choose_log_numbers();
-            pool::set_worker_count(server, config.worker_count())?;
+            pool::set_worker_count(server, count)?;
         }
         // The caller turns the log on and off, because that needs the keys.
         Effect::Log | Effect::None => {}
@@ -187,9 +191,9 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
 }
 
 /// Makes sure that the system allows `maxclients` connections.
-fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
+fn raise_open_files(config: &Config, workers: usize) -> Result<(), String> {
     let asked = config.maxclients() as u64;
-    let reserved = host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
+    let reserved = host::RESERVED_DESCRIPTORS + workers as u64 * 4;
     let possible = host::raise_open_files(asked, reserved)?;
     if possible < asked {
         return Err(format!(
@@ -203,18 +207,6 @@ fn failure(error: ConfigError) -> Failure {
     Failure::format(error.text)
 }
 
-fn config_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("GET <pattern> [<pattern> ...]", "The options whose names match, with their values."),
-            ("SET <option> <value> [<option> <value> ...]", "Change options, all of them or none."),
-            ("RESETSTAT", "Start the statistics of INFO over."),
-            ("REWRITE", "Write the values of now into the configuration file."),
-        ],
-    )
-}
-
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::LOADING).with(Flags::STALE);
 const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
@@ -226,12 +218,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
             .doc("server", "2.0.0", "O(N), N: parameters given", "Answers the values of options.")
             .syntax("parameter [parameter ...]")
             .history(&[("7.0.0", "Takes several patterns.")]),
-        Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "5.0.0",
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "5.0.0"),
         Command::new("resetstat", 2, reset_statistics)
             .flags(ADMIN.with(Flags::GATE))
             .doc("server", "2.0.0", "O(1)", "Starts the server's statistics over.")

@@ -61,7 +61,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     if in_background {
         lazyfree::free_databases(flushed);
     } else if !flushed.is_empty() && !call.in_transaction {
-        call.client.job = Some(Box::new(FreeDatabases(flushed)));
+        call.leave_job(FreeDatabases(flushed));
         return;
     }
     call.reply.ok();

@@ -1,7 +1,7 @@
 //! HOTKEYS, as in Redis 8.6: the keys that take most time and network traffic; and, as an
 //! extension, most memory.
 
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Switch;
 use crate::engine::telemetry::hotkeys::HotkeysRequest;
@@ -158,24 +158,6 @@ fn get(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn hotkeys_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            (
-                "START METRICS <count> [CPU] [NET] [SIZE] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]",
-                "Looks at the keys of all commands, or of one in <n>, for <s> seconds or until STOP.",
-            ),
-            (
-                "GET",
-                "The <k> keys (10 unless told) that took most time, sent most bytes, and are the largest.",
-            ),
-            ("STOP", "Ends the look. What it found is kept."),
-            ("RESET", "Forgets what was found."),
-        ],
-    )
-}
-
 const IN_PROGRESS: Failure = Failure::new("ERR hotkey tracking session already in progress");
 const SLOTS: i64 = 16384;
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);
@@ -190,12 +172,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, container)
             "O(K), K: keys told",
             "What the look at keys has found.",
         ),
-        Command::new("help", 2, hotkeys_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "8.6.0",
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "8.6.0"),
         Command::new("reset", 2, reset).flags(ADMIN).categories(DANGEROUS).doc(
             "server",
             "8.6.0",

@@ -7,7 +7,7 @@ use crate::engine::command::{Call, Command, Failure, Flags, Outcome, Registered}
 use crate::engine::telemetry::histogram;
 use crate::engine::telemetry::latency::Series;
 
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 
 fn latest(call: &mut Call<'_>) -> Outcome {
     let all = call.server.services.latency.all();
@@ -151,21 +151,6 @@ fn latency_histogram(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn latency_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("DOCTOR", "What was slow, and what may help against it."),
-            ("GRAPH <event>", "A drawing of the latencies of one kind of event."),
-            ("HISTORY <event>", "Time and latency of one kind of event, for each second kept."),
-            ("LATEST", "The last sample of each kind of event, and its maximum."),
-            ("RESET [<event> ...]", "Forget the samples of these events, or of all."),
-            ("HISTOGRAM [<command> ...]", "How long these commands, or all, have taken: for each"),
-            ("", "bound in microseconds, how many calls were at or below it."),
-        ],
-    )
-}
-
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::LOADING).with(Flags::STALE);
 const TIPS: &[&str] =
     &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
@@ -182,12 +167,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, container)
             .doc("server", "2.8.13", "O(1)", "Draws the latencies of an event.")
             .syntax("event")
             .tips(TIPS),
-        Command::new("help", 2, latency_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "2.8.13",
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "2.8.13"),
         Command::new("histogram", -2, latency_histogram)
             .flags(ADMIN)
             .doc(

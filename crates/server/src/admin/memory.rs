@@ -5,7 +5,7 @@ use crate::base::allocator;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 
 /// MEMORY USAGE key [SAMPLES count]: the memory of the key's entry, and its share of the table and
 /// of the expiry index. No samples are necessary, because every value knows its own size.
@@ -195,20 +195,6 @@ fn purge(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn memory_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("DOCTOR", "What there is to say about memory, in words."),
-            ("MALLOC-STATS", "The allocator's own report."),
-            ("PURGE", "Give pages without content back to the system."),
-            ("STATS", "Bytes by what they are for."),
-            ("USAGE <key> [SAMPLES <count>]", "Bytes that a key takes with its value. <count> is"),
-            ("", "accepted; nothing is estimated."),
-        ],
-    )
-}
-
 /// A key's share of a table: a slot, and its part of the empty slots.
 const SLOT_BYTES: usize = 16;
 /// A key's share of an expiry index.
@@ -227,12 +213,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("memory", -2, container)
             .flags(Flags::WALKS)
             .doc("server", "4.0.0", "O(1)", "Reports in words how memory is used.")
             .tips(TIPS),
-        Command::new("help", 2, memory_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "4.0.0",
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "4.0.0"),
         Command::new("malloc-stats", 2, malloc_stats)
             .flags(Flags::LOADING)
             .doc(

@@ -2,7 +2,7 @@
 //! listed as one, as in Valkey.
 
 use crate::commands::list_modules;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 
 fn list(call: &mut Call<'_>) -> Outcome {
@@ -14,33 +14,13 @@ fn refuse(_: &mut Call<'_>) -> Outcome {
     Err(Failure::new("ERR Modules are not supported by this server"))
 }
 
-fn help_module(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("LIST", "The modules that are loaded: Lua."),
-            ("LOAD <path> [<arg> ...]", "Refused: modules are not supported."),
-            (
-                "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
-                "Refused: modules are not supported.",
-            ),
-            ("UNLOAD <name>", "Refused: modules are not supported."),
-        ],
-    )
-}
-
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);
 const CHANGE: Flags = ADMIN.with(Flags::NO_ASYNC_LOADING);
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("module", -2, container)
     .doc("server", "4.0.0", "Depends on subcommand.", "A container for commands about modules.")
     .subcommands(&[
-        Command::new("help", 2, help_module).flags(Flags::LOADING.with(Flags::STALE)).doc(
-            "server",
-            "5.0.0",
-            "O(1)",
-            "Lists the subcommands.",
-        ),
+        help_row("server", "5.0.0"),
         Command::new("list", 2, list)
             .flags(ADMIN)
             .doc("server", "4.0.0", "O(N), N: modules", "Lists the modules that are loaded.")

@@ -52,7 +52,7 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..])?;
     let Shutdown::End { save, force, now } = shutdown else {
-        if call.server.switches.load() & Switch::LOADING != 0 {
+        if call.server.switches.has(Switch::LOADING) {
             // Loading was ended by the shutdown, and does not continue.
             return Err("ERR A shutdown can't be aborted while data is loaded.".into());
         }

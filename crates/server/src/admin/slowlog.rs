@@ -3,7 +3,7 @@
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::telemetry::slowlog::{SlowlogClass, SlowlogEntry};
 
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help_row};
 
 fn slowlog_get(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {
@@ -78,36 +78,10 @@ fn reply_entries(call: &mut Call<'_>, class: SlowlogClass, count: usize) {
     }
 }
 
-fn slowlog_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("GET [<count>]", "The newest <count> slow commands (10 unless told, -1 for all)."),
-            ("", "Each is: id, Unix time, microseconds, words, client address, client name."),
-            ("LEN", "How many slow commands are kept."),
-            ("RESET", "Forget them."),
-        ],
-    )
-}
-
-fn commandlog_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("GET <count> <type>", "The newest <count> commands of a type (-1 for all)."),
-            ("", "Each is: id, Unix time, microseconds (slow) or bytes (large-request,"),
-            ("", "large-reply), words, client address, client name."),
-            ("LEN <type>", "How many commands of a type are kept."),
-            ("RESET <type>", "Forget those of a type."),
-        ],
-    )
-}
-
 /// How many entries SLOWLOG GET shows by default.
 const SLOWLOG_COUNT: usize = 10;
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::LOADING).with(Flags::STALE);
-const HELP: Flags = Flags::LOADING.with(Flags::STALE);
 const GET_TIPS: &[&str] = &["request_policy:all_nodes", "nondeterministic_output"];
 const LEN_TIPS: &[&str] =
     &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"];
@@ -128,12 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .syntax("[count:int]")
                 .history(&[("4.0.0", "Entries tell the client's address and name.")])
                 .tips(GET_TIPS),
-            Command::new("help", 2, slowlog_help).flags(HELP).doc(
-                "server",
-                "6.2.0",
-                "O(1)",
-                "Tells what the subcommands do.",
-            ),
+            help_row("server", "6.2.0"),
             Command::new("len", 2, slowlog_len)
                 .flags(ADMIN)
                 .doc("server", "2.2.12", "O(1)", "Counts the entries of the slow log.")
@@ -156,12 +125,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 )
                 .syntax("count:int <SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
                 .tips(GET_TIPS),
-            Command::new("help", 2, commandlog_help).flags(HELP).doc(
-                "server",
-                "8.1.0",
-                "O(1)",
-                "Tells what the subcommands do.",
-            ),
+            help_row("server", "8.1.0"),
             Command::new("len", 3, commandlog_len)
                 .flags(ADMIN)
                 .doc("server", "8.1.0", "O(1)", "Counts the entries of one type.")

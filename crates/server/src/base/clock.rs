@@ -52,17 +52,31 @@ impl Clock {
         self.now_ms.0.load(Ordering::Relaxed)
     }
 
-    /// Reads the system's clock. The time never goes back.
+    /// Reads the system's clock. The time goes back only if that clock was set back.
     #[inline]
     pub fn advance(&self) -> i64 {
-        let now_ms = match self.fixed_ms.load(Ordering::Relaxed) {
+        // Loaded before the system's clock is read, so that whatever a thread stored was read
+        // before, too.
+        let before_ms = self.now_ms();
+        let system_ms = match self.fixed_ms.load(Ordering::Relaxed) {
             0 => system_ms(),
-            _ => return self.now_ms(),
+            _ => return before_ms,
         };
-        if now_ms > self.now_ms() {
-            self.now_ms.0.fetch_max(now_ms, Ordering::Relaxed);
+        if system_ms > before_ms {
+            self.now_ms.0.fetch_max(system_ms, Ordering::Relaxed);
+        } else if before_ms - system_ms > SET_BACK_MS {
+            self.follow_back(before_ms, system_ms);
         }
         self.now_ms()
+    }
+
+    /// Follows the system's clock, which was set back.
+    #[cold]
+    fn follow_back(&self, before_ms: i64, system_ms: i64) {
+        let order = Ordering::Relaxed;
+        if self.now_ms.0.compare_exchange(before_ms, system_ms, order, order).is_ok() {
+            log::warn!("The system's clock was set back by {} ms", before_ms - system_ms);
+        }
     }
 
     /// Fixes the time (Unix ms) until it is fixed again.
@@ -102,6 +116,48 @@ impl Clock {
     /// Microseconds since the start.
     pub fn monotonic_us(&self) -> u64 {
         self.us(ticks() - self.started_ticks) as u64
+    }
+}
+
+/// By how much the system's clock must be behind for the server's time to go back. A clock that is
+/// corrected by less is waited for.
+const SET_BACK_MS: i64 = 1000;
+
+/// Whether a moment has come that was at most `ahead_max_ms` ahead when it was chosen. If it is
+/// much further ahead now, the system's clock was set back since, and it has come as well.
+#[inline]
+pub const fn has_come(now_ms: i64, moment_ms: i64, ahead_max_ms: i64) -> bool {
+    now_ms >= moment_ms || moment_ms - now_ms > ahead_max_ms + SET_BACK_MS
+}
+
+/// Work that one thread does for all, once in each interval.
+#[derive(Default)]
+pub struct Interval {
+    due_ms: AtomicI64,
+}
+
+impl Interval {
+    pub const fn new() -> Self {
+        Self { due_ms: AtomicI64::new(0) }
+    }
+
+    /// Whether the work is due. If so, the caller must do it: it is not due for another thread
+    /// until `interval_ms` have gone by.
+    #[inline]
+    pub fn claim(&self, now_ms: i64, interval_ms: i64) -> bool {
+        let due_ms = self.due_ms.load(Ordering::Relaxed);
+        has_come(now_ms, due_ms, interval_ms) && self.claim_after(due_ms, now_ms + interval_ms)
+    }
+
+    #[cold]
+    fn claim_after(&self, due_ms: i64, next_ms: i64) -> bool {
+        let order = Ordering::Relaxed;
+        self.due_ms.compare_exchange(due_ms, next_ms, order, order).is_ok()
+    }
+
+    /// Makes the work due at once.
+    pub fn make_due(&self) {
+        self.due_ms.store(0, Ordering::Relaxed);
     }
 }
 
@@ -158,5 +214,36 @@ pub fn ticks() -> u64 {
         use std::sync::OnceLock;
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_follows_a_clock_that_was_set_back() {
+        let clock = Clock::new();
+        let ahead = |ms: i64| {
+            clock.now_ms.0.store(system_ms() + ms, Ordering::Relaxed);
+            clock.advance() - system_ms()
+        };
+        // A small correction is waited for.
+        assert!((400..=500).contains(&ahead(500)));
+        assert!((-100..=0).contains(&ahead(3_600_000)));
+        assert!((-100..=0).contains(&ahead(-3_600_000)));
+    }
+
+    #[test]
+    fn work_is_due_once_in_each_interval() {
+        let interval = Interval::new();
+        let claims = |now_ms: i64| interval.claim(now_ms, 100);
+        assert_eq!([1000, 1000, 1099, 1100, 1150].map(claims), [true, false, false, true, false]);
+        // The clock was set back by an hour.
+        assert_eq!([1000 - 3_600_000, 1050 - 3_600_000].map(claims), [true, false]);
+        // A thread whose turn began earlier still has an older time.
+        assert_eq!([500 - 3_600_000, 1100 - 3_600_000].map(claims), [false, true]);
+        interval.make_due();
+        assert!(claims(1101 - 3_600_000) && !claims(1101 - 3_600_000));
     }
 }

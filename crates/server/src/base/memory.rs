@@ -12,11 +12,13 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 
 use bobbin_sync::OwnLine;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use tikv_jemallocator::Jemalloc;
 
+use crate::base::clock::Interval;
 use crate::base::cores;
 
 /// An allocator that counts the bytes it takes from jemalloc.
@@ -36,6 +38,7 @@ const CELLS_PER_WORD: usize = u64::BITS as usize;
 /// The number of cells, from the first on, that ever belonged to a thread.
 static CELLS_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static FAILED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The index of the thread's cell; `CELLS` while it has none.
@@ -62,8 +65,8 @@ struct Count {
 
 struct Sum {
     bytes: AtomicI64,
-    /// When all cells were last settled.
-    settled_ms: AtomicI64,
+    /// The settling of all cells.
+    settling: Interval,
 }
 
 /// How far a cell may be from its part of the sum before its thread settles it.
@@ -74,7 +77,7 @@ impl Counts {
         Self {
             cells: [const { Count { bytes: AtomicI64::new(0), settled: AtomicI64::new(0) } };
                 CELLS],
-            sum: OwnLine(Sum { bytes: AtomicI64::new(0), settled_ms: AtomicI64::new(0) }),
+            sum: OwnLine(Sum { bytes: AtomicI64::new(0), settling: Interval::new() }),
         }
     }
 
@@ -101,10 +104,7 @@ impl Counts {
     /// `cells` cells.
     #[inline]
     fn about(&self, cell: usize, cells: &AtomicUsize, now_ms: i64) -> i64 {
-        let settled_ms = &self.sum.0.settled_ms;
-        if settled_ms.load(Ordering::Relaxed) < now_ms
-            && settled_ms.fetch_max(now_ms, Ordering::Relaxed) < now_ms
-        {
+        if self.sum.0.settling.claim(now_ms, 1) {
             self.settle_all(cells.load(Ordering::Relaxed));
         }
         let Count { bytes, settled } = &self.cells[cell];
@@ -212,12 +212,29 @@ pub fn start_background_threads() {
     // The threads inherit the priority of the thread that starts them.
     let start = || {
         cores::step_aside();
+        // With one thread for all arenas, that thread never starts another one. If it could not, it
+        // would try again and again, and write a line each time.
+        tikv_jemalloc_ctl::max_background_threads::write(1)?;
         tikv_jemalloc_ctl::background_thread::write(true)
     };
-    let started = std::thread::scope(|scope| scope.spawn(start).join());
-    if !matches!(started, Ok(Ok(()))) {
+    let started = std::thread::Builder::new().spawn(start).map(JoinHandle::join);
+    if !matches!(started, Ok(Ok(Ok(())))) {
         log::debug!("jemalloc runs without threads of its own: {started:?}");
     }
+}
+
+/// The size of the last allocation that failed, in bytes; 0 if none did.
+pub fn failed_bytes() -> usize {
+    FAILED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Notes the size of an allocation that failed.
+#[inline(always)]
+fn note_failure(pointer: *mut u8, size: usize) -> *mut u8 {
+    if pointer.is_null() {
+        FAILED_BYTES.store(size, Ordering::Relaxed);
+    }
+    pointer
 }
 
 /// Makes the calling thread give way again and again while it frees memory. For threads that free
@@ -304,7 +321,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let layout = aligned(layout);
         count(usable(layout.size()));
         // SAFETY: the caller's promises are passed on.
-        unsafe { Jemalloc.alloc(layout) }
+        note_failure(unsafe { Jemalloc.alloc(layout) }, layout.size())
     }
 
     #[inline]
@@ -312,7 +329,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let layout = aligned(layout);
         count(usable(layout.size()));
         // SAFETY: as above.
-        unsafe { Jemalloc.alloc_zeroed(layout) }
+        note_failure(unsafe { Jemalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     #[inline]
@@ -330,7 +347,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         count(usable(size) - usable(layout.size()));
         // SAFETY: as above. A size so near the end of the address space that it cannot be rounded
         // up is not valid for any layout.
-        unsafe { Jemalloc.realloc(pointer, layout, size) }
+        note_failure(unsafe { Jemalloc.realloc(pointer, layout, size) }, size)
     }
 }
 

@@ -153,7 +153,7 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     if let Some(protocol) = protocol {
         call.client.set_protocol(protocol);
     }
-    let is_replica = call.server.switches.load() & Switch::REPLICA != 0;
+    let is_replica = call.server.switches.has(Switch::REPLICA);
     let output = call.reply.output();
     let mut reply = bobbin_resp::Reply::new(output, call.client.protocol);
     let zone = call.server.config.availability_zone();

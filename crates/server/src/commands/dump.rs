@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bobbin_dump::rdb::Format;
 use bobbin_dump::{
     Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
     parse_payload_with,
@@ -20,6 +21,7 @@ use crate::engine::command::{
 };
 use crate::engine::execution::elsewhere::Elsewhere;
 use crate::engine::execution::slices::{SlicedChange, change_in_slices};
+use crate::engine::log::payload_of;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 use crate::engine::server::Server;
 
@@ -31,7 +33,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     };
     let mut payload = Vec::new();
     if let ValueRef::Bytes(bytes) = entry.value() {
-        append_string_payload(StringRef::Flat(bytes), compress, &mut payload);
+        append_string_payload(StringRef::Flat(bytes), Format::Valkey, compress, &mut payload);
     } else {
         let is_large = entry.memory() >= LARGE_BYTES;
         let pinned = Arc::new(PinnedValue::new(entry.value()));
@@ -41,7 +43,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
             && call.may_leave_job
             && let Some(dumping) = Dumping::start(&pinned, compress)
         {
-            call.client.job = Some(Box::new(dumping));
+            call.leave_job(dumping);
             return Ok(());
         }
         pinned.append_payload(compress, &mut payload);
@@ -135,11 +137,11 @@ impl PinnedValue {
             Self::Bytes(bytes) => StringRef::Flat(bytes),
             Self::Long(string) => string.as_ref(),
             Self::Collection(collection) => {
-                append_collection_payload(collection.as_ref(), compress, payload);
+                append_collection_payload(collection.as_ref(), Format::Valkey, compress, payload);
                 return;
             }
         };
-        append_string_payload(string, compress, payload);
+        append_string_payload(string, Format::Valkey, compress, payload);
     }
 }
 
@@ -154,25 +156,41 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     let (server, payload) = (call.server, call.args[3]);
     if payload.len() >= LARGE_BYTES && call.may_leave_job {
         let payload = call.data.shared(payload);
-        let reading = Elsewhere::start("bobbin-restore", move || Restored::read(&payload, server));
+        let logged = call.data.is_logged();
+        let reading =
+            Elsewhere::start("bobbin-restore", move || Restored::read(&payload, server, logged));
         if let Some(elsewhere) = reading {
             let restoring = Restoring { options, ttl_ms, elsewhere, value: None, server };
             return change_in_slices(call, [1].into_iter(), restoring);
         }
     }
-    let value = Restored::read(payload, server)?;
+    let value = Restored::read(payload, server, call.data.is_logged())?;
     options.put(server, call.data, key, value, ttl_ms, call.args);
     call.reply.ok();
     Ok(())
 }
 
-/// The value in a payload.
-enum Restored {
+/// What a payload holds.
+struct Restored {
+    value: RestoredValue,
+    /// The payload for the log, if it is needed.
+    logged: Option<Vec<u8>>,
+}
+
+enum RestoredValue {
     String(Vec<u8>),
     Collection(AnyCollection),
 }
 
 impl Restored {
+    fn read(payload: &[u8], server: &Server, is_logged: bool) -> Result<Self, Failure> {
+        let value = RestoredValue::read(payload, server)?;
+        let logged = is_logged.then(|| value.payload(server));
+        Ok(Self { value, logged })
+    }
+}
+
+impl RestoredValue {
     fn read(payload: &[u8], server: &Server) -> Result<Self, Failure> {
         let trusted = server.services.skip_checksums.load(Ordering::Relaxed);
         let options =
@@ -184,6 +202,15 @@ impl Restored {
                 collection.map(Self::Collection).map_err(|error| damaged(&error))
             }
         }
+    }
+
+    /// The value's payload for the log, which not all of its readers could read as it came.
+    fn payload(&self, server: &Server) -> Vec<u8> {
+        let value = match self {
+            Self::String(bytes) => ValueRef::Bytes(bytes),
+            Self::Collection(collection) => ValueRef::Collection(collection.as_ref()),
+        };
+        payload_of(value, server.config.rdbcompression())
     }
 
     fn into_entry(self, key: Key<'_>, expire_ms: Option<i64>, access: u32) -> OwnedEntry {
@@ -300,19 +327,23 @@ impl RestoreOptions {
         };
         if expire_ms.is_some_and(|ms| data.is_past(ms)) {
             if data.remove(key) {
-                data.propagate_expired(key);
+                // The new value replaced it: that it has expired already is no reason to tell.
+                let command = data.turn.deletes.emptied;
+                data.propagate(&[command, key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
             return;
         }
         let access = self.access(server, data);
+        // The log may have been turned on meanwhile.
+        let is_logged = data.is_logged();
+        let Restored { value, logged } = value;
+        let payload = logged.or_else(|| is_logged.then(|| value.payload(server)));
         data.install(key, value.into_entry(key, expire_ms, access));
-        if let Some(expire_ms) = expire_ms.filter(|_| !self.absolute) {
-            let mut digits = itoa::Buffer::new();
-            let mut args = args.to_vec();
-            args[2] = digits.format(expire_ms).as_bytes();
-            args.push(b"ABSTTL");
-            data.propagate(&args);
+        if let Some(payload) = payload {
+            let is_option = |word: &&&[u8]| !word.eq_ignore_ascii_case(b"absttl");
+            let options: Vec<_> = args[4..].iter().filter(is_option).copied().collect();
+            data.propagate_value(key, &payload, &options);
         }
         data.event(Classes::GENERIC, "restore", key);
     }

@@ -69,14 +69,12 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// Logs the command with the absolute time at which the key expires.
+/// Logs the time at which the key expires. The conditions held, and Redis before 7.0 knows none.
 #[cold]
 fn propagate_expiry(call: &mut Call<'_>, expire_ms: i64) {
     let mut digits = itoa::Buffer::new();
-    let mut args = call.args.to_vec();
-    args[0] = b"PEXPIREAT";
-    args[2] = digits.format(expire_ms).as_bytes();
-    call.data.propagate(&args);
+    let digits = digits.format(expire_ms).as_bytes();
+    call.data.propagate(&[b"PEXPIREAT", call.args[1], digits]);
 }
 
 #[cold]

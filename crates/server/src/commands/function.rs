@@ -1,10 +1,11 @@
 //! FCALL, FCALL_RO and FUNCTION.
 
-use bobbin_dump::PayloadError;
+use bobbin_dump::rdb::Format;
+use bobbin_dump::{PayloadError, append_functions_payload};
 
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
 use crate::engine::evaluation::{call_function, kill};
 use crate::engine::row::keys::KeySpec;
@@ -146,7 +147,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     let sources = libraries.iter().map(|library| &library.source[..]);
     let mut payload = Vec::new();
     let compress = call.server.config.rdbcompression();
-    bobbin_dump::append_functions_payload(sources, compress, &mut payload);
+    append_functions_payload(sources, Format::Valkey, compress, &mut payload);
     call.reply.bulk(&payload);
     Ok(())
 }
@@ -175,31 +176,17 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     let random = &mut call.data.random;
     call.server.functions.restore(&sources, policy, || random.next_u64())?;
     call.data.counters.dirty += 1;
+    if call.data.is_logged() {
+        // Redis refuses the payload that FUNCTION DUMP gives here and in Valkey.
+        let (mut words, mut payload) = (call.args.to_vec(), Vec::new());
+        let compress = call.server.config.rdbcompression();
+        let sources = sources.iter().map(Vec::as_slice);
+        append_functions_payload(sources, Format::Redis7, compress, &mut payload);
+        words[2] = &payload;
+        call.data.propagate(&words);
+    }
     call.reply.ok();
     Ok(())
-}
-
-fn function_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("LOAD [REPLACE] <function-code>", "Make a library of this code, or make it anew."),
-            ("DELETE <library-name>", "Delete a library."),
-            (
-                "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-                "Tell of the libraries, or of those whose names match: their functions and, if wanted, their code.",
-            ),
-            ("STATS", "Tell which function is running, if it takes long, and how many there are."),
-            ("KILL", "End the function that is running, if it has not written."),
-            ("FLUSH [ASYNC|SYNC]", "Delete all libraries."),
-            ("DUMP", "Give all libraries as bytes for RESTORE."),
-            (
-                "RESTORE <payload> [FLUSH|APPEND|REPLACE]",
-                "Take libraries from DUMP's bytes: instead of those that are there, beside them (as long as no name \
-                 is there twice), or in place of those with the same names.",
-            ),
-        ],
-    )
 }
 
 const CHANGE: Flags = Flags::WRITE.with(Flags::NOSCRIPT).with(Flags::GATE);
@@ -278,7 +265,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "help",
                 2,
                 Flags::LOADING.with(Flags::STALE),
-                function_help,
+                help,
                 "O(1)",
                 "Tells what the subcommands do.",
             ),

@@ -72,7 +72,7 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     if heavy.is_empty() {
         call.reply.integer(deleted);
     } else {
-        call.client.job = Some(Box::new(Freeing::new(heavy, deleted)));
+        call.leave_job(Freeing::new(heavy, deleted));
     }
     Ok(())
 }

@@ -5,10 +5,9 @@ use std::ops::Range;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Drafted;
 
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
-use crate::engine::execution::slices::{
-    Draft, Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices,
-};
+use crate::engine::execution::slices::{Draft, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 
 /// The kind of popping: which elements are removed, and how that is reported.
 pub(super) trait Pops: Send + 'static {

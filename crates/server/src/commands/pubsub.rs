@@ -10,7 +10,7 @@ use bobbin_store::NewValue;
 use bobbin_store::entry::INLINE_MAX;
 
 use crate::engine::client::{Client, Replies};
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
 use crate::engine::row::keys::{ChannelArguments, KeySpec, KeyUse};
@@ -156,7 +156,7 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
             Some(subscribers) if call.in_transaction => {
                 // The message may tell of a change that has no number yet.
                 let publication = Publication::new(kind, channel, payload);
-                call.data.unit.notices.push(Notice::Message(publication));
+                call.data.unit.work.notices.push(Notice::Message(publication));
                 subscribers.count(kind, channel)
             }
             Some(subscribers) => subscribers.publish(kind, channel, payload),
@@ -210,19 +210,6 @@ fn count(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
 fn numpat(call: &mut Call<'_>) -> Outcome {
     call.reply.integer(call.server.pubsub.len(ChannelKind::Pattern) as i64);
     Ok(())
-}
-
-fn pubsub_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("CHANNELS [<pattern>]", "The channels that somebody listens to (and that match)."),
-            ("NUMPAT", "How many patterns somebody listens to."),
-            ("NUMSUB [<channel> ...]", "How many clients listen to each channel itself."),
-            ("SHARDCHANNELS [<pattern>]", "As CHANNELS, of shard channels."),
-            ("SHARDNUMSUB [<shardchannel> ...]", "As NUMSUB, of shard channels."),
-        ],
-    )
 }
 
 const ANYTIME: Flags = Flags::PUBSUB.with(Flags::LOADING).with(Flags::STALE);
@@ -350,7 +337,7 @@ pub(super) const COMMANDS: &[Command] = &[
             row(
                 "help",
                 2,
-                pubsub_help,
+                help,
                 Flags::LOADING.with(Flags::STALE),
                 "6.2.0",
                 "O(1)",
@@ -421,16 +408,17 @@ mod tests {
     #[test]
     fn what_a_unit_publishes_is_settled_once() {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let server = embedded.server();
         let data = embedded.data();
-        data.unit.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
+        data.unit.work.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
         assert_eq!(data.unit.unsettled().len(), 2);
-        data.unit.notices.push(Notice::AllInvalid);
-        let suspended = data.suspend_unit();
+        data.unit.work.notices.push(Notice::AllInvalid);
+        let suspended = data.suspend_unit(server);
         data.resume_unit(suspended, Then::Ended);
         assert_eq!([data.unit.unsettled().len(), data.unit.unsettled().len()], [1, 0]);
         data.unit.leave_midst();
         data.publish_notices(None);
-        data.unit.notices.push(Notice::AllInvalid);
+        data.unit.work.notices.push(Notice::AllInvalid);
         assert_eq!(data.unit.unsettled().len(), 1);
         data.publish_notices(None);
     }

@@ -4,9 +4,9 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::EntryRef;
 
 use super::scan_options::{ScanOptions, Scanned};
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, Data, Flags, KeyWalk, Outcome};
-use crate::engine::execution::slices::Pieces;
 
 fn keys(call: &mut Call<'_>) -> Outcome {
     let search =
@@ -31,7 +31,7 @@ fn run(call: &mut Call<'_>, mut search: KeySearch) {
         search.pieces().iter().for_each(|piece| call.reply.raw(piece));
         search.reply(&mut call.reply);
     } else {
-        call.client.job = Some(Box::new(search));
+        call.leave_job(search);
     }
 }
 

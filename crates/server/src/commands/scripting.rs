@@ -1,6 +1,6 @@
 //! EVAL, EVALSHA, their read-only forms, and SCRIPT.
 
-use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::evaluation::{ScriptSource, evaluate, kill};
 use crate::engine::row::keys::{KeySpec, KeyUse};
@@ -65,20 +65,6 @@ fn script_show(call: &mut Call<'_>) -> Outcome {
 
 fn script_debug(_call: &mut Call<'_>) -> Outcome {
     Err("ERR SCRIPT DEBUG is not supported: this version has no script debugger".into())
-}
-
-fn script_help(call: &mut Call<'_>) -> Outcome {
-    help(
-        call,
-        &[
-            ("DEBUG (YES|SYNC|NO) [<engine-name>]", "Not supported: there is no script debugger."),
-            ("EXISTS <sha1> [<sha1> ...]", "Tell which of these scripts the server knows."),
-            ("FLUSH [ASYNC|SYNC]", "Forget all scripts."),
-            ("KILL", "End the script that is running, if it has not written."),
-            ("LOAD <script>", "Remember a script without running it."),
-            ("SHOW <sha1>", "Show the source of a script."),
-        ],
-    )
 }
 
 /// The flags of commands that run a script or a function.
@@ -211,7 +197,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "help",
                 2,
                 Flags::LOADING.with(Flags::STALE),
-                script_help,
+                help,
                 "5.0.0",
                 "O(1)",
                 "Tells what the subcommands do.",

@@ -182,6 +182,14 @@ impl Config {
         }
     }
 
+    /// The options that are not at their defaults, with their values. Secrets are left out.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+        let rows = OPTIONS
+            .iter()
+            .filter(|row| !row.is_sensitive() && self.value(row) != row.kind.default());
+        rows.map(|row| (row.name, self.shown(row)))
+    }
+
     /// The name of the server in errors and other messages.
     pub fn name(&self) -> &'static str {
         if self.extended_redis_compatibility() { "Redis" } else { "Bobbin" }

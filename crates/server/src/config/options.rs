@@ -442,7 +442,7 @@ options! {
         /// Use MultiPath TCP towards the primary.
         repl_mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
-        repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full;
+        repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full, then Backlog;
         /// Seconds after which they are dropped without replicas.
         repl_backlog_ttl = integer(0, LONG_MAX, 3600) => Full;
         /// Rank of this replica when a primary is chosen; 0 for never.

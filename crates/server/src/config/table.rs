@@ -44,6 +44,8 @@ pub enum Support {
 pub enum Effect {
     /// Nothing: the option is read where it is used.
     None,
+    /// How much of the replication stream is kept.
+    Backlog,
     /// The limits and lengths of the command log.
     CommandLog,
     /// The addresses to listen on, with and without TLS.

@@ -142,6 +142,11 @@ impl Embedded {
         self.data.recorder.refresh();
     }
 
+    #[cfg(test)]
+    pub(crate) const fn server(&self) -> &'static Server {
+        self.server
+    }
+
     /// The keys, for tests of the layers below commands.
     #[cfg(test)]
     pub(crate) fn data(&mut self) -> &mut Data {
@@ -186,8 +191,8 @@ impl Embedded {
         if let Some(waiter) = session.client.blocked.take() {
             waiter.unlink(self.server, &mut self.data);
         }
-        if let Some(mut job) = session.client.job.take() {
-            job.abandon(self.server, &mut self.data);
+        if let Some(long) = session.client.long_command.take() {
+            long.abandon(self.server, &mut self.data);
         }
         transaction::forget(&mut session.client, &mut self.data);
         if let Some(subscribers) = &mut self.data.audience.subscribers {
@@ -314,7 +319,7 @@ impl Embedded {
                 session.client.postpone(false);
             }
             let client = &mut session.client;
-            let waits = client.job.is_some() || client.blocked.is_some();
+            let waits = client.long_command.is_some() || client.blocked.is_some();
             if client.is_closing() || client.is_postponed() || waits {
                 return consumed;
             }
@@ -355,7 +360,7 @@ impl Embedded {
             }
             session.parser = Parser::default();
             consumed += done.end;
-            if client.job.is_some() && !self.work(client) {
+            if client.long_command.is_some() && !self.work(client) {
                 return consumed;
             }
         }
@@ -363,10 +368,10 @@ impl Embedded {
 
     /// Works on a client's long command, for a slice or to its end. Returns whether it is done.
     fn work(&mut self, client: &mut Client) -> bool {
-        let Some(mut job) = client.job.take() else { return true };
+        let Some(mut long) = client.long_command.take() else { return true };
         self.data.release();
         self.data.follow_client(client);
-        while !job.step(&mut Slice {
+        while !long.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
             stats: &self.stats,
@@ -374,21 +379,19 @@ impl Embedded {
             more: &mut || !self.in_slices,
         }) {
             if self.in_slices {
-                client.job = Some(job);
+                client.long_command = Some(long);
                 return false;
             }
         }
-        if let Some(account) = client.account.take() {
-            let (server, stats, mut rest) = (self.server, &self.stats, Arena::default());
-            if client.blocked.is_some() {
-                account.suspend(client);
-                return true;
-            }
-            let pieces = account.close(&mut *job, server, stats, client, &mut rest);
-            let replies = &mut self.replies.bytes;
-            pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
-            replies.extend_from_slice(rest.join());
+        if client.blocked.is_some() {
+            long.wait(client);
+            return true;
         }
+        let mut rest = Arena::default();
+        let pieces = long.close(self.server, &self.stats, client, &mut rest);
+        let replies = &mut self.replies.bytes;
+        pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
+        replies.extend_from_slice(rest.join());
         true
     }
 }
@@ -401,12 +404,12 @@ impl Session {
 
     /// Whether a long command of the session is unfinished.
     pub fn is_working(&self) -> bool {
-        self.client.job.is_some()
+        self.client.long_command.is_some()
     }
 
     /// Whether a script or a transaction of the session has paused.
     pub fn has_paused(&self) -> bool {
-        self.client.job.as_ref().is_some_and(|job| job.goes_on_while_busy())
+        self.client.long_command.as_ref().is_some_and(|long| long.job.goes_on_while_busy())
     }
 
     /// Whether a command of the session is blocked.
@@ -481,14 +484,17 @@ mod tests {
         let words = &session.client.transaction.as_ref().expect("it is queued").words;
         let words: Vec<_> = words.large().cloned().collect();
         let mut replies = embedded.feed(&mut session, b"EXEC\r\n").to_vec();
-        while session.client.job.is_some() {
+        while session.client.long_command.is_some() {
             replies.extend_from_slice(embedded.step(&mut session));
         }
         assert_eq!(
             replies,
             format!("*{}\r\n{}", 2 * COUNT, "+OK\r\n*0\r\n".repeat(COUNT)).as_bytes()
         );
-        // The key and this test own the value; the transaction has released it.
+        // The key and this test own the value; the transaction releases it in the background.
+        while words.iter().any(|word| Arc::strong_count(word) > 2) {
+            std::thread::yield_now();
+        }
         let counts: Vec<_> = words.iter().map(Arc::strong_count).collect();
         assert_eq!(counts, [2; COUNT]);
         let last = embedded.feed(&mut session, format!("GET large{}\r\n", COUNT - 1).as_bytes());

@@ -98,24 +98,23 @@ impl Defrag {
 
 /// Starts the thread if `activedefrag` is on. The thread ends by itself when the option is off.
 /// Called at start and by CONFIG SET.
-pub fn follow_config(server: &'static Server) {
+pub fn follow_config(server: &'static Server) -> Result<(), String> {
     if !server.config.activedefrag() || Defrag::of(server).runs.swap(true, Ordering::AcqRel) {
-        return;
+        return Ok(());
     }
     let run = move || {
         let outcome = run(server);
         Defrag::of(server).work_at(0);
         Defrag::of(server).runs.store(false, Ordering::Release);
-        match outcome {
-            // The option may have been set again at the last moment.
-            Ok(()) => follow_config(server),
-            Err(reason) => log::warn!("Memory cannot be defragmented: {reason}"),
+        // The option may have been set again at the last moment.
+        if let Err(reason) = outcome.and_then(|()| follow_config(server)) {
+            log::warn!("Memory cannot be defragmented: {reason}");
         }
     };
-    if let Err(error) = background::start("bobbin-defrag", CoreWork::Background, run) {
+    background::start("bobbin-defrag", CoreWork::Background, run).map_err(|error| {
         Defrag::of(server).runs.store(false, Ordering::Release);
-        log::warn!("Can't start the thread that defragments memory: {error}");
-    }
+        format!("Can't start the thread that defragments memory: {error}")
+    })
 }
 
 /// Works until `activedefrag` is off.

@@ -4,12 +4,13 @@
 //! sends it here and goes on.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
+use bobbin_sync::Mutex;
 
 use crate::base::cores::{self, CoreWork};
 use crate::base::{allocator, memory};
@@ -68,53 +69,72 @@ pub fn free_pins(holder: Box<dyn Send>) {
 }
 
 fn send(garbage: Garbage, objects: usize, bytes: usize) {
+    let Some(queue) = QUEUE.get().or_else(start) else {
+        drop(garbage);
+        return;
+    };
     PENDING_OBJECTS.fetch_add(objects, Ordering::Relaxed);
     PENDING_BYTES.fetch_add(bytes, Ordering::Relaxed);
-    let queue = QUEUE.get_or_init(|| {
-        let (sender, receiver) = channel::<(Garbage, usize)>();
-        let run = move || {
-            cores::step_aside();
-            cores::go_to(CoreWork::Background);
-            memory::give_way_while_freeing();
-            let mut pages_at: Option<Instant> = None;
-            loop {
-                let received = match pages_at {
-                    Some(at) => receiver.recv_timeout(at.saturating_duration_since(Instant::now())),
-                    None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                };
-                let (garbage, objects) = match received {
-                    Ok(received) => received,
-                    Err(RecvTimeoutError::Timeout) => {
-                        allocator::purge();
-                        pages_at = None;
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return,
-                };
-                let bytes = match &garbage {
-                    Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
-                    Garbage::Databases(_) | Garbage::Pins(_) => 0,
-                    Garbage::Pages => {
-                        pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
-                        0
-                    }
-                };
-                drop(garbage);
-                // The memory in use must be up to date before the value stops counting as pending.
-                memory::settle();
-                PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
-                PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-                FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
+    // The thread never ends, so it takes everything.
+    drop(queue.send((garbage, objects)));
+}
+
+/// Starts the thread, unless that has failed a moment ago. Without it, values are freed in place.
+#[cold]
+fn start() -> Option<&'static Sender<(Garbage, usize)>> {
+    static FAILED: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut failed = FAILED.lock();
+    if QUEUE.get().is_some() || failed.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
+        return QUEUE.get();
+    }
+    let (sender, receiver) = channel();
+    let run = move || free_all(&receiver);
+    match std::thread::Builder::new().name("bobbin-lazyfree".into()).spawn(run) {
+        Ok(_) => Some(QUEUE.get_or_init(|| sender)),
+        Err(error) => {
+            if failed.replace(Instant::now()).is_none() {
+                log::warn!("Cannot start the lazy free thread, values are freed in place: {error}");
+            }
+            None
+        }
+    }
+}
+
+/// The thread: frees what comes, for ever.
+fn free_all(receiver: &Receiver<(Garbage, usize)>) {
+    cores::step_aside();
+    cores::go_to(CoreWork::Background);
+    memory::give_way_while_freeing();
+    let mut pages_at: Option<Instant> = None;
+    loop {
+        let received = match pages_at {
+            Some(at) => receiver.recv_timeout(at.saturating_duration_since(Instant::now())),
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let (garbage, objects) = match received {
+            Ok(received) => received,
+            Err(RecvTimeoutError::Timeout) => {
+                allocator::purge();
+                pages_at = None;
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let bytes = match &garbage {
+            Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
+            Garbage::Databases(_) | Garbage::Pins(_) => 0,
+            Garbage::Pages => {
+                pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
+                0
             }
         };
-        let spawned = std::thread::Builder::new().name("bobbin-lazyfree".into()).spawn(run);
-        if let Err(error) = spawned {
-            log::warn!("Cannot start the lazy free thread, values are freed in place: {error}");
-        }
-        sender
-    });
-    // If the thread could not be started, the error returns the value, which is then freed here.
-    drop(queue.send((garbage, objects)));
+        drop(garbage);
+        // The memory in use must be up to date before the value stops counting as pending.
+        memory::settle();
+        PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
+        PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+        FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
+    }
 }
 
 /// The number of objects that wait to be freed.
@@ -136,6 +156,8 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
+/// How long to wait before the thread is tried again, if it could not be started.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for more garbage before pages are given back.
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
 /// Strings of this many bytes are freed in the background, and other values of many blocks.

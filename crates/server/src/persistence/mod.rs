@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
+use crate::base::clock::Interval;
 use crate::engine::blocking::Waiter;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
@@ -45,7 +46,6 @@ pub struct Persistence {
     saved_changes: AtomicU64,
     pub last_save_s: AtomicI64,
     last_try_ms: AtomicI64,
-    pub last_failed: AtomicBool,
     /// -1: there was no save.
     pub last_duration_s: AtomicI64,
     pub saves: AtomicU64,
@@ -53,8 +53,8 @@ pub struct Persistence {
     pub copies: AtomicU32,
     /// Keys that the current save, or rewrite of the log, has written.
     pub written_keys: AtomicU64,
-    /// When to check the save points again (Unix ms).
-    due_ms: AtomicI64,
+    /// When to check the save points again.
+    looks: Interval,
     pub loading: FileLoading,
 }
 
@@ -69,9 +69,6 @@ struct RunningSave {
 
 /// The progress of loading a file.
 pub struct FileLoading {
-    pub is_on: AtomicBool,
-    /// Clients are served with the existing data meanwhile.
-    pub is_aside: AtomicBool,
     /// Expired keys are loaded too: the file is the base of a log, or the server is a replica.
     pub keeps_expired: AtomicBool,
     pub started_s: AtomicI64,
@@ -121,15 +118,12 @@ impl Persistence {
             saved_changes: AtomicU64::new(0),
             last_save_s: AtomicI64::new(now_ms / 1000),
             last_try_ms: AtomicI64::new(0),
-            last_failed: AtomicBool::new(false),
             last_duration_s: AtomicI64::new(-1),
             saves: AtomicU64::new(0),
             copies: AtomicU32::new(0),
             written_keys: AtomicU64::new(0),
-            due_ms: AtomicI64::new(0),
+            looks: Interval::default(),
             loading: FileLoading {
-                is_on: AtomicBool::new(false),
-                is_aside: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),
                 total_bytes: AtomicU64::new(0),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{NotBegun, Persistence};
+use crate::base::clock::has_come;
 use crate::config::OptionId;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
@@ -22,24 +23,16 @@ impl Persistence {
     /// Begins a save if one is due. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
-        if data.turn.now_ms >= due_ms {
-            Self::look(server, data, due_ms);
+        if Self::of(server).looks.claim(data.turn.now_ms, INTERVAL_MS) {
+            Self::look(server, data);
         }
     }
 
     #[cold]
-    fn look(server: &'static Server, data: &mut Data, due_ms: i64) {
-        let persistence = Self::of(server);
-        let (now_ms, next_ms) = (data.turn.now_ms, data.turn.now_ms + INTERVAL_MS);
-        let claimed = persistence.due_ms.compare_exchange(
-            due_ms,
-            next_ms,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+    fn look(server: &'static Server, data: &mut Data) {
+        let (persistence, now_ms) = (Self::of(server), data.turn.now_ms);
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
-        if claimed.is_err() || server.switches.load() & busy != 0 || rewrite::cut_is_busy(server) {
+        if server.switches.has(busy) || rewrite::cut_is_busy(server) {
             return;
         }
         if is_waited_for(persistence) {
@@ -51,9 +44,9 @@ impl Persistence {
         if points.is_empty() && !scheduled {
             return;
         }
-        let failed = persistence.last_failed.load(Ordering::Relaxed);
+        let failed = server.switches.has(Switch::SAVE_FAILED);
         let tried_ms = persistence.last_try_ms.load(Ordering::Relaxed);
-        if failed && now_ms - tried_ms <= RETRY_MS {
+        if failed && !has_come(now_ms, tried_ms + RETRY_MS, RETRY_MS) {
             return;
         }
         let changes = persistence.unsaved(server.workers.totals().dirty.get());

@@ -49,7 +49,9 @@ pub fn start_save(
     let beside = Beside::start("bobbin-save", CoreWork::Saving).map_err(|error| {
         log::warn!("Can't save in background: {error}");
         persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
-        set_save_failed(server, true);
+        if waiter.is_none() {
+            set_save_failed(server, true);
+        }
         NotBegun::NoThread
     })?;
     let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
@@ -104,7 +106,6 @@ fn saved(server: &Server) {
 }
 
 fn set_save_failed(server: &Server, failed: bool) {
-    Persistence::of(server).last_failed.store(failed, Ordering::Relaxed);
     server.switches.set(Switch::SAVE_FAILED, failed);
 }
 
@@ -198,8 +199,11 @@ impl SaveTask {
             }
             Err(error) => {
                 log::warn!("Write error while saving DB to the disk: {error}");
-                log::warn!("Background saving error");
-                set_save_failed(server, true);
+                // A SAVE tells its clients, and is no failed save in the background.
+                if waiters.is_empty() {
+                    log::warn!("Background saving error");
+                    set_save_failed(server, true);
+                }
             }
         }
         server.end_cut();

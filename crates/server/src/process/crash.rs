@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::admin::info::{self, Snapshot};
+use crate::base::memory;
 use crate::engine::client::describe;
 use crate::engine::server::Server;
 use crate::system::logging;
@@ -110,6 +111,11 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
         out.text(if code > 0 { "\nAccessing address: " } else { "\nSent by a process, address: " });
         out.hex(address as u64);
     }
+    if signal == libc::SIGABRT && memory::failed_bytes() > 0 {
+        out.text("\nOut of memory: the last allocation that failed was of ");
+        out.number(memory::failed_bytes() as u64);
+        out.text(" bytes");
+    }
     out.text("\nThread: ");
     out.number(CRASHED.load(Ordering::Relaxed) as u64);
     out.text("\n\n------ REGISTERS ------\n");
@@ -163,6 +169,10 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
         b"threads",
     ];
     out.text(&info::write(&snapshot, &sections).replace("\r\n", "\n"));
+    out.text("\n------ CONFIG OUTPUT (what is not at its default) ------\n");
+    for (name, value) in server.config.changed() {
+        out.text(&format!("{name} {}\n", String::from_utf8_lossy(&value)));
+    }
     // This fails if the crashed thread has given up waiting and is gone.
     drop(finished.write_all(b"x"));
 }

@@ -7,7 +7,7 @@ pub mod crash;
 #[cfg(test)]
 mod reference;
 pub mod shutdown;
-mod signals;
+pub mod signals;
 pub mod start;
 
 pub use self::start::create;

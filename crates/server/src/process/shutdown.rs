@@ -51,7 +51,7 @@ pub fn wait_for_end(server: &'static Server, supervisor: &Supervisor) -> Result<
 
 /// Sleeps until the server must end.
 pub(crate) fn wait_until_end_is_wanted(server: &Server) -> EndRequest {
-    let paused = || server.switches.load() & Switch::CRON_PAUSED != 0;
+    let paused = || server.switches.has(Switch::CRON_PAUSED);
     server.end.wait(|request| !(request.by_signal && paused()))
 }
 
@@ -143,7 +143,7 @@ fn save_and_stop(server: &'static Server, request: &EndRequest) -> bool {
         return false;
     }
     // While a file is loaded, the data must not replace it.
-    let is_loading = Persistence::of(server).loading.is_on.load(Ordering::Relaxed);
+    let is_loading = server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE);
     if is_loading || !request.save.unwrap_or_else(|| server.has_save_points()) {
         return true;
     }

@@ -11,6 +11,13 @@ use crate::persistence;
 use crate::system::logging;
 use crate::worker::watchdog;
 
+/// Makes a file that reaches the limit of its size (`ulimit -f`) an error of the write, as a full
+/// disk is. By default the signal SIGXFSZ would end the process.
+pub fn ignore_file_size_signal() {
+    // SAFETY: no handler is installed, and the signal was not handled before.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// SIGTERM and SIGINT end the server. While it ends, another SIGINT or SIGTERM ends it at once.
 /// SIGHUP reopens the server's log file, and SIGALRM logs what the workers do.
 pub fn watch_signals(server: &'static Server) -> Result<(), String> {

@@ -96,8 +96,8 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
 pub fn start(server: &'static Server) -> Result<(), String> {
     server.follow_config();
     signals::watch_signals(server)?;
-    watchdog::follow_watchdog(server);
-    defrag::follow_config(server);
+    watchdog::follow_watchdog(server)?;
+    defrag::follow_config(server)?;
     pool::set_worker_count(server, server.config.worker_count())?;
     log::info!(
         "Server initialized, {} workers over {}",

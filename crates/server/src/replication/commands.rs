@@ -76,7 +76,6 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 3 && call.word_is(3, "failover") {
         take_over(call)?;
     }
-    refuse_while_failing_over(call)?;
     may_sync(call)?;
     let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let replication = Replication::of(server);
@@ -91,7 +90,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let offset = first_byte.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
     let stream = offset
         .filter(|_| !asks_for_all)
-        .and_then(|offset| replication.reader(server, call.args[1], offset, &feeder.replica));
+        .and_then(|offset| feeder.stream_from(call.args[1], offset));
     if let Some(stream) = stream {
         log::info!("Partial resynchronization request from {host} accepted.");
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +139,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     let id = call.args[1];
     log::info!("Failover request received for replid {}.", shown(id));
     if !call.data.hold_gate() {
-        return Err(wait_for_reserved(call));
+        return Err(wait_for_reserved(call.server, call.data, call.client));
     }
     admit_again(call)?;
     let replication = Replication::of(call.server);
@@ -157,31 +156,29 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn refuse_while_failing_over(call: &Call<'_>) -> Outcome {
-    if Replication::of(call.server).failover_phase() == FailoverPhase::None {
-        return Ok(());
-    }
-    Err("NOMASTERLINK Can't SYNC while failing over".into())
-}
-
 /// SYNC: a replica of an old version asks for everything.
 fn sync(call: &mut Call<'_>) -> Outcome {
     if is_taken(call) {
         return Ok(());
     }
-    refuse_while_failing_over(call)?;
     may_sync(call)?;
     let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
 
-/// A replica can give a copy only while it is connected to its primary.
-fn may_sync(call: &Call<'_>) -> Outcome {
-    let link = Replication::of(call.server).link();
+/// A replica can give a copy only while it is connected to its primary. What comes behind the
+/// command is from a replica already.
+fn may_sync(call: &mut Call<'_>) -> Outcome {
+    let replication = Replication::of(call.server);
+    if replication.failover_phase() != FailoverPhase::None {
+        return Err("NOMASTERLINK Can't SYNC while failing over".into());
+    }
+    let link = replication.link();
     if link.is_some_and(|link| link.state() != LinkState::Connected) {
         return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
     }
+    call.client.parse_anew();
     Ok(())
 }
 
@@ -493,10 +490,11 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("OK Already connected to specified master");
         return Ok(());
     }
-    log::info!("REPLICAOF {host}:{port} enabled (user request)");
+    let named = format!("{host}:{port}");
     replication
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
+    log::info!("REPLICAOF {named} enabled (user request)");
     if call.in_transaction {
         // The transaction's changes, before and after this command, are in no stream, so the
         // history needs a new name.
@@ -570,12 +568,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(ADMIN.with(Flags::GATE))
         .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
         .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
-    Command::new("sync", 1, sync).flags(SYNC).doc(
-        "server",
-        "1.0.0",
-        "",
-        "A replica asks for all data.",
-    ),
+    Command::new("sync", 1, sync).flags(SYNC).doc("server", "1.0.0", "", "Asks for all data."),
     Command::new("psync", -3, psync)
         .flags(SYNC)
         .doc("server", "2.8.0", "", "A replica asks for what it has missed.")

@@ -38,11 +38,11 @@ use self::transfer::{Form, Transfer};
 use self::waits::ReplicaWait;
 pub use self::waits::Wanted;
 use self::wish::Dialect;
+use crate::base::clock::Interval;
 use crate::config::OptionId;
 use crate::engine::blocking;
 use crate::engine::client::{self, feeder};
 use crate::engine::command::Data;
-use crate::engine::log::feed::FeedReader;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch, background};
@@ -63,8 +63,8 @@ pub struct Replication {
     /// The connection to the primary; `None`: the server is a primary. Changes only with the gate
     /// held.
     link: Mutex<Option<Arc<Link>>>,
-    /// When to look for due work again (Unix ms).
-    due_ms: AtomicI64,
+    /// When to look for due work again.
+    looks: Interval,
     /// When the stream last got a PING, or began (Unix ms).
     pinged_ms: AtomicI64,
     /// When the last replica left (Unix ms).
@@ -109,7 +109,7 @@ impl Default for Replication {
             refusals: Refusals::default(),
             awaited: AwaitedStreams::default(),
             link: Mutex::default(),
-            due_ms: AtomicI64::new(0),
+            looks: Interval::default(),
             pinged_ms: AtomicI64::new(i64::MAX),
             alone_since_ms: AtomicI64::new(0),
             waits: Mutex::default(),
@@ -177,9 +177,10 @@ impl Replication {
         // If starting the link fails, the configuration is restored.
         let before = server.config.words_of(OptionId::replicaof).join(" ");
         server.config.set_internally(OptionId::replicaof, &named)?;
-        let link = Link::start(server, host, port, is_merged).inspect_err(|_| {
-            server.config.set_internally(OptionId::replicaof, &before).ok();
-        })?;
+        let link = Link::start(server, (host, port), self.link().as_deref(), is_merged)
+            .inspect_err(|_| {
+                server.config.set_internally(OptionId::replicaof, &before).ok();
+            })?;
         if let Some(old) = self.link.lock().replace(Arc::clone(&link)) {
             old.end();
         }
@@ -301,6 +302,11 @@ impl Replication {
         self.replicas.lock().clone()
     }
 
+    /// Whether there are replicas, including those that wait for their copy.
+    pub fn has_replicas(&self) -> bool {
+        !self.replicas.lock().is_empty()
+    }
+
     /// How many replicas are recent enough for `min-replicas-to-write`.
     pub fn good(&self, server: &Server) -> usize {
         let (now_ms, lag_ms) = (server.clock.now_ms(), server.config.min_replicas_max_lag() * 1000);
@@ -316,7 +322,7 @@ impl Replication {
         let wanted = config.min_replicas_to_write() as usize;
         let counts = wanted > 0 && config.min_replicas_max_lag() > 0 && self.link().is_none();
         let too_few = counts && self.good(server) < wanted;
-        if too_few != (server.switches.load() & Switch::FEW_REPLICAS != 0) {
+        if too_few != (server.switches.has(Switch::FEW_REPLICAS)) {
             server.switches.set(Switch::FEW_REPLICAS, too_few);
         }
     }
@@ -329,7 +335,7 @@ impl Replication {
 
     /// Makes a worker look for due work soon.
     fn look_soon(&self) {
-        self.due_ms.store(0, Ordering::Relaxed);
+        self.looks.make_due();
     }
 
     /// Whether the stream must not grow, because replicas are catching up with it.
@@ -350,23 +356,21 @@ impl Replication {
     /// Does due work. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
-        if data.turn.now_ms >= due_ms {
-            Self::of(server).look(server, data, due_ms);
+        if Self::of(server).looks.claim(data.turn.now_ms, LOOK_MS) {
+            Self::of(server).look(server, data);
         }
     }
 
     #[cold]
-    fn look(&self, server: &'static Server, data: &mut Data, due_ms: i64) {
-        let (order, now_ms) = (Ordering::Relaxed, data.turn.now_ms);
-        if self.due_ms.compare_exchange(due_ms, now_ms + LOOK_MS, order, order).is_err() {
-            return;
-        }
+    fn look(&self, server: &'static Server, data: &mut Data) {
+        let now_ms = data.turn.now_ms;
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);
         self.look_at_failover(server, data);
         self.drop_awaited(now_ms);
+        // A replica may have gone, or have read what was kept for it, with nothing published since.
+        server.trim_feed();
         let is_primary = self.link().is_none();
         if replicas.is_empty() {
             if is_primary && self.awaited.count() == 0 {
@@ -501,6 +505,10 @@ impl Replication {
 
     /// Ends the feed if there were no replicas for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
+        // A starting primary continues its stream while it loads, and has no replicas until then.
+        if server.switches.load() & Switch::LOADING != 0 {
+            return;
+        }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
@@ -578,17 +586,5 @@ impl Replication {
         }
         beside.run(move || transfer.run(copied, database));
         Ok(())
-    }
-
-    /// A reader of the stream from an offset of this history on.
-    fn reader(
-        &self,
-        server: &Server,
-        id: &[u8],
-        offset: u64,
-        replica: &Replica,
-    ) -> Option<FeedReader> {
-        let is_ours = server.feed.history().holds(id, offset);
-        is_ours.then(|| server.feed.reader(offset, Some(Arc::clone(&replica.client)))).flatten()
     }
 }

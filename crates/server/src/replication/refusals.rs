@@ -33,7 +33,7 @@ pub(super) struct Refusal {
 }
 
 /// The delay for a replica that was refused a moment ago.
-const DELAY_MS: i64 = 1000;
+pub(super) const DELAY_MS: i64 = 1000;
 /// How often refusals of one replica are logged, and how long the replica is remembered.
 const TOLD_MS: i64 = 60_000;
 /// How many replicas are remembered.

@@ -62,6 +62,17 @@ fn a_pause_holds_a_command_up_until_it_is_over() {
     assert_eq!(process.heard(&client), "$1\r\nv\r\n");
 }
 
+/// Commands behind a CONFIG SET in the same input are measured by the new limits.
+#[test]
+fn what_follows_a_change_of_options_in_one_input_is_measured_by_it() {
+    let (mut process, client, _) = process();
+    process.ask(&client, "SLOWLOG RESET");
+    client.send(b"CONFIG SET slowlog-log-slower-than 0\r\nECHO a\r\nECHO b\r\n");
+    process.turns(3);
+    assert_eq!(process.heard(&client), "+OK\r\n$1\r\na\r\n$1\r\nb\r\n");
+    assert_eq!(process.ask(&client, "SLOWLOG LEN"), ":2\r\n");
+}
+
 #[test]
 fn a_transaction_runs_when_each_of_its_commands_may() {
     let (mut process, client, _admin) = process();
@@ -164,6 +175,12 @@ fn rights_that_are_lost_while_a_command_waits_count() {
     let answer = process.heard(&client);
     assert!(answer.starts_with("-NOPERM"), "{answer}");
     assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+    // So is a script, which takes the gate by itself.
+    let revoke = |server: &'static Server, _| within(server, "ACL SETUSER default -eval");
+    let answer = ask_meanwhile(&mut process, &client, "EVAL \"return 1\" 0", revoke);
+    assert_eq!(answer, "-NOPERM User default has no permissions to run the 'eval' command\r\n");
+    let logged = process.ask(&admin, "ACL LOG 1");
+    assert!(logged.contains("toplevel"), "{logged}");
 }
 
 #[test]

@@ -88,6 +88,26 @@ fn a_waiter_that_is_killed_or_goes_takes_nothing() {
     }
 }
 
+/// What is pushed in the transaction that kills a waiter goes to the next one: the killed client's
+/// worker may not have closed it yet.
+#[test]
+fn a_waiter_that_was_killed_a_moment_ago_takes_nothing() {
+    let mut process = Process::new(2);
+    let (waiter, next, other) = (process.connect(0), process.connect(0), process.connect(1));
+    let id = process.ask(&waiter, "CLIENT ID").trim_matches(&[':', '\r', '\n'][..]).to_owned();
+    for client in [&waiter, &next] {
+        assert_eq!(process.ask(client, "BLPOP list 0"), "");
+    }
+    process.ask(&other, "MULTI");
+    process.ask(&other, &format!("CLIENT KILL ID {id}"));
+    process.ask(&other, "RPUSH list a b");
+    assert_eq!(process.ask(&other, "EXEC"), "*2\r\n:1\r\n:2\r\n");
+    process.turns(1);
+    assert!(waiter.is_ended());
+    assert_eq!(process.heard(&next), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
+    assert_eq!(process.ask(&other, "LRANGE list 0 -1"), "*1\r\n$1\r\nb\r\n");
+}
+
 #[test]
 fn a_waiter_can_be_unblocked() {
     let mut process = Process::new(2);

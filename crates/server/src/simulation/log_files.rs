@@ -84,6 +84,19 @@ fn a_manifest_that_cannot_be_read_ends_the_start_also_without_the_log() {
     Disk::put_in(None);
 }
 
+/// What a log holds was slow or large when it ran, and is not noted again when it is loaded.
+#[test]
+fn a_log_that_is_loaded_leaves_nothing_in_the_command_log() {
+    let old = log_of(&["SET k v", "MULTI", "INCR n", "INCR n", "EXEC"]);
+    let (mut process, client) = process(&old);
+    process.ask(&client, "CONFIG SET commandlog-execution-slower-than 0");
+    aof::load_log(process.server).expect("it can be loaded");
+    assert_eq!(process.ask(&client, "GET n"), "$1\r\n2\r\n");
+    let noted = process.ask(&client, "COMMANDLOG GET -1 slow");
+    assert!(noted.contains("GET\r\n") && !noted.contains("INCR\r\n"), "{noted}");
+    Disk::put_in(None);
+}
+
 /// What was written since the last rewrite counts as growth behind a restart as well.
 #[test]
 fn a_restart_does_not_put_off_the_next_rewrite() {

@@ -14,6 +14,7 @@ mod directories;
 pub mod disk;
 mod ending;
 mod following;
+mod full_disks;
 mod hands;
 mod jobs;
 mod log_files;

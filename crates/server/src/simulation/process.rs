@@ -121,7 +121,7 @@ impl Process {
         let data = thread.data();
         data.enter();
         assert!(data.hold_one(server.keyspace.hash(key.as_bytes()).shard()));
-        let kept = data.suspend_unit();
+        let kept = data.suspend_unit(self.server);
         data.leave();
         Reservation { server, thread, kept }
     }
@@ -141,8 +141,7 @@ impl Reservation {
         let data = thread.data();
         data.enter();
         data.resume_unit(kept, Then::Ended);
-        data.end_unit(server, None);
-        data.release();
+        data.end_resumed(server);
         data.leave();
     }
 }

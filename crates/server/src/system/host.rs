@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -319,6 +320,9 @@ impl Supervisor {
     }
 }
 
+/// How long a message waits for room in the socket of a supervisor that does not read.
+const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
+
 /// One datagram to systemd's socket; a path that begins with `@` is an abstract name.
 fn notify(socket: &Path, message: &[u8]) -> io::Result<()> {
     use std::os::linux::net::SocketAddrExt;
@@ -327,7 +331,9 @@ fn notify(socket: &Path, message: &[u8]) -> io::Result<()> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(message, &address).map(|_| ())
+    let sender = UnixDatagram::unbound()?;
+    sender.set_write_timeout(Some(NOTIFY_LIMIT))?;
+    sender.send_to_addr(message, &address).map(|_| ())
 }
 
 /// The process's readiness to be killed when memory runs out, and what it was before.

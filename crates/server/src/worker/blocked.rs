@@ -135,10 +135,12 @@ impl Worker {
         }
         match connection.client.replies {
             Replies::On => {
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
+                if !connection.refuses_reply() {
+                    if let Some(range) = connection.replies.take() {
+                        connection.output.push_replies(&self.arena, range, 0);
+                    }
+                    connection.output.push_owned(reply);
                 }
-                connection.output.push_owned(reply);
             }
             Replies::Skip => connection.client.replies = Replies::On,
             Replies::Off | Replies::SkipNext => {}

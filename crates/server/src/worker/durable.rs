@@ -78,10 +78,10 @@ impl KeptBack {
         self.turns.push_back(KeptTurn { number, outputs });
     }
 
-    /// The outputs of the first turn, if all its records are on disk. `durable` is the last record
-    /// there.
-    fn pop(&mut self, durable: u64) -> Option<Vec<(Token, usize)>> {
-        let turn = self.turns.pop_front_if(|turn| turn.number <= durable)?;
+    /// The outputs of the first turn, if clients may hear of all its records. `tellable` is the
+    /// last such record.
+    fn pop(&mut self, tellable: u64) -> Option<Vec<(Token, usize)>> {
+        let turn = self.turns.pop_front_if(|turn| turn.number <= tellable)?;
         self.bytes -= bytes_of(&turn.outputs);
         if self.turns.is_empty() {
             self.unasked_since = None;
@@ -161,13 +161,14 @@ impl Worker {
         self.server.log.wake();
     }
 
-    /// Releases the replies whose records are on disk by now.
+    /// Releases the replies whose records are on disk by now, or all if they need not wait any
+    /// more.
     pub(super) fn release_replies(&mut self) {
         if self.kept_back.turns.is_empty() {
             return;
         }
-        let durable = self.aof.durable();
-        while let Some(outputs) = self.kept_back.pop(durable) {
+        let tellable = self.aof.tellable();
+        while let Some(outputs) = self.kept_back.pop(tellable) {
             for (token, bytes) in outputs {
                 // A connection that is missing was closed, or has moved to a worker where it waits
                 // again.
@@ -187,7 +188,7 @@ impl Worker {
         }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
         // Either the thread that writes sees our flag, or we see here what it wrote.
-        first.number <= self.aof.durable()
+        first.number <= self.aof.tellable()
     }
 
     /// Registers the output that a connection from another worker keeps back.

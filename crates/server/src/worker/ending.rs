@@ -6,7 +6,6 @@
 //! sent: the changes that they tell of may be lost.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use bobbin_io::{Driver, Event};
 
@@ -14,6 +13,7 @@ use super::Worker;
 use super::turn::ARENA_KEPT_MAX;
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Sending;
+use crate::engine::server::Switch;
 
 /// How long the worker waits for the disk, in microseconds.
 const DISK_LIMIT_US: u64 = 10_000_000;
@@ -62,7 +62,7 @@ impl Worker {
 
     /// Whether replies wait for a disk that may still complete their records.
     fn may_release(&self) -> bool {
-        !self.kept_back.is_empty() && self.server.log_error.load(Ordering::Relaxed) == 0
+        !self.kept_back.is_empty() && !self.server.switches.has(Switch::LOG_FAILED)
     }
 
     /// Whether a socket is taking output, or could take some.

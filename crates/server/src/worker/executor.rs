@@ -6,9 +6,8 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::command::call::{Context, Request};
-use crate::engine::command::job::Account;
-use crate::engine::command::{Data, Registered, observe};
-use crate::engine::execution::execute::{Executed, execute};
+use crate::engine::command::{Data, observe};
+use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -28,9 +27,9 @@ pub(crate) struct Executor<'a> {
     pub clock: &'a mut u64,
 }
 
-/// The outcome of running a connection's commands.
+/// What became of a connection's commands.
 #[derive(Default)]
-pub(crate) struct Execution {
+pub(crate) struct SpanOutcome {
     /// Commands that ran.
     pub executed: u64,
     /// Commands that ran and did not block their client.
@@ -60,13 +59,14 @@ impl Executor<'_> {
         batch: &Batch,
         found: &ParsedInput,
         reply_limit: &ReplyLimit,
-    ) -> Execution {
+    ) -> SpanOutcome {
         let server = self.server;
         let start = self.arena.bytes.len();
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done = Execution { tells: !self.aof.keeps_back_replies(), ..Execution::default() };
+        let keeps_back = self.aof.keeps_back_replies();
+        let mut done = SpanOutcome { tells: !keeps_back, ..SpanOutcome::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
@@ -94,7 +94,7 @@ impl Executor<'_> {
                 // A long time has passed: the commands behind this one are checked at the new time.
                 self.data.turn.waited = true;
             }
-            if let Executed::Ran(command) = outcome {
+            if let RequestOutcome::Ran(command) = outcome {
                 if !done.tells {
                     done.tells =
                         unkept::may_tell_of_unkept(server, self.aof, client, command, request.args);
@@ -106,8 +106,8 @@ impl Executor<'_> {
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
-                if client.blocked.is_some() || client.job.is_some() {
-                    self.note_unfinished(client, command, request.args, measured);
+                if client.blocked.is_some() || client.long_command.is_some() {
+                    self.note_unfinished(client, measured);
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -122,14 +122,17 @@ impl Executor<'_> {
                 self.append_own(client);
             }
             *self.clock = now;
-            if outcome != Executed::Postponed {
+            if outcome != RequestOutcome::Postponed {
                 done.end = parsed.end;
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
             if done.overflowed || client.halts.is_any() {
                 done.overflowed |= client.is_overflowed();
-                done.deferred = client.halts.take_rights_alone() && !done.overflowed;
+                done.deferred = client.halts.take_anew_alone() && !done.overflowed;
                 done.halted = true;
+                // If the last command was the one that made replies wait for the disk, nothing was
+                // promised of these.
+                done.tells &= keeps_back || !self.aof.keeps_back_replies();
                 break;
             }
         }
@@ -139,15 +142,9 @@ impl Executor<'_> {
     /// Notes that a command has blocked its client or continues as a job. The command is counted
     /// when it ends.
     #[cold]
-    fn note_unfinished(
-        &mut self,
-        client: &mut Client,
-        command: &'static Registered,
-        args: &[&[u8]],
-        measured: Measured,
-    ) {
-        if client.job.is_some() {
-            open_account(client, command, args, measured);
+    fn note_unfinished(&mut self, client: &mut Client, measured: Measured) {
+        if let Some(long) = &mut client.long_command {
+            long.begin(measured);
         }
         if client.subscriptions.is_some() {
             self.append_own(client);
@@ -160,22 +157,10 @@ impl Executor<'_> {
     fn append_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.data.audience.subscribers {
             let own = subscribers.own(client);
-            match client.job {
+            match client.long_command {
                 Some(_) => client.behind.append(own),
                 None => self.arena.bytes.append(own),
             }
         }
     }
-}
-
-/// Opens the account of a command that continues as a job.
-#[cold]
-fn open_account(
-    client: &mut Client,
-    command: &'static Registered,
-    args: &[&[u8]],
-    measured: Measured,
-) {
-    let quiet = std::mem::take(&mut client.job_is_quiet);
-    client.account = Some(Box::new(Account::new(command, args, measured).quiet(quiet)));
 }

@@ -34,7 +34,7 @@ impl FanOut<'_> {
             return;
         }
         let protocol = connection.client.protocol;
-        if connection.client.job.is_some() {
+        if connection.client.long_command.is_some() {
             // A part of the reply that the job makes may have been sent already.
             let behind = &mut connection.client.behind;
             self.message.append(self.pattern, protocol, behind, None);
@@ -48,7 +48,9 @@ impl FanOut<'_> {
             self.message.append(self.pattern, protocol, &mut arena.bytes, parts);
             ReplyRange { start, end: arena.bytes.len() }
         });
-        connection.add_replies(arena, range);
+        if !connection.refuses_reply() {
+            connection.add_replies(arena, range);
+        }
         touch(touched, connection);
     }
 }

@@ -6,8 +6,7 @@ use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::client::connection::Connection;
 use crate::engine::command::Data;
-use crate::engine::command::job::{Job, Slice};
-use crate::engine::lazyfree;
+use crate::engine::command::job::{Job, LongCommand, Slice};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 
@@ -20,15 +19,10 @@ impl Worker {
         if !self.has_jobs() {
             return;
         }
-        let clock = ticks();
-        let mut pass = Pass {
-            clock,
-            deadline: clock + self.server.clock.ticks(JOBS_US),
-            reply_bytes: 0,
-            ended: Vec::new(),
-        };
+        let deadline = ticks() + self.server.clock.ticks(JOBS_US);
+        let mut pass = Pass { deadline, reply_bytes: 0, ended: Vec::new() };
         self.data.release();
-        self.next.is_parked = self.orphans.iter().all(|orphan| orphan.job.is_parked());
+        self.next.is_parked = self.orphans.iter().all(|orphan| orphan.long.job.is_parked());
         let turns = self.server.scripts.turns();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
@@ -58,7 +52,7 @@ impl Worker {
     fn serve_behind_reserved(&mut self, pass: &mut Pass) {
         let is_parked = |slot: &mut u32| {
             let connection = self.connections.get(*slot);
-            connection.and_then(|it| it.client.job.as_ref()).is_some_and(|job| job.is_parked())
+            connection.and_then(job_of).is_some_and(|job| job.is_parked())
         };
         let parked: Vec<u32> = self.slots.jobs.extract_if(.., is_parked).collect();
         for slot in parked {
@@ -70,30 +64,28 @@ impl Worker {
     /// Works on a connection's job, if the job may go on now.
     fn work_on(&mut self, slot: u32, pass: &mut Pass) {
         let Some(connection) = self.connections.at(slot) else { return };
-        let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+        let is_busy = self.server.switches.has(Switch::BUSY);
         // If the replies are large, those that began first must end first. Otherwise half of every
         // reply would stay in memory for long. But jobs that `goes_on_while_busy` names have to go
         // on: others wait for what their script or transaction keeps.
         let has_to_wait = is_busy || pass.reply_bytes > REPLIES_MAX;
-        if has_to_wait && connection.client.job.as_ref().is_some_and(|it| !it.goes_on_while_busy())
-        {
+        if has_to_wait && job_of(connection).is_some_and(|job| !job.goes_on_while_busy()) {
             self.slots.jobs.push(slot);
             return;
         }
-        let Some(mut job) = connection.client.job.take() else { return };
-        if self.step_job(slot, &mut *job, pass) {
-            self.end_job(slot, job);
+        let Some(mut long) = connection.client.long_command.take() else { return };
+        if self.step_job(slot, &mut long, pass) {
+            self.end_job(slot, *long);
             pass.ended.push(slot);
             return;
         }
         let Some(connection) = self.connections.at(slot) else { return };
-        let bytes = job.reply_bytes();
-        let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
-        if !job.is_parked() {
+        let (bytes, sent) = (long.job.reply_bytes(), long.sent_bytes());
+        if !long.job.is_parked() {
             // A parked job may stay so for long, so its bytes do not hold up the others.
             pass.reply_bytes += bytes;
         }
-        connection.client.job = Some(job);
+        connection.client.long_command = Some(long);
         if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
             self.slots.jobs.push(slot);
         }
@@ -101,48 +93,46 @@ impl Worker {
 
     /// Works on a connection's job for a slice, and queues the parts of its reply that are ready.
     /// Returns whether the job is done.
-    fn step_job(&mut self, slot: u32, job: &mut dyn Job, pass: &mut Pass) -> bool {
-        let Pass { clock, deadline, .. } = pass;
+    fn step_job(&mut self, slot: u32, long: &mut LongCommand, pass: &Pass) -> bool {
         let Some(connection) = self.connections.at(slot) else { return true };
         let (server, stats, client) = (self.server, &self.handle.stats, &mut connection.client);
-        let more = &mut || ticks() < *deadline;
-        let done = step_for(server, &mut self.data, stats, job, client, more);
+        let more = &mut || ticks() < pass.deadline;
+        let done = step_for(server, &mut self.data, stats, long, client, more);
         self.data.take_own(&mut connection.client);
-        let started = std::mem::replace(clock, ticks());
-        if let Some(account) = &mut connection.client.account {
-            account.add(*clock - started);
-        }
-        self.next.is_parked &= !done && job.is_parked();
-        let account = connection.client.account.as_mut();
-        let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(job));
+        self.next.is_parked &= !done && long.job.is_parked();
+        let ready = long.ready_pieces();
         if !ready.is_empty() || done {
             // The changes that the job logged or read have numbers at or below this.
             connection.client.last_record = self.server.log.until_now();
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
-            ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            if ready.is_empty() || !connection.refuses_reply() {
+                ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            }
             touch(&mut self.slots.touched, connection);
         }
         done
     }
 
     /// Queues the reply, or its last part, of a job that is done.
-    fn end_job(&mut self, slot: u32, mut job: Box<dyn Job>) {
+    fn end_job(&mut self, slot: u32, long: LongCommand) {
         let Some(connection) = self.connections.at(slot) else { return };
         let (mut pieces, mut rest) = (Vec::new(), Arena::default());
         let waits = connection.client.blocked.is_some();
-        let account = connection.client.account.take();
         if waits {
-            account.into_iter().for_each(|account| account.suspend(&mut connection.client));
-        } else if let Some(account) = account {
+            long.wait(&mut connection.client);
+        } else {
             let (stats, client) = (&self.handle.stats, &connection.client);
-            pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
+            pieces = long.close(self.server, stats, client, &mut rest);
         }
-        lazyfree::free_pins(job);
-        pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-        connection.output.push_arena(rest);
-        connection.output.push_owned(std::mem::take(&mut connection.client.behind));
+        let behind = std::mem::take(&mut connection.client.behind);
+        let has_reply = !pieces.is_empty() || !rest.bytes.is_empty() || !behind.is_empty();
+        if !has_reply || !connection.refuses_reply() {
+            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            connection.output.push_arena(rest);
+            connection.output.push_owned(behind);
+        }
         if connection.client.is_overflowed() {
             limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
             connection.closing = true;
@@ -159,24 +149,26 @@ pub(super) fn step_for(
     server: &'static Server,
     data: &mut Data,
     stats: &WorkerStats,
-    job: &mut dyn Job,
+    long: &mut LongCommand,
     client: &mut Client,
     more: &mut dyn FnMut() -> bool,
 ) -> bool {
     data.follow_client(client);
     data.audience.working_for = client.info.id;
     data.turn.sees_dead = server.shows_dead(&client.info);
-    let is_done = job.step(&mut Slice { server, data, stats, client, more });
+    let is_done = long.step(&mut Slice { server, data, stats, client, more });
     data.release();
     data.audience.working_for = 0;
     data.turn.sees_dead = false;
     is_done
 }
 
+fn job_of(connection: &Connection) -> Option<&dyn Job> {
+    connection.client.long_command.as_ref().map(|long| &*long.job)
+}
+
 /// One pass of a worker over its jobs.
 struct Pass {
-    /// The tick at which the next slice begins.
-    clock: u64,
     /// The tick at which all slices end.
     deadline: u64,
     /// The reply bytes that unfinished jobs hold.
@@ -199,7 +191,7 @@ impl Worker {
         if all.len() < 2 {
             return (all, Vec::new());
         }
-        let job_of = |slot: u32| self.connections.get(slot).and_then(|it| it.client.job.as_ref());
+        let job_of = |slot: u32| self.connections.get(slot).and_then(job_of);
         let is_parked = |&slot: &u32| job_of(slot).is_some_and(|job| job.is_parked());
         let (mut chosen, jobs): (Vec<u32>, Vec<u32>) = all.into_iter().partition(is_parked);
         let unread = |slot: u32| self.connections.get(slot).map_or(0, Connection::output_memory);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
+use crate::base::clock::has_come;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::describe;
@@ -183,7 +184,7 @@ impl Worker {
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
             // Freed now, so that the next job finds the memory.
-            drop(connection.client.job.as_mut().map(|job| job.pieces()));
+            drop(connection.client.long_command.as_mut().map(|long| long.job.pieces()));
             self.close_for_output(slot);
             return false;
         }
@@ -203,7 +204,7 @@ impl Worker {
     /// and checks the output limits of clients that send nothing.
     pub(crate) fn look_at_clients(&mut self) {
         let now_ms = self.data.turn.now_ms;
-        if now_ms < self.timer.clients_at_ms {
+        if !has_come(now_ms, self.timer.clients_at_ms, LOOK_MS) {
             return;
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;
@@ -246,7 +247,8 @@ impl Worker {
                 | ClientFlag::REPLICA;
             // A client that was just served, or has a command at work, is not idle.
             let client = &connection.client;
-            let is_served = connection.touched || client.blocked.is_some() || client.job.is_some();
+            let is_served =
+                connection.touched || client.blocked.is_some() || client.long_command.is_some();
             if idle_ms > timeout_ms && !info.has(spared) && !is_served {
                 log::debug!("Closing idle client");
                 self.close(slot);

@@ -57,7 +57,6 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::{Arena, ReplyRange};
 pub use crate::engine::client::connection::Connection;
 use crate::engine::command::Data;
-pub use crate::engine::command::job::{Account, Job, Slice};
 use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
 pub use crate::engine::server::mailbox::{Mailbox, Post};

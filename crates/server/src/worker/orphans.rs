@@ -5,21 +5,21 @@ use std::sync::Arc;
 use super::Worker;
 use super::jobs::step_for;
 use crate::engine::client::Client;
-use crate::engine::command::job::Job;
+use crate::engine::command::job::LongCommand;
 use crate::engine::execution::transaction;
 use crate::engine::tracking;
 
-/// A job whose client is gone.
+/// A command whose client is gone.
 pub(super) struct Orphan {
-    pub(super) job: Box<dyn Job>,
+    pub(super) long: Box<LongCommand>,
     client: Client,
 }
 
 impl Worker {
-    /// Takes over a job whose client has gone. Its reply is discarded.
-    pub(super) fn adopt_job(&mut self, job: Box<dyn Job>, mut client: Client) {
+    /// Takes over a command whose client has gone. Its reply is discarded.
+    pub(super) fn adopt_job(&mut self, long: Box<LongCommand>, mut client: Client) {
         client.discard = true;
-        self.orphans.push(Orphan { job, client });
+        self.orphans.push(Orphan { long, client });
     }
 
     /// Works on each job for a slice.
@@ -29,10 +29,10 @@ impl Worker {
         }
         let (server, handle) = (self.server, Arc::clone(&self.handle));
         let mut orphans = std::mem::take(&mut self.orphans);
-        orphans.retain_mut(|Orphan { job, client }| {
+        orphans.retain_mut(|Orphan { long, client }| {
             self.data.release();
             let more = &mut || false;
-            let is_done = step_for(server, &mut self.data, &handle.stats, &mut **job, client, more);
+            let is_done = step_for(server, &mut self.data, &handle.stats, long, client, more);
             // Nobody reads its messages.
             self.data.take_own(client);
             client.behind.clear();

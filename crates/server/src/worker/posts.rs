@@ -7,10 +7,10 @@ use std::sync::atomic::{Ordering, fence};
 use bobbin_io::Driver;
 
 use super::{REPLIES_MAX, Worker, sealed, touch};
+use crate::engine::client;
 use crate::engine::client::connection::{Connection, Reading};
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::mailbox::Post;
-use crate::engine::{client, lazyfree};
 
 impl Worker {
     /// Handles a post. `number` counts the worker's posts. Returns to how many clients a message
@@ -113,10 +113,9 @@ impl Worker {
         sealed::say_goodbye(&mut connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
-        let mut job = connection.client.job.take();
-        if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
-            job.abandon(self.server, &mut self.data);
-            lazyfree::free_pins(job);
+        let mut long = connection.client.long_command.take();
+        if let Some(long) = long.take_if(|long| !long.job.outlives_client()) {
+            long.abandon(self.server, &mut self.data);
         }
         if let Some(waiter) = connection.client.blocked.take() {
             self.deadlines.forget(waiter.deadline_ms, connection.token);
@@ -126,8 +125,8 @@ impl Worker {
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.slots.jobs.retain(|&job| job != slot);
-        if let Some(job) = job {
-            self.adopt_job(job, connection.client);
+        if let Some(long) = long {
+            self.adopt_job(long, connection.client);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Worker {
                 if unwanted || connection.closing {
                     return;
                 }
-                if connection.client.job.is_some() {
+                if connection.client.long_command.is_some() {
                     // The reply that the job makes may hold data that this message revokes.
                     push.append_for(&to, &mut connection.client.behind);
                     touch(&mut self.slots.touched, connection);
@@ -30,10 +30,12 @@ impl Worker {
                 if bytes.is_empty() {
                     return;
                 }
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
+                if !connection.refuses_reply() {
+                    if let Some(range) = connection.replies.take() {
+                        connection.output.push_replies(&self.arena, range, 0);
+                    }
+                    connection.output.push(&bytes);
                 }
-                connection.output.push(&bytes);
                 touch(&mut self.slots.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}

@@ -12,6 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Worker, accept};
+use crate::base::clock::has_come;
 
 /// What a worker knows of its own load.
 #[derive(Default)]
@@ -82,7 +83,7 @@ impl Worker {
         let Some(at_ms) = &mut self.relief.shares_out_at_ms else { return };
         if self.relief.is_laden {
             *at_ms = self.data.turn.now_ms + REST_MS;
-        } else if self.data.turn.now_ms >= *at_ms {
+        } else if has_come(self.data.turn.now_ms, *at_ms, REST_MS) {
             self.relief.shares_out_at_ms = None;
             self.server.workers.rebalance();
         }

@@ -13,7 +13,6 @@ use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::ReplyRange;
 use crate::engine::client::connection::Reading;
 use crate::engine::client::connection::large::OutsideArgument;
-use crate::engine::clients::ClientFlag;
 
 /// If at least this many bytes of an argument are missing, they are received straight into the
 /// connection's own buffer.
@@ -101,8 +100,8 @@ impl Worker {
         self.handle.watch.serve(connection.client.info.id);
         self.relief.note_active(span.slot);
         let start = self.arena.bytes.len();
-        let is_replica =
-            connection.client.feeder.is_some() && connection.client.info.has(ClientFlag::REPLICA);
+        // The reply of the command that makes a replica of the client comes before the stream.
+        let is_replica = connection.is_replica();
         let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
         if !span.large.is_empty() {
             self.data.offer(span.large.iter().map(|outside| &outside.bytes));
@@ -128,7 +127,6 @@ impl Worker {
             connection.deferred = true;
             self.slots.deferred.push_back(span.slot);
         }
-        let blocked = connection.client.blocked.is_some();
         if done.halted {
             // The commands that were not executed are parsed again later.
             connection.parser = Parser::default();
@@ -143,16 +141,12 @@ impl Worker {
         }
         connection.client.info.commands.add(done.answered);
         self.handle.stats.totals.commands.add(done.executed);
-        if connection.client.job.is_some() {
+        if connection.client.long_command.is_some() {
             self.slots.jobs.push(span.slot);
         }
         connection.closing |= connection.client.is_closing();
         if is_replica && self.arena.bytes.len() > start {
-            // The reply would lie between bytes of the stream.
-            let id = connection.client.info.id;
-            log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
-            connection.client.discard = true;
-            connection.closing = true;
+            connection.disconnect_replica();
         }
         if connection.client.discard {
             self.arena.truncate(start);
@@ -165,7 +159,7 @@ impl Worker {
                 self.kept_back.note_telling_nothing(span.slot, range);
             }
         }
-        if blocked {
+        if connection.client.blocked.is_some() {
             self.blocked(span.slot);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bobbin_store::SHARDS;
 
 use super::Worker;
-use crate::base::clock::ticks;
+use crate::base::clock::{has_come, ticks};
 use crate::engine::command::data::evictor::Room;
 use crate::engine::eviction;
 use crate::engine::script::{GateWish, Lua};
@@ -28,6 +28,9 @@ const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::LOG_BEHIND;
 /// How often a worker wakes when there is nothing to do.
 const IDLE_MS: i64 = 100;
+/// How long a task that was refused the gate goes on asking for it. A task that is tried again
+/// within this time will get the gate.
+const WISH_MS: i64 = 2 * IDLE_MS;
 /// How long one turn expires keys, at most.
 const EXPIRE_US: u64 = 300;
 /// An expiry slice that takes this long goes to the latency monitor.
@@ -64,7 +67,7 @@ impl Worker {
         self.timer.now_ms = self.data.turn.now_ms;
         self.server.note_rates(self.data.turn.now_ms);
         self.begin_what_is_due();
-        if self.server.switches.load() & Switch::MAXMEMORY != 0
+        if self.server.switches.has(Switch::MAXMEMORY)
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
             self.timer.expire_at_ms = self.data.turn.now_ms;
@@ -72,7 +75,7 @@ impl Worker {
         self.server.bound_tracked(&mut self.data);
         self.share_out();
         self.look_at_clients();
-        if self.data.turn.now_ms >= self.timer.expire_at_ms {
+        if has_come(self.data.turn.now_ms, self.timer.expire_at_ms, IDLE_MS) {
             // Freeing a Lua state may take long, so the last command's shards are unlocked first.
             self.data.release();
             Lua::tidy(self.server, &mut self.data);
@@ -106,9 +109,13 @@ impl Worker {
         Replication::tick(self.server, &mut self.data);
         let now_ms = self.data.turn.now_ms;
         if self.data.take_refusal() {
-            // A task that is tried again within this time will get the gate.
-            self.timer.gate_wish = Some((GateWish::new(self.server), now_ms + 2 * IDLE_MS));
-        } else if self.timer.gate_wish.as_ref().is_some_and(|(_, until_ms)| now_ms > *until_ms) {
+            self.timer.gate_wish = Some((GateWish::new(self.server), now_ms + WISH_MS));
+        } else if self
+            .timer
+            .gate_wish
+            .as_ref()
+            .is_some_and(|(_, until_ms)| has_come(now_ms, *until_ms, WISH_MS))
+        {
             self.timer.gate_wish = None;
         }
     }

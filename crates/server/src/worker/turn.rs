@@ -125,7 +125,7 @@ impl Worker {
         if !self.next.puts_off {
             self.work_on_jobs();
         }
-        if self.server.switches.load() & Switch::BUSY == 0 {
+        if !self.server.switches.has(Switch::BUSY) {
             self.timer_slices();
         }
     }
@@ -133,7 +133,7 @@ impl Worker {
     /// Unlocks the shards that the last command left locked.
     #[inline(always)]
     fn unlock(&mut self) {
-        if !self.data.unit.ready.is_empty() {
+        if !self.data.unit.work.ready.is_empty() {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();

@@ -25,22 +25,25 @@ const PERIOD_MIN_MS: u64 = 200;
 
 /// Starts the watchdog's thread if `watchdog-period` asks for it. The thread ends by itself when
 /// the option becomes 0. Called at the start and by CONFIG SET.
-pub fn follow_watchdog(server: &'static Server) {
+pub fn follow_watchdog(server: &'static Server) -> Result<(), String> {
     if server.config.watchdog_period() == 0
         || Watchdog::of(server).runs.swap(true, Ordering::AcqRel)
     {
-        return;
+        return Ok(());
     }
     let watch = move || {
         watch(server);
         Watchdog::of(server).runs.store(false, Ordering::Release);
         // The option may have been set again at the last moment.
-        follow_watchdog(server);
+        if let Err(error) = follow_watchdog(server) {
+            log::warn!("{error}");
+        }
     };
-    if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch) {
+    let started = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch);
+    started.map(drop).map_err(|error| {
         Watchdog::of(server).runs.store(false, Ordering::Release);
-        log::warn!("Can't start the watchdog: {error}");
-    }
+        format!("Can't start the watchdog: {error}")
+    })
 }
 
 /// Checks all workers four times in each period, until the option is 0.

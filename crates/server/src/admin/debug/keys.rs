@@ -1,5 +1,6 @@
 //! DEBUG's subcommands that read keys and tables, and POPULATE.
 
+use bobbin_dump::rdb::Format;
 use bobbin_store::shard::Expire;
 use bobbin_store::value::List;
 use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
@@ -47,7 +48,12 @@ fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
     let mut bytes = Vec::new();
     match entry.value() {
         ValueRef::Collection(collection) => {
-            bobbin_dump::append_collection_payload(collection, compress, &mut bytes);
+            bobbin_dump::append_collection_payload(
+                collection,
+                Format::Valkey,
+                compress,
+                &mut bytes,
+            );
             bytes.len() - PAYLOAD_OVERHEAD
         }
         _ => {

@@ -7,7 +7,6 @@ pub(crate) mod digest;
 mod keys;
 mod protocol;
 
-use std::alloc::Layout;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -21,7 +20,6 @@ use crate::engine::log::history::HistoryId;
 use crate::engine::server::Switch;
 use crate::persistence::Existing;
 
-use crate::engine::command::help::help_of;
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, load, save};
 use crate::replication::Replication;
@@ -440,9 +438,10 @@ fn crash(text: &str) -> Outcome {
     std::process::abort()
 }
 
-/// Fails like a collection that cannot grow.
-fn run_out_of_memory(_: &mut Call<'_>) -> Outcome {
-    std::alloc::handle_alloc_error(LARGEST)
+/// Asks for a block that no machine has, which ends the process.
+fn run_out_of_memory(call: &mut Call<'_>) -> Outcome {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(TOO_LARGE_BYTES)));
+    ok(call)
 }
 
 /// Leaks memory for ever, to show what a leak looks like.
@@ -475,19 +474,22 @@ fn segfault(call: &mut Call<'_>) -> Outcome {
 }
 
 fn help(call: &mut Call<'_>) -> Outcome {
-    let mut rows = Vec::new();
-    for sub in SUBCOMMANDS.iter().filter(|sub| sub.name != "help") {
-        let mut title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
-        for line in sub.summary.lines() {
-            rows.push((std::mem::take(&mut title), line));
-        }
+    let mut lines =
+        vec!["DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:".to_owned()];
+    let others = SUBCOMMANDS.iter().filter(|sub| sub.name != "help");
+    for sub in others.chain(SUBCOMMANDS.iter().filter(|sub| sub.name == "help")) {
+        let title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
+        lines.push(title.trim_end().to_owned());
+        lines.extend(sub.summary.lines().map(|line| format!("    {line}")));
     }
-    let rows: Vec<_> = rows.iter().map(|(title, line)| (title.trim_end(), *line)).collect();
-    help_of(call, &rows)
+    call.reply.array(lines.len());
+    lines.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
 }
 
 /// The largest size that can be requested.
-const LARGEST: Layout = Layout::new::<[u8; 1 << 46]>();
+/// More than an address space has.
+const TOO_LARGE_BYTES: usize = 1 << 61;
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day. A longer sleep is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;

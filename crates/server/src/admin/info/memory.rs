@@ -195,7 +195,7 @@ pub struct MemoryFigures {
     pub peak: usize,
     /// Memory in use just after the start.
     pub startup: usize,
-    /// The replication stream, up to the size of the backlog.
+    /// The replication stream; with replicas, up to the size of the backlog.
     pub backlog: usize,
     /// The rest of the stream, which replicas have not read.
     pub unread: usize,
@@ -217,15 +217,20 @@ impl MemoryFigures {
         let startup = snapshot.server.services.startup_bytes.load(Ordering::Relaxed).min(used);
         let clients = snapshot.clients().memory_bytes;
         let (server, stream) = (snapshot.server, snapshot.server.feed.memory());
-        let backlog = stream.min(server.config.repl_backlog_size() as usize);
-        let link = Replication::of(server).link();
+        let replication = Replication::of(server);
+        let unread = if replication.has_replicas() {
+            stream.saturating_sub(server.config.repl_backlog_size() as usize)
+        } else {
+            0
+        };
+        let link = replication.link();
         let gathered = link.map_or(0, |link| link.sync.kept_bytes().0);
         Self {
             used,
             peak,
             startup,
-            backlog,
-            unread: stream - backlog,
+            backlog: stream - unread,
+            unread,
             gathered,
             overhead: startup + clients + stream + gathered + snapshot.keyspace().overhead_bytes,
             resident: resident(),

@@ -9,7 +9,7 @@ use super::{
     InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, line, zero,
 };
 use crate::config::{OptionId, VALKEY_VERSION};
-use crate::engine::server::{Server, VERSION};
+use crate::engine::server::{Server, Switch, VERSION};
 use crate::persistence::Persistence;
 use crate::persistence::aof::{Aof, rewrite};
 
@@ -70,11 +70,10 @@ pub(super) const PERSISTENCE: Section = Section {
     lines: Lines::Both(
         &[
             gauge("loading", Number, "Whether a file is loaded (1).", |s| {
-                let loading = &Persistence::of(s.server).loading;
-                u64::from(loading.is_on.load(Relaxed) && !loading.is_aside.load(Relaxed)).into()
+                u64::from(s.server.switches.has(Switch::LOADING)).into()
             }),
             gauge("async_loading", Number, "Whether a copy is loaded beside the keys (1).", |s| {
-                u64::from(Persistence::of(s.server).loading.is_aside.load(Relaxed)).into()
+                u64::from(s.server.switches.has(Switch::LOADING_ASIDE)).into()
             }),
             zero("current_cow_peak"),
             zero("current_cow_size"),
@@ -108,11 +107,7 @@ pub(super) const PERSISTENCE: Section = Section {
                 Persistence::of(s.server).last_save_s.load(Relaxed).into()
             }),
             label("rdb_last_bgsave_status", |s| {
-                if Persistence::of(s.server).last_failed.load(Relaxed) {
-                    "err".into()
-                } else {
-                    "ok".into()
-                }
+                status(!s.server.switches.has(Switch::SAVE_FAILED))
             }),
             label("rdb_last_bgsave_time_sec", |s| {
                 Persistence::of(s.server).last_duration_s.load(Relaxed).into()
@@ -174,7 +169,7 @@ pub(super) const PERSISTENCE: Section = Section {
                 "Rewrites that failed one after the other.",
                 |s| Aof::of(s.server).rewrites.failures.load(Relaxed).into(),
             ),
-            label("aof_last_write_status", |s| status(s.server.log_error.load(Relaxed) == 0)),
+            label("aof_last_write_status", |s| status(!s.server.switches.has(Switch::LOG_FAILED))),
             zero("aof_last_cow_size"),
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
@@ -299,7 +294,7 @@ const CLUSTER_FIELDS: &[InfoField] = &[zero("cluster_enabled")];
 /// Fields about a file that is being loaded.
 fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     let loading = &Persistence::of(snapshot.server).loading;
-    if !loading.is_on.load(Relaxed) {
+    if !snapshot.server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE) {
         return;
     }
     let started_s = loading.started_s.load(Relaxed);

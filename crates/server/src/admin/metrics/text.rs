@@ -9,10 +9,9 @@ use super::figures::Gatherer;
 use crate::admin::info::{
     DatabaseFigures, InfoUnit, InfoValue, Lines, Meaning, Nature, SECTIONS, Snapshot,
 };
-use crate::engine::server::{Server, WorkerHandle};
+use crate::engine::server::{Server, Switch, WorkerHandle};
 use crate::engine::telemetry::histogram;
 use crate::engine::telemetry::stats::CommandStats;
-use crate::persistence::Persistence;
 use crate::persistence::aof::Aof;
 use crate::replication::Replication;
 use crate::replication::link::LinkState;
@@ -155,15 +154,14 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
 
 /// States that INFO shows as words and that an alert may need: 1 for good and 0 for bad.
 fn states(server: &Server, text: &mut Exposition) {
-    let persistence = Persistence::of(server);
     let log = Aof::of(server);
     let mut state = |family: &Family, is_good: bool| {
         text.begin(family);
         text.tell(family, &[], u64::from(is_good));
     };
-    state(&LAST_BGSAVE_OK, !persistence.last_failed.load(Ordering::Relaxed));
+    state(&LAST_BGSAVE_OK, !server.switches.has(Switch::SAVE_FAILED));
     state(&LAST_BGREWRITE_OK, !log.rewrites.failed.load(Ordering::Relaxed));
-    state(&LAST_WRITE_OK, server.log_error.load(Ordering::Relaxed) == 0);
+    state(&LAST_WRITE_OK, !server.switches.has(Switch::LOG_FAILED));
     if let Some(link) = Replication::of(server).link() {
         state(&MASTER_LINK_UP, link.state() == LinkState::Connected);
     }

@@ -88,9 +88,6 @@ fn put(
         operation,
         BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr | BitOperation::One
     );
-    if is_new && len > 0 {
-        data.propagate(&[b"SET", key.bytes, &result]);
-    }
     if len == 0 {
         if data.remove(key) {
             if is_new {
@@ -99,12 +96,17 @@ fn put(
             data.event(Classes::GENERIC, "del", key);
         }
     } else {
+        let result = Arc::new(result);
         let value = if len <= INLINE_MAX {
             NewValue::InlineRaw(&result)
         } else {
-            NewValue::Shared(Arc::new(result))
+            NewValue::Shared(Arc::clone(&result))
         };
         data.set(key, value, Expire::Clear);
+        if is_new {
+            // Behind the deletion of a key that has expired.
+            data.propagate(&[b"SET", key.bytes, &result]);
+        }
         data.event(Classes::STRING, "set", key);
     }
     reply.integer(len as i64);

@@ -106,6 +106,12 @@ impl Query {
         self.count.map_or(hits, |count| count.min(hits))
     }
 
+    /// Whether every peer knows the search and finds the same. Only Valkey 9 knows polygons, and
+    /// nothing says which of members at the same distance COUNT takes.
+    pub(super) fn is_universal(&self) -> bool {
+        self.count.is_none() && !matches!(self.shape, Some(Shape::Polygon { .. }))
+    }
+
     pub(super) fn parse(
         args: &[&[u8]],
         form: SearchForm,

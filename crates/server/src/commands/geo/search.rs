@@ -3,16 +3,20 @@
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
+use bobbin_store::ValueRef;
 use bobbin_store::geo::{Position, Shape};
 use bobbin_store::hash::Hasher;
-use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::{CollectionRef, Item, SortedSet, SortedSetLimits, integer};
 
 use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
 use crate::commands::elements;
 use crate::commands::runs::Runs;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
-use crate::engine::execution::slices::{Pieces, SLICE, SlicedChange, change_in_slices};
+use crate::engine::execution::elsewhere::Elsewhere;
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, SlicedChange, change_in_slices};
+use crate::engine::log::payload_of;
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
     search(call, SearchForm::Search)
@@ -124,6 +128,9 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
             all_found: false,
             made: 0,
             result: SortedSet::new(),
+            encoding: None,
+            payload: None,
+            began_anew: false,
             members: Pieces::default(),
         };
         return change_in_slices(call, keys, sliced);
@@ -142,8 +149,19 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
     let (mut result, limits) = (SortedSet::new(), limits(call.server));
     wanted.for_each(|member| member.insert_into(&mut result, &query, limits, hasher));
     let key = call.key(store)?;
-    put(call.data, &mut call.reply, key, result, form);
+    let payload = payload(call.data, &query, &result);
+    put(call.data, &mut call.reply, key, result, form, payload);
     Ok(())
+}
+
+/// The payload of a result that is logged instead of the search.
+fn payload(data: &Data, query: &Query, result: &SortedSet) -> Option<Vec<u8>> {
+    let is_needed = data.is_logged() && !query.is_universal();
+    is_needed.then(|| payload_of_set(result))
+}
+
+fn payload_of_set(set: &SortedSet) -> Vec<u8> {
+    payload_of(ValueRef::Collection(CollectionRef::SortedSet(set)), false)
 }
 
 /// A member within the shape: its rank, and its distance from the centre in metres.
@@ -206,10 +224,21 @@ impl Order {
     }
 }
 
-fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, form: SearchForm) {
+/// Stores a result. With its payload the result is logged, and not the search.
+fn put(
+    data: &mut Data,
+    reply: &mut Reply<'_>,
+    key: Key<'_>,
+    result: SortedSet,
+    form: SearchForm,
+    payload: Option<Vec<u8>>,
+) {
     let count = result.len();
     if count > 0 {
         data.set_collection(key, result);
+        if let Some(payload) = payload {
+            data.propagate_value(key, &payload, &[b"REPLACE"]);
+        }
         data.counters.dirty += count as u64 - 1;
         let event = match form {
             SearchForm::SearchStore => "geosearchstore",
@@ -217,6 +246,9 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, 
         };
         data.event(Classes::SORTED_SET, event, key);
     } else if data.remove(key) {
+        if payload.is_some() {
+            data.propagate(&[b"DEL", key.bytes]);
+        }
         data.event(Classes::GENERIC, "del", key);
     }
     reply.integer(count as i64);
@@ -307,12 +339,34 @@ struct SlicedSearch {
     made: usize,
     /// The set that STORE will store.
     result: SortedSet,
+    /// Another thread makes its payload for the log.
+    encoding: Option<Elsewhere<Vec<u8>>>,
+    payload: Option<Vec<u8>>,
+    /// The set has changed meanwhile.
+    began_anew: bool,
     /// The reply if nothing is stored.
     members: Pieces,
 }
 
+impl SlicedSearch {
+    /// Lets another thread make the payload of a large result, if the log needs it. Returns whether
+    /// it is at work. After a change of the set the shards may be held, and nobody waits for it.
+    fn make_payload(&mut self, data: &Data) -> bool {
+        if let Some(encoding) = &self.encoding {
+            self.payload = self.payload.take().or_else(|| encoding.result());
+            return self.payload.is_none();
+        }
+        let is_needed = self.store.is_some() && data.is_logged() && !self.query.is_universal();
+        if is_needed && !self.began_anew && self.result.len() > SLICED_MIN {
+            let result = self.result.clone();
+            self.encoding = Elsewhere::start("bobbin-payload", move || payload_of_set(&result));
+        }
+        self.encoding.is_some()
+    }
+}
+
 impl SlicedChange for SlicedSearch {
-    fn step(&mut self, _: &mut Data) -> bool {
+    fn step(&mut self, data: &mut Data) -> bool {
         if !self.all_found {
             let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
             let looks = (EFFORT_PER_SLICE / effort).max(1);
@@ -336,7 +390,11 @@ impl SlicedChange for SlicedSearch {
                 None => found.append_to(&mut reply, &self.query),
             }
         }
-        self.made < wanted
+        self.made < wanted || self.make_payload(data)
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.encoding.is_some() && self.payload.is_none()
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
@@ -361,6 +419,7 @@ impl SlicedChange for SlicedSearch {
         self.set = now;
         (self.order, self.all_found) = (Order::default(), false);
         (self.made, self.result) = (0, SortedSet::new());
+        (self.encoding, self.payload, self.began_anew) = (None, None, true);
         Ok(false)
     }
 
@@ -369,7 +428,8 @@ impl SlicedChange for SlicedSearch {
             None => reply.array(self.made),
             Some(store) => {
                 let result = std::mem::take(&mut self.result);
-                put(data, reply, data.key(store), result, self.form);
+                let payload = self.payload.take().or_else(|| payload(data, &self.query, &result));
+                put(data, reply, data.key(store), result, self.form, payload);
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Hashes: fields that expire. HEXPIRE, HTTL and related commands, and HPERSIST.
 
+use std::collections::BTreeMap;
+
 use bobbin_store::value::Hash;
 
 use super::super::expire::{
@@ -7,6 +9,7 @@ use super::super::expire::{
 };
 use super::{changed, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
+use crate::engine::log::with_field_time;
 
 pub(super) fn hexpire(call: &mut Call<'_>) -> Outcome {
     set(call, SECONDS)
@@ -65,13 +68,40 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
         fields_expired(call, key, done.len(), done.len());
     } else {
-        let mut digits = itoa::Buffer::new();
-        let mut words = vec![&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];
-        words.extend(&args[3..word]);
-        propagate_fields(call, &words, Some(done.len()), &done);
+        propagate_time(call, key, expire_ms, &done);
         fields_may_expire(call, key, done.len(), earliest_ms, expire_ms);
     }
     Ok(())
+}
+
+/// Logs that fields got a time. The command names those alone for which the conditions held, so it
+/// needs none; and Redis takes no more than one.
+pub(super) fn propagate_time(call: &mut Call<'_>, key: Key<'_>, expire_ms: i64, names: &[&[u8]]) {
+    if call.data.is_logged() {
+        with_field_time(key.bytes, expire_ms, names, |args| call.data.propagate(args));
+    }
+}
+
+/// Logs that fields were set. HSET takes their times away, and they get anew what they have:
+/// Redis 7.4 knows no command for both.
+pub(super) fn propagate_set(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]]) {
+    if !call.data.is_logged() {
+        return;
+    }
+    propagate_fields(call, &[b"HSET", key.bytes], None, pairs);
+    let hasher = call.data.keyspace().hasher();
+    let mut times = BTreeMap::<i64, Vec<&[u8]>>::new();
+    if let Some(hash) = call.data.peek(key).and_then(|entry| entry.collection::<Hash>()) {
+        for pair in pairs.chunks_exact(2) {
+            let field = hash.get(pair[0], i64::MIN, hasher);
+            if let Some(expire_ms) = field.and_then(|field| field.expire_ms) {
+                times.entry(expire_ms).or_default().push(pair[0]);
+            }
+        }
+    }
+    for (expire_ms, names) in times {
+        propagate_time(call, key, expire_ms, &names);
+    }
 }
 
 /// Logs a command for those fields that were changed. For other fields the command might have an

@@ -7,6 +7,7 @@ use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX
 use super::super::repeats::{MANY, Repeats};
 use super::expiry::{
     FIELD_COUNT, counted_fields, expire_time, fields_expired, fields_may_expire, propagate_fields,
+    propagate_set, propagate_time,
 };
 use super::read::{reply_named, reply_value};
 use super::write::{given, removed_fields, shared_values};
@@ -115,35 +116,12 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
     let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);
-    // Expired fields have no expiry to keep. They are logged separately, because nothing expires
-    // while the log is replayed.
-    let (mut renewed, mut kept) = (Vec::new(), Vec::new());
-    if options.keep {
-        for pair in pairs.chunks_exact(2) {
-            let is_there = hash.get(pair[0], i64::MIN, hasher).is_some();
-            let is_expired = is_there && !hash.contains(pair[0], now_ms, hasher);
-            if is_expired { &mut renewed } else { &mut kept }.extend(pair);
-        }
-    }
     for (index, pair) in pairs.chunks_exact(2).enumerate() {
         let value = given(&shared, pair[1], word + 3 + 2 * index);
         added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
     }
     let expired = added + len_before - hash.len();
-    let mut digits = itoa::Buffer::new();
-    let mut words = vec![&b"HSETEX"[..], key.bytes];
-    let cleared = if options.keep { &renewed[..] } else { pairs };
-    if let Some(expire_ms) = expire_ms {
-        words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
-        propagate_fields(call, &words, Some(cleared.len() / 2), cleared);
-    } else if !cleared.is_empty() {
-        // Every replica knows HSET, and it removes expiries too.
-        propagate_fields(call, &[b"HSET", key.bytes], None, cleared);
-    }
-    if !kept.is_empty() {
-        words.push(b"KEEPTTL");
-        propagate_fields(call, &words, Some(kept.len() / 2), &kept);
-    }
+    propagate_set(call, key, pairs);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
     if let Some(expire_ms) = expire_ms {
@@ -227,9 +205,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
         propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
         fields_expired(call, key, count, count);
     } else if let Some(expire_ms) = expire_ms {
-        let mut digits = itoa::Buffer::new();
-        let words = [&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];
-        propagate_fields(call, &words, Some(count), &done);
+        propagate_time(call, key, expire_ms, &done);
         fields_may_expire(call, key, count, earliest_ms, expire_ms);
     } else {
         propagate_fields(call, &[b"HPERSIST", key.bytes], Some(count), &done);

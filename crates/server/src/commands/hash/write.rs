@@ -7,7 +7,7 @@ use bobbin_store::value::pages::{Given, PREFETCHED};
 use bobbin_store::value::{Hash, integer};
 
 use super::super::string::Extended;
-use super::expiry::propagate_fields;
+use super::expiry::{propagate_fields, propagate_set};
 use super::{changed, limits, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
@@ -84,7 +84,7 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let name = call.args[2];
     let hash = call.data.write_or_create::<Hash>(key)?;
     let field = hash.get(name, now_ms, hasher);
-    let expire_ms = field.as_ref().and_then(|field| field.expire_ms);
+    let expires = field.as_ref().is_some_and(|field| field.expire_ms.is_some());
     let old = match field {
         Some(field) => field.value.item().as_integer().ok_or(NOT_AN_INTEGER)?,
         None => 0,
@@ -97,8 +97,8 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let value = Given::Bytes(text.as_bytes());
     let added = hash.set(name, value, Expiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
-    if expired > 0 || expire_ms.is_some() {
-        propagate_value(call, key, text.as_bytes(), expire_ms);
+    if expired > 0 || expires {
+        propagate_set(call, key, &[name, text.as_bytes()]);
     }
     changed(call, key, 1);
     note_expired(call, key, expired);
@@ -115,11 +115,9 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
-    let mut expire_ms = None;
     let old = match call.data.write_as::<Hash>(key)? {
         Some(hash) => match hash.get(name, now_ms, hasher) {
             Some(field) => {
-                expire_ms = field.expire_ms;
                 let mut room = integer::Text::new(0);
                 let text = field.value.item().text(&mut room);
                 Extended::parse(text).ok_or(Failure::new("ERR hash value is not a float"))?
@@ -135,25 +133,12 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let len_before = hash.len();
     let added = hash.set(name, Given::Bytes(&text), Expiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
-    propagate_value(call, key, &text, expire_ms);
+    propagate_set(call, key, &[name, &text]);
     changed(call, key, 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hincrbyfloat", key);
     call.reply.bulk(&text);
     Ok(())
-}
-
-/// Logs the field's value after an increment.
-fn propagate_value(call: &mut Call<'_>, key: Key<'_>, value: &[u8], expire_ms: Option<i64>) {
-    let name = call.args[2];
-    match expire_ms {
-        None => call.data.propagate(&[b"HSET", key.bytes, name, value]),
-        Some(expire_ms) => {
-            let mut digits = itoa::Buffer::new();
-            let words = [&b"HSETEX"[..], key.bytes, b"PXAT", digits.format(expire_ms).as_bytes()];
-            propagate_fields(call, &words, Some(1), &[name, value]);
-        }
-    }
 }
 
 pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {

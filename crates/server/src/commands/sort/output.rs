@@ -1,9 +1,11 @@
 //! The output of sorted elements: into the reply, or into the list that is stored.
 
 use bobbin_resp::Reply;
-use bobbin_store::value::{End, Item, List, ListLimits};
+use bobbin_store::ValueRef;
+use bobbin_store::value::{CollectionRef, End, Item, List, ListLimits};
 
 use crate::engine::command::{Classes, Data, Key};
+use crate::engine::log::payload_of;
 
 /// Receives sorted elements.
 pub(super) trait SortOutput {
@@ -46,11 +48,16 @@ impl Stored {
     /// Stores the list, and replies with its length.
     pub(super) fn put(self, data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>) {
         let len = self.list.len();
-        if self.logs_list && data.is_logged() {
-            self.log(data, key);
+        if self.logs_list && len == 0 {
+            data.propagate(&[b"DEL", key.bytes]);
         }
         if len > 0 {
+            let payload = (self.logs_list && data.is_logged())
+                .then(|| payload_of(ValueRef::Collection(CollectionRef::List(&self.list)), false));
             data.set_collection(key, self.list);
+            if let Some(payload) = payload {
+                data.propagate_value(key, &payload, &[b"REPLACE"]);
+            }
             data.counters.dirty += len as u64 - 1;
             data.event(Classes::LIST, "sortstore", key);
         } else if data.remove(key) {
@@ -58,23 +65,7 @@ impl Stored {
         }
         reply.integer(len as i64);
     }
-
-    fn log(&self, data: &mut Data, key: Key<'_>) {
-        data.propagate(&[b"DEL", key.bytes]);
-        let mut items = self.list.iter();
-        loop {
-            let items: Vec<_> = items.by_ref().take(LOGGED_AT_ONCE).map(Item::to_vec).collect();
-            if items.is_empty() {
-                return;
-            }
-            let words = [b"RPUSH", key.bytes].into_iter().chain(items.iter().map(|item| &**item));
-            data.propagate(&words.collect::<Vec<_>>());
-        }
-    }
 }
-
-/// How many elements one RPUSH in the log has.
-const LOGGED_AT_ONCE: usize = 1024;
 
 impl SortOutput for Stored {
     fn begin(&mut self, _: usize) {}

@@ -9,8 +9,9 @@ use super::lookups::Lookups;
 use super::options::{Owned, SortOptions};
 use super::output::Stored;
 use super::sorting::Sorting;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
-use crate::engine::execution::slices::{Pieces, SlicedChange};
+use crate::engine::execution::slices::SlicedChange;
 
 /// A SORT in slices.
 pub(super) struct SlicedSort {

@@ -9,8 +9,9 @@ use super::draft::GroupDraft;
 use super::range::append_entry;
 use super::read::stream_at;
 use super::{consumer, group, id, propagate};
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
-use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange, change_in_slices};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, SlicedChange, change_in_slices};
 
 /// How entries are taken over.
 #[derive(Clone, Copy)]

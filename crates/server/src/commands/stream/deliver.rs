@@ -16,8 +16,9 @@ use super::range::append_entry;
 use super::read::{From, GroupMember, StreamReading, name, no_group, stream_at, streams};
 use super::{consumer, group, id};
 use crate::engine::blocking::Wait;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::{Data, Failure, Key, Outcome};
-use crate::engine::execution::slices::{Pieces, SLICE, SLICED_MIN, SlicedChange};
+use crate::engine::execution::slices::{SLICE, SLICED_MIN, SlicedChange};
 
 /// Reads one stream at once. Returns whether there was something, or might have been.
 pub(super) fn read(

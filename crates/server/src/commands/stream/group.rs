@@ -4,7 +4,7 @@ use bobbin_store::value::stream::{Group, Log};
 use bobbin_store::value::{Collection, Stream, StreamId};
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::id;
+use super::{id, propagate};
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// The group of a stream, and the stream's entries. `None`: the key or the group does not exist.
@@ -50,6 +50,15 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         return Err("BUSYGROUP Consumer Group name already exists".into());
     }
     call.data.changed_inside(key);
+    if args.len() > 5 + usize::from(options.make_stream) {
+        // Redis before 7.0 knows no ENTRIESREAD, but must have the group.
+        let (words, id) = ([args[0], args[1], args[2], args[3]], id::text(last_id));
+        let make_stream: &[&[u8]] = if options.make_stream { &[b"MKSTREAM"] } else { &[] };
+        call.data.propagate(&[&words, &[&id[..]][..], make_stream].concat());
+        if options.entries_read.is_some() {
+            propagate::position(call.data, key, args[3], last_id, options.entries_read);
+        }
+    }
     call.data.event(Classes::STREAM, "xgroup-create", key);
     call.reply.ok();
     Ok(())

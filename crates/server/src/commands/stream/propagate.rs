@@ -6,6 +6,7 @@ use bobbin_store::value::stream::{ConsumerNumber, Group};
 
 use super::id;
 use crate::engine::command::{Data, Key};
+use crate::engine::log::with_group_position;
 
 /// A pending entry, as a command of the log restores it.
 pub(super) struct ClaimedEntry {
@@ -92,9 +93,5 @@ pub(super) fn position(
     last_id: StreamId,
     entries_read: Option<u64>,
 ) {
-    let read = entries_read.map_or_else(|| "-1".to_owned(), written);
-    let last_id = id::text(last_id);
-    let args =
-        [&b"XGROUP"[..], b"SETID", key.bytes, group, &last_id, b"ENTRIESREAD", read.as_bytes()];
-    data.propagate(&args);
+    with_group_position(key.bytes, group, last_id, entries_read, |args| data.propagate(args));
 }

@@ -106,11 +106,6 @@ impl Acl {
         self.denied[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// CONFIG RESETSTAT.
-    pub fn reset_statistics(&self) {
-        self.denied.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-    }
-
     fn put(&self, user: User) {
         self.users.write().insert(Arc::clone(&user.name), Arc::new(user));
     }

@@ -188,7 +188,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
         let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
-        while let Some((database, key)) = data.unit.ready.pop_front() {
+        while let Some((database, key)) = data.unit.work.ready.pop_front() {
             data.database = database;
             if !serve_key(server, data, &key) {
                 reserved.push((database, key));
@@ -204,15 +204,15 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
         if server.scripts.turns() == turns {
             return;
         }
-        data.unit.ready.extend(server.waiters.take_put_off());
+        data.unit.work.ready.extend(server.waiters.take_put_off());
     }
 }
 
 /// Serves the clients that could not be served because a shard was reserved. Some shard is free
 /// now.
 pub fn serve_behind_reserved(server: &Server, data: &mut Data) {
-    data.unit.ready.extend(server.waiters.take_put_off());
-    if !data.unit.ready.is_empty() {
+    data.unit.work.ready.extend(server.waiters.take_put_off());
+    if !data.unit.work.ready.is_empty() {
         serve_ready(server, data);
     }
 }
@@ -231,7 +231,9 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         }
         let kind = data.live_kind(key);
         let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
-        let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
+        // A client that was killed may not have been closed yet.
+        let fits = !waiter.client.kill.load(Ordering::Relaxed)
+            && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
                 Destination::Held => {}
@@ -254,7 +256,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let mut answer = Answer::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => admit(server, &waiter, data.turn.now_ms),
+            false => check_waiter(server, &waiter, data.turn.now_ms),
         };
         answer.refused = admitted.is_err();
         data.turn.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
@@ -295,7 +297,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
 /// Checks a blocked command whose rights were checked in an earlier epoch, just before it is
 /// served.
 #[cold]
-fn admit(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
+fn check_waiter(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
     let Some(user) = waiter.client.user() else { return Ok(()) };
     let Some(user) = server.acl.renewed(&user) else { return Err(Failure::NOT_AUTHENTICATED) };
     let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();

@@ -105,6 +105,14 @@ impl Arena {
         &self.bytes
     }
 
+    /// Moves the replies of another arena behind these.
+    pub fn append(&mut self, other: &mut Self) {
+        let start = self.bytes.len();
+        let moved = other.parts.drain(..).map(|part| Part { at: start + part.at, ..part });
+        self.parts.extend(moved);
+        self.bytes.append(&mut other.bytes);
+    }
+
     /// Removes everything that was written since the bytes were `len` long.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);

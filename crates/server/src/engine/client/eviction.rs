@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bobbin_sync::Mutex;
 
+use crate::base::clock::has_come;
 use crate::engine::client::{self, describe};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::server::{Server, Switch};
@@ -49,7 +50,7 @@ impl Server {
     /// Begins or ends the count as the options say. The gate is held, or there are no clients yet.
     pub fn follow_client_memory(&self) {
         let on = self.client_memory_limit().is_some();
-        let was_on = self.switches.load() & Switch::CLIENT_MEMORY != 0;
+        let was_on = self.switches.has(Switch::CLIENT_MEMORY);
         self.switches.set(Switch::CLIENT_MEMORY, on);
         self.client_memory.retry_at_ms.store(0, Ordering::Relaxed);
         if on != was_on {
@@ -63,7 +64,7 @@ impl Server {
     /// Counts a client's memory anew, if it is counted at all. Only the client's worker calls this.
     #[inline]
     pub fn count_client_memory(&self, info: &ClientInfo) {
-        if self.switches.load() & Switch::CLIENT_MEMORY != 0 && !info.kill.load(Ordering::Relaxed) {
+        if self.switches.has(Switch::CLIENT_MEMORY) && !info.kill.load(Ordering::Relaxed) {
             self.client_memory.count(info, counted(info));
         }
     }
@@ -78,9 +79,9 @@ impl Server {
     /// Whether the clients use more than they may, and a new attempt to evict some is due.
     #[inline]
     pub fn is_over_client_memory(&self, now_ms: i64) -> bool {
-        self.switches.load() & Switch::CLIENT_MEMORY != 0
+        self.switches.has(Switch::CLIENT_MEMORY)
             && self.client_memory_limit().is_some_and(|limit| self.client_memory.is_over(limit))
-            && now_ms >= self.client_memory.retry_at_ms.load(Ordering::Relaxed)
+            && has_come(now_ms, self.client_memory.retry_at_ms.load(Ordering::Relaxed), RETRY_MS)
     }
 
     /// Disconnects the largest clients until the others use less than the limit; returns how many.

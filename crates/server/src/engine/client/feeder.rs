@@ -45,4 +45,9 @@ impl Server {
         let waiting_max = self.config.replica_bytes_max();
         self.feed.publish(backlog_max, waiting_max, |client| wake(self, client));
     }
+
+    /// Drops what no replica needs any more of the feed.
+    pub fn trim_feed(&self) {
+        self.feed.trim(self.config.repl_backlog_size());
+    }
 }

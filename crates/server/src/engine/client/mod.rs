@@ -21,7 +21,7 @@ use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
-use crate::engine::command::job::{Account, Job};
+use crate::engine::command::job::LongCommand;
 use crate::engine::command::transaction::{Transaction, WatchedKey};
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::script::GateWish;
@@ -56,23 +56,20 @@ pub struct Client {
     pub replies: Replies,
     /// Why the client's next command is not executed at once.
     pub halts: Halts,
-    /// Whether the client waits until a script or a transaction has freed its reserved shards.
+    /// Whether a client that is put off waits until a script or a transaction has freed its
+    /// reserved shards.
     pub waits_for_reserved: bool,
     /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
-    pub job: Option<Box<dyn Job>>,
-    /// The measurements of the command that left the job.
-    pub account: Option<Box<Account>>,
+    pub long_command: Option<Box<LongCommand>>,
     /// The most bytes that a command may reply with: the client's output limit, or for a script
     /// what its memory has room for.
     pub reply_bytes_max: usize,
-    /// Bytes to send behind the job's reply.
+    /// Bytes to send behind the reply of the long command.
     pub behind: Vec<u8>,
-    /// Whether replies were off when the command that left the job was sent.
-    pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// Whether the client's next command was already put off for a cut that is being walked.
@@ -115,11 +112,9 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             discard: false,
-            job: None,
-            account: None,
+            long_command: None,
             reply_bytes_max: usize::MAX,
             behind: Vec::new(),
-            job_is_quiet: false,
             no_touch: false,
             time_us: 0,
             has_waited: false,
@@ -138,7 +133,7 @@ impl Client {
     /// Changes the client's rights. The following input is parsed and answered within other limits.
     pub fn change_rights(&mut self, rights: Rights) {
         self.rights = rights;
-        self.halts.0 |= Halts::RIGHTS;
+        self.parse_anew();
     }
 
     /// Makes the client act as this user.
@@ -196,15 +191,9 @@ impl Client {
             && self.protocol == Protocol::Resp2
     }
 
-    /// Makes the client wait until the shards that it needs are no longer reserved.
-    pub fn wait_for_reserved(&mut self) {
-        self.postpone(true);
-        self.waits_for_reserved = true;
-    }
-
     /// Makes the client wait, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
-        self.waits_for_reserved = false;
+        self.waits_for_reserved &= postponed;
         if self.is_postponed() != postponed {
             self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);
@@ -251,10 +240,20 @@ impl Client {
         self.halts.0 & Halts::CLOSING != 0
     }
 
+    /// Has the input behind the current command parsed and checked anew.
+    pub const fn parse_anew(&mut self) {
+        self.halts.0 |= Halts::ANEW;
+    }
+
     /// Notes a command as the client's last one.
     #[inline(always)]
     pub fn note_command(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
+    }
+
+    /// Notes that the client's last command is not known.
+    pub fn note_unknown_command(&self) {
+        self.info.command.store(usize::MAX, Ordering::Relaxed);
     }
 }
 
@@ -268,8 +267,9 @@ impl Halts {
     const CLOSING: u8 = 1;
     /// The current command was put off.
     const POSTPONED: u8 = 1 << 1;
-    /// The following input is parsed anew, within the limits of the client's new rights.
-    const RIGHTS: u8 = 1 << 2;
+    /// The following input is parsed and checked anew, because the client's rights or the server's
+    /// options have changed, or the client is a replica now, which may have no replies.
+    const ANEW: u8 = 1 << 2;
     /// The client has more replies than it may have.
     const OVERFLOWED: u8 = 1 << 3;
 
@@ -279,9 +279,9 @@ impl Halts {
     }
 
     /// Whether the only reason is that the input must be parsed anew. Clears that reason.
-    pub const fn take_rights_alone(&mut self) -> bool {
-        let alone = self.0 == Self::RIGHTS;
-        self.0 &= !Self::RIGHTS;
+    pub const fn take_anew_alone(&mut self) -> bool {
+        let alone = self.0 == Self::ANEW;
+        self.0 &= !Self::ANEW;
         alone
     }
 }

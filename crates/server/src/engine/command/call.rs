@@ -6,6 +6,7 @@ use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
+use super::job::{Job, LongCommand};
 use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
 use super::{Data, Failure, Flags, Key, Registered};
 use crate::engine::client::Client;
@@ -31,7 +32,7 @@ pub struct Call<'a> {
     pub hashes: &'a [Hash],
     /// Whether EXEC or a script runs the command. Then its shards stay held.
     pub in_transaction: bool,
-    /// Whether the command may leave long work to `Client::job`. Not, for example, during a replay
+    /// Whether the command may leave long work to a job. Not, for example, during a replay
     /// of a log.
     pub may_leave_job: bool,
 }
@@ -146,6 +147,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Leaves the rest of the command to a job, for which the client waits.
+    #[cold]
+    pub fn leave_job(&mut self, job: impl Job) {
+        let long = LongCommand::new(Box::new(job), self.command, self.args);
+        self.client.long_command = Some(Box::new(long));
+    }
+
     /// A copy of the command's words, for work that goes on after the call.
     pub fn kept_words(&self) -> Words {
         let mut words = Words::default();
@@ -179,7 +187,7 @@ impl<'a> Call<'a> {
     /// Ends the unit of the command or transaction, so that others see its changes.
     #[cold]
     pub fn end_unit(&mut self) {
-        let publishes = !self.data.unit.notices.is_empty();
+        let publishes = !self.data.unit.work.notices.is_empty();
         if let Some(number) = self.data.end_unit(self.server, Some(self.client)) {
             self.client.last_record = number;
         }

@@ -1,6 +1,6 @@
 //! The replies of containers and of their HELP subcommands.
 
-use super::{Call, Failure, Outcome};
+use super::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::syntax::plain;
 
 /// The handler of every HELP: answers the syntax and the summary of each subcommand.
@@ -27,24 +27,17 @@ pub fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// The row of a container's HELP.
+pub const fn help_row(group: &'static str, since: &'static str) -> Command {
+    Command::new("help", 2, help).flags(Flags::LOADING.with(Flags::STALE)).doc(
+        group,
+        since,
+        "O(1)",
+        "Lists the subcommands.",
+    )
+}
+
 /// The handler of a container. It answers that the subcommand is missing.
 pub fn container(call: &mut Call<'_>) -> Outcome {
     Err(Failure::wrong_arity(call.command))
-}
-
-/// Answers HELP of a container: its subcommands with their arguments, and one or more lines of text
-/// for each. An entry with an empty name adds a line to the subcommand before it.
-pub fn help_of(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
-    let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
-    let mut lines =
-        vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for (usage, text) in subcommands.iter().chain(&[("HELP", "Tell what the subcommands do.")]) {
-        if !usage.is_empty() {
-            lines.push((*usage).to_owned());
-        }
-        lines.push(format!("    {text}"));
-    }
-    call.reply.array(lines.len());
-    lines.iter().for_each(|line| call.reply.simple(line));
-    Ok(())
 }

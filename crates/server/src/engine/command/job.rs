@@ -5,9 +5,11 @@ use std::any::Any;
 
 use bobbin_resp::Reply;
 
+use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::{Client, Replies};
-use crate::engine::command::{Data, Registered, observe};
+use crate::engine::command::{Call, Data, Registered, observe};
+use crate::engine::lazyfree;
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -38,6 +40,11 @@ pub trait Job: Any + Send {
     fn is_parked(&self) -> bool {
         false
     }
+    /// Whether the job keeps the locks and effects of its unit while it waits. Otherwise a
+    /// transaction keeps them for its command.
+    fn keeps_unit(&self) -> bool {
+        false
+    }
     /// Whether the job has to go on after its client has gone.
     fn outlives_client(&mut self) -> bool {
         false
@@ -66,58 +73,83 @@ pub struct Slice<'a> {
     pub more: &'a mut dyn FnMut() -> bool,
 }
 
-/// The measurements of a command that left a job. Like any command it is counted when it is done,
-/// with the time of all its slices.
-pub struct Account {
-    command: &'static Registered,
+impl Slice<'_> {
+    /// The call of a command that runs within the slice, alone and without a plan of its keys.
+    pub fn call<'a>(
+        &'a mut self,
+        command: &'static Registered,
+        args: &'a [&'a [u8]],
+        reply: Reply<'a>,
+    ) -> Call<'a> {
+        Call {
+            server: self.server,
+            command,
+            args,
+            wire: &[],
+            client: self.client,
+            data: self.data,
+            stats: self.stats,
+            reply,
+            hashes: &[],
+            in_transaction: false,
+            may_leave_job: true,
+        }
+    }
+}
+
+/// A command that has left a job. Like any command it is counted when it is done, with the time of
+/// all its slices.
+pub struct LongCommand {
+    pub job: Box<dyn Job>,
+    pub command: &'static Registered,
     /// The words of the command, as the command log shows them.
     words: Vec<Vec<u8>>,
     measured: Measured,
     /// Whether the client wants no reply (CLIENT REPLY).
-    quiet: bool,
+    is_quiet: bool,
 }
 
-impl Account {
-    /// `measured`: what the command has taken so far.
-    pub fn new(command: &'static Registered, args: &[&[u8]], measured: Measured) -> Self {
-        Self { command, words: slowlog::shortened(command, args), measured, quiet: false }
+impl LongCommand {
+    pub fn new(job: Box<dyn Job>, command: &'static Registered, args: &[&[u8]]) -> Self {
+        let words = slowlog::shortened(command, args);
+        Self { job, command, words, measured: Measured::default(), is_quiet: false }
     }
 
-    /// Sets whether the client wants no reply.
-    pub fn quiet(self, quiet: bool) -> Self {
-        Self { quiet, ..self }
+    /// Sets what the command had taken when it left the job.
+    pub const fn begin(&mut self, measured: Measured) {
+        self.measured = measured;
     }
 
-    /// Drops the account of a command whose job has blocked its client: the command is counted when
-    /// the wait ends. If the client wants no reply, the answer at that end is suppressed too.
-    pub fn suspend(self, client: &mut Client) {
-        if self.quiet && client.replies == Replies::On {
-            client.replies = Replies::Skip;
-        }
+    /// Notes that the client wants no reply.
+    pub const fn silence(&mut self) {
+        self.is_quiet = true;
     }
 
-    pub fn add(&mut self, ticks: u64) {
-        self.measured.ticks += ticks;
+    /// Works on for a slice; returns whether the job is done.
+    pub fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        let started = ticks();
+        let is_done = self.job.step(slice);
+        self.measured.ticks += ticks() - started;
+        is_done
     }
 
     /// The part of the reply that can be sent before the rest is made. There is none if the client
     /// wants no reply.
-    pub fn ready_pieces(&mut self, job: &mut dyn Job) -> Vec<Vec<u8>> {
-        let pieces = if self.quiet { Vec::new() } else { job.ready_pieces() };
+    pub fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
+        let pieces = if self.is_quiet { Vec::new() } else { self.job.ready_pieces() };
         self.measured.reply_bytes += pieces.iter().map(Vec::len).sum::<usize>();
         pieces
     }
 
     /// Bytes of the reply that were sent or wait to be sent.
-    pub const fn reply_bytes(&self) -> usize {
+    pub const fn sent_bytes(&self) -> usize {
         self.measured.reply_bytes
     }
 
-    /// Takes the reply of a completed job and counts its command. Returns the beginning of the
-    /// reply in pieces, and appends the rest to `output`.
+    /// Takes the reply of a command that is done, and counts the command. Returns the beginning of
+    /// the reply in pieces, and appends the rest to `output`.
     pub fn close(
         mut self,
-        job: &mut dyn Job,
         server: &Server,
         stats: &WorkerStats,
         client: &Client,
@@ -125,24 +157,35 @@ impl Account {
     ) -> Vec<Vec<u8>> {
         let start = output.bytes.len();
         let mut pieces = Vec::new();
-        if !self.quiet {
-            pieces = job.pieces();
+        if !self.is_quiet {
+            pieces = self.job.pieces();
             let Arena { bytes, parts } = output;
-            job.reply(&mut Reply::with_parts(bytes, parts, client.protocol));
+            self.job.reply(&mut Reply::with_parts(bytes, parts, client.protocol));
         }
         let in_pieces: usize = pieces.iter().map(Vec::len).sum();
         self.measured.reply_bytes += in_pieces + output.len_since(start);
         let track = server.config.latency_tracking();
         stats.commands[self.command.id].executed(self.measured.ticks, track);
         if server.services.command_log.limits().exceeded_by(&self.measured) {
-            observe::note_words(
-                server,
-                client,
-                self.command,
-                || self.words.clone(),
-                &self.measured,
-            );
+            let words = || self.words.clone();
+            observe::note_words(server, client, self.command, words, &self.measured);
         }
+        lazyfree::free_pins(self.job);
         pieces
+    }
+
+    /// Ends a command whose job has blocked its client: the command is counted when the wait ends.
+    /// If the client wants no reply, the answer at that end is suppressed too.
+    pub fn wait(self, client: &mut Client) {
+        if self.is_quiet && client.replies == Replies::On {
+            client.replies = Replies::Skip;
+        }
+        lazyfree::free_pins(self.job);
+    }
+
+    /// Stops the command. The rest of its work is not done.
+    pub fn abandon(mut self, server: &'static Server, data: &mut Data) {
+        self.job.abandon(server, data);
+        lazyfree::free_pins(self.job);
     }
 }

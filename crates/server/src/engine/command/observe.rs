@@ -3,7 +3,7 @@
 use super::{Flags, Registered};
 use crate::base::clock::system_ms;
 use crate::engine::client::Client;
-use crate::engine::server::Server;
+use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::engine::telemetry::slowlog::{Measured, SlowlogEntry, cut, shortened};
 
@@ -16,6 +16,9 @@ pub fn note(
     args: &[&[u8]],
     measured: &Measured,
 ) {
+    if is_loaded(server, client) {
+        return;
+    }
     // A command that a script calls counts as a part of the script's own command.
     let is_script = client.caller != 0;
     if server.services.hot_keys.is_active() && !is_script {
@@ -37,6 +40,9 @@ pub fn note_words(
     words: impl Fn() -> Vec<Vec<u8>>,
     measured: &Measured,
 ) {
+    if is_loaded(server, client) {
+        return;
+    }
     let us = server.clock.us(measured.ticks) as u64;
     let event =
         if command.has(Flags::FAST) { LatencyEvent::FastCommand } else { LatencyEvent::Command };
@@ -54,4 +60,10 @@ pub fn note_words(
         peer: info.peer.clone(),
         name: cut(&info.names().name).into(),
     });
+}
+
+/// Whether a log that is being loaded has the command, which was noted when it ran first. No client
+/// with a connection has the number 0.
+fn is_loaded(server: &Server, client: &Client) -> bool {
+    client.info.id == 0 && server.switches.has(Switch::LOADING)
 }

@@ -62,7 +62,8 @@ impl Transaction {
         self.words.byte_len() + self.words.count() * ARGUMENT_BYTES
     }
 
-    /// Queues a command. `flags` are the command's own, or follow from the flags of its script.
+    /// Queues a command, unless the transaction is spoiled. `flags` are the command's own, or
+    /// follow from the flags of its script.
     pub fn queue(
         &mut self,
         request: &Request<'_>,
@@ -70,6 +71,10 @@ impl Transaction {
         flags: Flags,
         info: &ClientInfo,
     ) {
+        if self.spoiled {
+            // EXEC will refuse it.
+            return;
+        }
         let first = self.words.count();
         for arg in request.args {
             self.words.push(arg, |arg| Shared::new(arg.to_vec()));

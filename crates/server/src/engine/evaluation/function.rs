@@ -22,7 +22,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let everything = function.learned.habits() != Habits::Declared;
     // While the gate is held, the library's state is either free or used by a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
-        return Err(wait_for_reserved(call));
+        return Err(wait_for_reserved(call.server, call.data, call.client));
     }
     admit_again(call)?;
     let state = take_state(call, &library)?;
@@ -58,7 +58,9 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
             // The wait is noted before the last look, so that a thread that gives the state back
             // later sees it.
             library.await_state();
-            return library.take_state().ok_or_else(|| wait_for_reserved(call));
+            return library
+                .take_state()
+                .ok_or_else(|| wait_for_reserved(call.server, call.data, call.client));
         }
         std::thread::yield_now();
     }

@@ -15,10 +15,10 @@
 //! it strays.
 
 mod function;
-mod long_command;
 mod paused;
 mod run;
 mod session;
+mod sliced_call;
 
 use crate::engine::command::{Call, Outcome};
 

@@ -96,11 +96,7 @@ struct ScriptRun {
     session: Box<ScriptSession>,
     busy: Arc<Busy>,
     progress: Progress,
-    /// The script's time (Unix ms), which decides which keys have expired.
-    now_ms: i64,
-    /// Whether the script deletes expired keys. A later pause of the server does not change that.
-    may_expire: bool,
-    /// The locks and effects of the script, while it does not run.
+    /// The locks, the effects and the time of the script, while it does not run.
     unit: Option<Suspended>,
     /// Remembers which keys the script uses, for later runs.
     learned: Arc<Learned>,
@@ -114,10 +110,7 @@ unsafe impl Send for ScriptRun {}
 impl ScriptRun {
     /// Continues the script for a slice. Returns whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
-        let now_ms = data.turn.now_ms;
         self.take_up(data, Then::Suspended);
-        data.turn.now_ms = self.now_ms;
-        data.turn.may_expire = self.may_expire;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
         // A script that only waits does not make the server busy.
@@ -125,17 +118,16 @@ impl ScriptRun {
         if is_at_work && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
-        self.put_off(data, None);
-        data.turn.now_ms = now_ms;
-        data.turn.may_expire = server.may_expire(now_ms);
+        self.put_off(server, data, None);
         self.progress != Progress::Paused
     }
 
     /// Sets the script's locks and effects aside, and lets others in. If the script holds
     /// everything, `narrow` names the only shards that it keeps.
-    fn put_off(&mut self, data: &mut Data, narrow: Option<Vec<usize>>) {
+    fn put_off(&mut self, server: &Server, data: &mut Data, narrow: Option<Vec<usize>>) {
         self.owner.show_memory();
-        self.unit = Some(data.suspend_unit_on(narrow));
+        self.session.set_aside();
+        self.unit = Some(data.suspend_unit_on(server, narrow));
     }
 
     /// Locks again what the script held, and makes its unit the current one of this thread.
@@ -151,14 +143,13 @@ impl PausedScript {
         session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
 
-    /// Sets a script that has run for a while aside, into `data.paused`.
+    /// Sets a script that has run for a while aside, as a job of its client.
     pub(super) fn begin(
         call: &mut Call<'_>,
         mut owner: Owner,
-        session: ScriptSession,
+        mut session: Box<ScriptSession>,
         learned: &Arc<Learned>,
     ) {
-        let mut session = Box::new(session);
         let function = match &owner {
             Owner::Worker(_) => None,
             Owner::Library(..) => Some(call.args[1].to_vec()),
@@ -181,8 +172,6 @@ impl PausedScript {
             session,
             busy: Arc::clone(&busy),
             progress: Progress::Paused,
-            now_ms: call.data.turn.now_ms,
-            may_expire: call.data.turn.may_expire,
             unit: None,
             learned: Arc::clone(learned),
         });
@@ -190,9 +179,9 @@ impl PausedScript {
         let words = call.args.iter().filter(|_| keeps_words);
         // The rest of a transaction may need other shards than its scripts do.
         let narrow = if call.in_transaction { None } else { run.session.narrow() };
-        run.put_off(call.data, narrow);
+        run.put_off(call.server, call.data, narrow);
         call.data.propagate_nothing();
-        call.data.paused = Some(Box::new(Self {
+        let paused = Self {
             next: NextStep::Resume(run),
             busy,
             command: call.command,
@@ -200,7 +189,8 @@ impl PausedScript {
             reply: Vec::new(),
             in_transaction: call.in_transaction,
             words: words.map(|&word| word.into()).collect(),
-        }));
+        };
+        call.leave_job(paused);
     }
 
     /// Continues the script for a slice. Returns the run once it is over.
@@ -243,22 +233,10 @@ impl PausedScript {
     /// Begins a script that has changed nothing anew, with everything held. Returns whether it is
     /// over.
     fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Slice { server, data, stats, client, .. } = slice;
         let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
         self.reply.clear();
-        let mut call = Call {
-            server,
-            command: self.command,
-            args: &words,
-            wire: &[],
-            client,
-            data,
-            stats,
-            reply: Reply::new(&mut self.reply, self.protocol),
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
+        let reply = Reply::new(&mut self.reply, self.protocol);
+        let mut call = slice.call(self.command, &words, reply);
         // The old wish stays until this attempt has ended.
         let wish = call.client.gate_wish.take();
         let outcome = (self.command.handler)(&mut call);
@@ -274,13 +252,14 @@ impl PausedScript {
                 run::count_failure(call.server, call.stats, self.command, text);
             }
         }
-        let paused: Option<Box<dyn Any>> = data.paused.take().map(|job| job as _);
+        let paused: Option<Box<dyn Any>> =
+            call.client.long_command.take().map(|long| long.job as _);
         if let Some(Ok(paused)) = paused.map(|job| job.downcast::<Self>()) {
             *self = *paused;
             return false;
         }
-        data.end_unit(server, None);
-        data.release();
+        slice.data.end_unit(slice.server, None);
+        slice.data.release();
         true
     }
 }
@@ -290,30 +269,19 @@ impl Job for PausedScript {
         let Some(run) = self.go_on(slice) else {
             return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
         };
-        let (now_ms, script_ms) = (slice.data.turn.now_ms, run.now_ms);
         let is_blocked = run.session.way() == Way::Blocked;
         self.finish(*run, slice);
-        if is_blocked {
-            // The run may have deleted expired keys, which is a unit.
-            slice.data.end_unit(slice.server, None);
-            slice.data.release();
-            (slice.data.turn.now_ms, slice.data.turn.may_expire) =
-                (now_ms, slice.server.may_expire(now_ms));
-            self.next = NextStep::Again;
-            slice.server.scripts.serve_waiters(slice.server);
-            return false;
-        }
         if self.in_transaction {
             return true;
         }
-        slice.data.turn.now_ms = script_ms;
-        // The unit ends: others see the effects, and waiting clients are served.
-        slice.data.end_unit(slice.server, None);
-        slice.data.release();
-        slice.data.turn.now_ms = now_ms;
-        slice.data.turn.may_expire = slice.server.may_expire(now_ms);
+        // The unit ends: others see the effects, and waiting clients are served. Even a run that
+        // begins anew may have deleted expired keys, which is a unit.
+        slice.data.end_resumed(slice.server);
         slice.server.scripts.serve_waiters(slice.server);
-        true
+        if is_blocked {
+            self.next = NextStep::Again;
+        }
+        !is_blocked
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
@@ -321,6 +289,10 @@ impl Job for PausedScript {
     }
 
     fn goes_on_while_busy(&self) -> bool {
+        true
+    }
+
+    fn keeps_unit(&self) -> bool {
         true
     }
 

@@ -97,50 +97,61 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
     Ok(lua.compiled(at))
 }
 
-/// Runs a script and appends its reply. If the script takes long, it is left in `data.paused`, with
-/// its locks set aside; the caller that ran the command then makes a job of it, alone or with the
-/// rest of its transaction.
-pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &ScriptTask<'_>) -> Outcome {
-    let outcome = attempt(call, owner, task);
+/// Runs a script and appends its reply. If the script takes long, it becomes a job of its client,
+/// with its locks set aside. EXEC takes that job into the one of its transaction.
+pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
+    let outcome = match attempt(call, &mut owner, task) {
+        Ok(Attempt::Paused(session)) => {
+            PausedScript::begin(call, owner, session, task.learned);
+            Ok(())
+        }
+        Ok(Attempt::Ended(ended)) => {
+            owner.give_back(call.server, call.data);
+            finish(call, ended)
+        }
+        Err(failure) => {
+            owner.give_back(call.server, call.data);
+            Err(failure)
+        }
+    };
     // The commands that the script called have logged their effects. A refused script has none,
     // though keys may have been evicted for it.
     call.data.propagate_nothing();
     outcome
 }
 
-fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
+/// How far a script has come.
+enum Attempt {
+    Ended(Ended),
+    Paused(Box<ScriptSession>),
+}
+
+fn attempt(
+    call: &mut Call<'_>,
+    owner: &mut Owner,
+    task: &ScriptTask<'_>,
+) -> Result<Attempt, Failure> {
     if task.makes_way(call) {
-        owner.give_back(call.server, call.data);
         return Err(make_way(call));
     }
     let mut is_oom = call.data.turn.is_oom;
     if !call.in_transaction && call.server.minds_maxmemory() {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}
-            Room::Reserved => {
-                owner.give_back(call.server, call.data);
-                return Err(wait_for_reserved(call));
-            }
+            Room::Reserved => return Err(wait_for_reserved(call.server, call.data, call.client)),
             Room::None => is_oom = true,
         }
     }
-    if let Err(failure) = check_promises(call, task, is_oom) {
-        owner.give_back(call.server, call.data);
-        return Err(failure);
-    }
+    check_promises(call, task, is_oom)?;
     let (keys, arguments) = call.args[3..].split_at(task.keys);
     let start = call.reply.output().len();
     let (mut everything, mut is_shown) = (task.everything, false);
-    let ended = loop {
+    loop {
         // A transaction already holds the shards of its scripts.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
-            owner.give_back(call.server, call.data);
-            return Err(wait_for_reserved(call));
+            return Err(wait_for_reserved(call.server, call.data, call.client));
         }
-        if let Err(failure) = admit_again(call) {
-            owner.give_back(call.server, call.data);
-            return Err(failure);
-        }
+        admit_again(call)?;
         let shows = call.server.switches.load() & Switch::MONITORED != 0;
         if shows && !std::mem::replace(&mut is_shown, true) {
             monitor::show(call);
@@ -161,7 +172,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
         // SAFETY: the session lives until the script is over. If the script pauses,
-        // `PausedScript::begin` moves the session and sets its new address.
+        // `PausedScript::begin` sets the session's new address before the script goes on.
         let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
@@ -171,8 +182,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             progress = vm.resume();
         }
         if progress == Progress::Paused {
-            PausedScript::begin(call, owner, session, task.learned);
-            return Ok(());
+            return Ok(Attempt::Paused(Box::new(session)));
         }
         if !call.in_transaction {
             call.data.unit.leave_midst();
@@ -187,10 +197,8 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outc
             continue;
         }
         session.count_run(&call.client.info, call.stats, call.command);
-        break ended;
-    };
-    owner.give_back(call.server, call.data);
-    finish(call, ended)
+        return Ok(Attempt::Ended(ended));
+    }
 }
 
 /// Whether the flags that the script declares in its first line forbid this run.

@@ -3,7 +3,7 @@
 //! The answers may change while a command waits for a lock, so the checks are made again after each
 //! wait.
 
-use super::rights;
+use super::rights::{self, Caller};
 use crate::engine::client::{Client, Replies};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
@@ -16,7 +16,6 @@ use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
 /// The checks that few servers need. The caller skips them all with one load of the switches.
-/// Returns `false` if the client has to wait.
 #[cold]
 pub(super) fn guard(
     context: &mut Context<'_>,
@@ -25,15 +24,13 @@ pub(super) fn guard(
     request: &Request<'_>,
     switches: u32,
     output: &mut Vec<u8>,
-) -> Result<bool, Failure> {
+) -> Outcome {
     if context.data.turn.loading {
         // The commands of a log were checked before they were logged.
-        return Ok(true);
+        return Ok(());
     }
     let flags = WholeFlags::of(context.server, client, command, request.args);
-    if !may_run(context.server, context.data, client, command, flags)? {
-        return Ok(false);
-    }
+    check_state(context.server, context.data, client, command, flags)?;
     let writes = flags.any.has(Flags::WRITE);
     // PING is refused too, so that a health check sees the failure of the disk.
     let is_told = writes || command.row.name == "ping";
@@ -42,9 +39,7 @@ pub(super) fn guard(
         && switches & Switch::LOG_FAILED == 0
         && context.server.holds_up(client, context.data)
     {
-        client.note_command(command);
-        client.postpone(true);
-        return Ok(false);
+        return Err(Failure::Postponed);
     }
     if context.server.minds_maxmemory() {
         let room = make_room(context, client, output);
@@ -54,7 +49,7 @@ pub(super) fn guard(
         match room {
             Room::Enough | Room::Soon => {}
             Room::Reserved if denies_oom || runs_scripts() => {
-                return Err(postpone_for_reserved(context.server, context.data, client, command));
+                return Err(wait_for_reserved(context.server, context.data, client));
             }
             Room::None if denies_oom => return Err(Failure::OUT_OF_MEMORY),
             Room::Reserved | Room::None => {}
@@ -77,71 +72,57 @@ pub(super) fn guard(
     if switches & Switch::FEW_REPLICAS != 0 && writes {
         return Err(Failure::NOREPLICAS);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// The checks whose answers change over time. They are made before a command runs, and again after
-/// each wait. Returns `false` if the client has to wait.
-pub(super) fn may_run(
-    server: &'static Server,
+/// each wait.
+fn check_state(
+    server: &Server,
     data: &mut Data,
-    client: &mut Client,
-    command: &'static Registered,
+    client: &Client,
+    command: &Registered,
     flags: WholeFlags,
-) -> Result<bool, Failure> {
+) -> Outcome {
     let switches = server.switches.load();
     if data.turn.loading {
-        return Ok(!data.is_dismissed());
+        return if data.is_dismissed() { Err(Failure::Postponed) } else { Ok(()) };
     }
     data.turn.sees_dead = server.shows_dead(&client.info);
     if is_spectator(client) && flags.any.has(KEY_USERS) {
         // Pauses do not stop these clients, so they must not use keys at all.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
-    if !is_served(server, client, flags, switches)? {
-        client.note_command(command);
-        client.postpone(true);
-        return Ok(false);
-    }
+    check_role(server, client, flags, switches)?;
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
         return Err(server.scripts.busy_failure(&server.config));
     }
-    Ok(!has_to_wait(server, data, client, command, flags))
+    check_pause(server, data, client, flags)
 }
 
-/// Whether the server's role, primary or replica, and its loading allow the command. Returns
-/// `false` if the client has to wait.
+/// Whether the server's role, primary or replica, and its loading allow the command.
 #[inline]
-fn is_served(
-    server: &Server,
-    client: &Client,
-    flags: WholeFlags,
-    switches: u32,
-) -> Result<bool, Failure> {
-    if switches & Switch::REPLICA != 0 && !may_run_on_replica(server, client, flags)? {
-        return Ok(false);
+fn check_role(server: &Server, client: &Client, flags: WholeFlags, switches: u32) -> Outcome {
+    if switches & Switch::REPLICA != 0 {
+        check_on_replica(server, client, flags)?;
     }
     if switches & Switch::LOADING != 0 && !flags.all.has(Flags::LOADING)
         || switches & Switch::LOADING_ASIDE != 0 && flags.any.has(Flags::NO_ASYNC_LOADING)
     {
         return Err(Failure::loading(&server.config));
     }
-    Ok(true)
+    Ok(())
 }
 
-/// Whether a replica may run the command. Returns `false` if the client has to wait.
+/// Whether a replica may run the command.
 #[cold]
-fn may_run_on_replica(
-    server: &Server,
-    client: &Client,
-    flags: WholeFlags,
-) -> Result<bool, Failure> {
+fn check_on_replica(server: &Server, client: &Client, flags: WholeFlags) -> Outcome {
     let writes = flags.any.has(Flags::WRITE);
     if client.info.is_redirected(writes, flags.any.has(Flags::READONLY)) {
         // Until the failover's target has taken over, there is no primary to redirect the client
         // to.
         let waits = server.is_paused_for(PauseReason::Failover);
-        return if waits { Ok(false) } else { Err(Failure::redirect(&server.config)) };
+        return Err(if waits { Failure::Postponed } else { Failure::redirect(&server.config) });
     }
     if writes && server.is_read_only() {
         return Err(Failure::READONLY);
@@ -149,7 +130,7 @@ fn may_run_on_replica(
     if server.is_too_stale() && !flags.all.has(Flags::STALE) {
         return Err(Failure::MASTERDOWN);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Evicts keys if memory is over its limit. If an evicted key was tracked by the client, the
@@ -174,23 +155,16 @@ fn is_spectator(client: &Client) -> bool {
 }
 
 /// Whether a pause makes the client wait.
-fn has_to_wait(
-    server: &Server,
-    data: &mut Data,
-    client: &mut Client,
-    command: &'static Registered,
-    flags: WholeFlags,
-) -> bool {
+fn check_pause(server: &Server, data: &mut Data, client: &Client, flags: WholeFlags) -> Outcome {
     let pause = server.paused(data.turn.now_ms);
     // Another worker may have started or ended a pause during this turn.
     data.turn.may_expire = server.may_expire(data.turn.now_ms);
-    let Some(pause) = pause else { return false };
-    let wait = !is_spectator(client) && (pause.all || flags.any.has(WRITERS));
-    if wait {
-        client.note_command(command);
-        client.postpone(true);
+    match pause {
+        Some(pause) if !is_spectator(client) && (pause.all || flags.any.has(WRITERS)) => {
+            Err(Failure::Postponed)
+        }
+        _ => Ok(()),
     }
-    wait
 }
 
 /// Whether a long command must put off its last step: a pause forbids changes, or the thread is to
@@ -201,28 +175,27 @@ fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
 }
 
 /// Checks again whether a long command may make its change now: the server may have become a
-/// replica, and the user's rules may have changed. Returns `false` if the command has to wait.
-pub fn may_finish(
+/// replica, and the user's rules may have changed. A command that is postponed tries again later.
+pub fn check_finish(
     server: &Server,
     data: &Data,
     client: &mut Client,
     command: &Registered,
     args: &[&[u8]],
-) -> Result<bool, Failure> {
+) -> Outcome {
     if is_put_off(server, data, command) {
-        return Ok(false);
+        return Err(Failure::Postponed);
     }
     if data.turn.loading {
-        return Ok(true);
+        return Ok(());
     }
     let flags = WholeFlags::of(server, client, command, args);
-    if !is_served(server, client, flags, server.switches.load())? {
-        return Ok(false);
-    }
+    check_role(server, client, flags, server.switches.load())?;
     if !client.rights.is_open(&server.acl) {
-        rights::admit_late(server, client, command, args, data.turn.now_ms)?;
+        let now_ms = data.turn.now_ms;
+        rights::check(server, client, command, args, Caller::Client, now_ms)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// The flags of a command, combined with those of the commands that it runs: the queue of EXEC, or
@@ -248,30 +221,20 @@ impl WholeFlags {
 }
 
 /// Refreshes the time after a wait for locks, and checks again what may have changed meanwhile: the
-/// user's rules, pauses, loading, busy scripts. Returns `false` if the client has to wait.
+/// user's rules, pauses, loading, busy scripts.
 #[cold]
 pub(super) fn admit_after_wait(
     context: &mut Context<'_>,
     client: &mut Client,
     command: &'static Registered,
     request: &Request<'_>,
-) -> Result<bool, Failure> {
+) -> Outcome {
     context.data.refresh_time(context.server);
     if !client.rights.is_open(&context.server.acl) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
     }
     let flags = WholeFlags::of(context.server, client, command, request.args);
-    let goes_on = may_run(context.server, context.data, client, command, flags)?;
-    if !goes_on {
-        context.data.end_prepared();
-        context.data.release();
-    }
-    Ok(goes_on)
-}
-
-/// The failure of a running command that needs reserved shards. It must not have done anything yet.
-pub fn wait_for_reserved(call: &mut Call<'_>) -> Failure {
-    postpone_for_reserved(call.server, call.data, call.client, call.command)
+    check_state(context.server, context.data, client, command, flags)
 }
 
 /// The failure of a command that gives way to clients and threads that wish for the gate. It must
@@ -280,7 +243,7 @@ pub fn wait_for_reserved(call: &mut Call<'_>) -> Failure {
 pub fn make_way(call: &mut Call<'_>) -> Failure {
     // The refusal noted here belongs to an earlier command.
     call.data.take_refusal();
-    wait_for_reserved(call)
+    wait_for_reserved(call.server, call.data, call.client)
 }
 
 /// Checks again what may have changed while a running command waited for its locks. It is for
@@ -292,30 +255,25 @@ pub fn admit_again(call: &mut Call<'_>) -> Outcome {
     }
     call.data.refresh_time(call.server);
     if !call.client.rights.is_open(&call.server.acl) {
-        rights::admit_queued(call, call.command, call.args)?;
+        let now_ms = call.data.turn.now_ms;
+        rights::check(call.server, call.client, call.command, call.args, Caller::Client, now_ms)?;
     }
     let flags = WholeFlags::of(call.server, call.client, call.command, call.args);
-    let goes_on = may_run(call.server, call.data, call.client, call.command, flags)?;
-    if goes_on { Ok(()) } else { Err(Failure::Postponed) }
+    check_state(call.server, call.data, call.client, call.command, flags)
 }
 
-/// Makes the client wait until the shards that it needs are no longer reserved. If a slow script
-/// keeps them, the client gets `-BUSY` instead. The command must not have done anything yet.
+/// The failure of a command that needs reserved shards: its client waits until they are free. If a
+/// slow script keeps them, the client gets `-BUSY` instead. The command must not have done anything
+/// yet.
 #[cold]
-pub(super) fn postpone_for_reserved(
-    server: &'static Server,
-    data: &mut Data,
-    client: &mut Client,
-    command: &Registered,
-) -> Failure {
+pub fn wait_for_reserved(server: &'static Server, data: &mut Data, client: &mut Client) -> Failure {
     let is_gate_refused = data.take_refusal();
     // What comes from the primary is never answered with `-BUSY`: it waits, however long that
     // takes.
     if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
         return server.scripts.busy_failure(&server.config);
     }
-    client.note_command(command);
-    client.wait_for_reserved();
+    client.waits_for_reserved = true;
     client.gate_wish = is_gate_refused.then(|| GateWish::new(server));
     Failure::Postponed
 }

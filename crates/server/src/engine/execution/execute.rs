@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
-use super::admission::{admit_after_wait, guard, postpone_for_reserved};
+use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
 use super::{rights, transaction};
 use crate::engine::client::protected::check_debug_allowed;
@@ -18,7 +18,7 @@ use crate::engine::server::{Server, Switch};
 
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Executed {
+pub enum RequestOutcome {
     /// The command ran. This is the subcommand if the request named one, not its container.
     Ran(&'static Registered),
     /// The command was queued and waits for EXEC.
@@ -38,38 +38,70 @@ pub fn execute(
     client: &mut Client,
     request: Request<'_>,
     output: &mut Vec<u8>,
-) -> Executed {
+) -> RequestOutcome {
     let start = output.len();
-    let executed = match admit(context, client, &request, output) {
-        Ok(executed) => executed,
+    let outcome = match try_to_execute(context, client, &request, output) {
+        Ok(outcome) => outcome,
         Err(Failure::Postponed) => {
-            context.data.end_prepared();
-            Executed::Postponed
+            put_off(context, client, &request);
+            RequestOutcome::Postponed
         }
         Err(failure) => {
             refuse(context, client, &request, failure, output);
-            Executed::Refused
+            RequestOutcome::Refused
         }
     };
-    if client.replies != Replies::On && executed != Executed::Postponed {
+    if client.replies != Replies::On && outcome != RequestOutcome::Postponed {
         bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
-    executed
+    outcome
 }
 
-/// Makes the checks, locks what the command needs, and queues or runs it.
 #[inline]
-fn admit(
+fn try_to_execute(
     context: &mut Context<'_>,
     client: &mut Client,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<Executed, Failure> {
-    let args = request.args;
+) -> Result<RequestOutcome, Failure> {
     let Some(command) = request.command else { return refuse_unknown(context, client, request) };
+    let command = check(context, client, command, request, output)?;
+    if let Some(transaction) = &mut client.transaction
+        && !command.has(Flags::NOT_QUEUED)
+    {
+        let flags = script::flags(context.server, command, request.args);
+        transaction.queue(request, command, flags, &client.info);
+        Reply::new(output, client.protocol).queued();
+        return Ok(RequestOutcome::Queued);
+    }
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, request.args);
+    }
+    if command.shape == KeyShape::Specified {
+        return run_planned(context, client, command, request, output);
+    }
+    hold(context, client, command, request)?;
+    let hashes = match command.shape {
+        KeyShape::First => &lone_key(request.first_hash)[..],
+        KeyShape::None | KeyShape::Specified => &[],
+    };
+    run_held(context, client, command, request, hashes, output)
+}
+
+/// Makes the checks, in Redis's order. Returns the command, which is the subcommand if the request
+/// names one.
+#[inline(always)]
+fn check(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<&'static Registered, Failure> {
+    let args = request.args;
     if !client.rights.is_open(&context.server.acl) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
     }
     let command = command.of_words(args).ok_or_else(|| unknown_subcommand(command, args[1]))?;
     if !command.accepts(args.len()) {
@@ -82,48 +114,39 @@ fn admit(
         return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
-    if (switches & Switch::GUARDED != 0 || !context.data.turn.may_expire)
-        && !guard(context, client, command, request, switches, output)?
-    {
-        return Ok(Executed::Postponed);
+    if switches & Switch::GUARDED != 0 || !context.data.turn.may_expire {
+        guard(context, client, command, request, switches, output)?;
     }
-    if let Some(transaction) = &mut client.transaction
-        && !command.has(Flags::NOT_QUEUED)
-    {
-        let flags = script::flags(context.server, command, request.args);
-        transaction.queue(request, command, flags, &client.info);
-        Reply::new(output, client.protocol).queued();
-        return Ok(Executed::Queued);
-    }
-    if let Some(values) = command.row.values {
-        context.data.prepare(values, args);
-    }
-    let held = match command.shape {
-        KeyShape::Specified => {
-            return run_planned(context, client, command, request, output);
-        }
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
-        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
-        KeyShape::None => {
-            context.data.release();
-            // A paused script or transaction has shards reserved. A walk would see its half-made
-            // changes.
-            !command.has(Flags::WALKS)
-                || !command.has(Flags::READONLY)
-                || !context.data.is_refused_everything()
-        }
+    Ok(command)
+}
+
+/// Holds what a command needs that has at most one key, and checks it again if that took a wait.
+#[inline(always)]
+fn hold(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+) -> Outcome {
+    let held = if command.has(Flags::GATE) {
+        context.data.hold_gate()
+    } else if command.shape == KeyShape::First {
+        context.data.hold_one(request.first_hash.shard())
+    } else {
+        context.data.release();
+        // A paused script or transaction has shards reserved. A walk would see its half-made
+        // changes.
+        !command.has(Flags::WALKS)
+            || !command.has(Flags::READONLY)
+            || !context.data.is_refused_everything()
     };
     if !held {
-        return Err(postpone_for_reserved(context.server, context.data, client, command));
+        return Err(wait_for_reserved(context.server, context.data, client));
     }
-    if context.data.turn.waited && !admit_after_wait(context, client, command, request)? {
-        return Ok(Executed::Postponed);
+    if context.data.turn.waited {
+        admit_after_wait(context, client, command, request)?;
     }
-    let hashes = match command.shape {
-        KeyShape::First => &lone_key(request.first_hash)[..],
-        KeyShape::None | KeyShape::Specified => &[],
-    };
-    Ok(run_held(context, client, command, request, hashes, output))
+    Ok(())
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.
@@ -133,14 +156,10 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<Executed, Failure> {
+) -> Result<RequestOutcome, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
-        let executed = run_held(context, client, command, request, &[], output);
-        if let Some(paused) = context.data.paused.take() {
-            client.job = Some(paused);
-        }
-        return Ok(executed);
+        return run_held(context, client, command, request, &[], output);
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -149,21 +168,18 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    let executed = if shards.hold(data) {
+    let outcome = if shards.hold(data) {
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
         let admitted = match context.data.turn.waited {
             true => admit_after_wait(context, client, command, request),
-            false => Ok(true),
+            false => Ok(()),
         };
-        admitted.map(|goes_on| match goes_on {
-            true => run_held(context, client, command, request, &shards.hashes, output),
-            false => Executed::Postponed,
-        })
+        admitted.and_then(|()| run_held(context, client, command, request, &shards.hashes, output))
     } else {
-        Err(postpone_for_reserved(context.server, context.data, client, command))
+        Err(wait_for_reserved(context.server, context.data, client))
     };
     context.data.shard_set = shards;
-    executed
+    outcome
 }
 
 /// Runs a command whose shards are held.
@@ -175,7 +191,7 @@ fn run_held(
     request: &Request<'_>,
     hashes: &[Hash],
     output: &mut Vec<u8>,
-) -> Executed {
+) -> Result<RequestOutcome, Failure> {
     let mut call = Call {
         server: context.server,
         command,
@@ -189,9 +205,20 @@ fn run_held(
         in_transaction: false,
         may_leave_job: true,
     };
-    let has_run = run(&mut call);
+    let ran = run(&mut call);
     context.data.end_prepared();
-    if has_run { Executed::Ran(command) } else { Executed::Postponed }
+    ran.map(|()| RequestOutcome::Ran(command))
+}
+
+/// Makes the client wait with a request that has done nothing.
+#[cold]
+fn put_off(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) {
+    context.data.end_prepared();
+    context.data.release();
+    if let Some(command) = request.command.and_then(|command| command.of_words(request.args)) {
+        client.note_command(command);
+    }
+    client.postpone(true);
 }
 
 /// Answers a request that was not executed with an error. If the client is in a transaction, the
@@ -207,8 +234,12 @@ fn refuse(
     context.data.end_prepared();
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
-    if let Some(command) = command {
-        context.stats.commands[command.id].rejected.add(1);
+    match command {
+        Some(command) => {
+            context.stats.commands[command.id].rejected.add(1);
+            client.note_command(command);
+        }
+        None => client.note_unknown_command(),
     }
     context.stats.totals.error_replies.add(1);
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
@@ -230,7 +261,9 @@ fn refuse(
 #[cold]
 fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     output.truncate(start);
-    client.job_is_quiet = client.job.is_some();
+    if let Some(long) = &mut client.long_command {
+        long.silence();
+    }
     match client.replies {
         Replies::On | Replies::Off => {}
         Replies::SkipNext => client.replies = Replies::Skip,
@@ -258,11 +291,11 @@ fn refuse_unknown(
     context: &mut Context<'_>,
     client: &mut Client,
     request: &Request<'_>,
-) -> Result<Executed, Failure> {
+) -> Result<RequestOutcome, Failure> {
     static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
     let args = request.args;
     if !is_http(args[0]) {
-        rights::admit(context, client, request)?;
+        rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
     let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));
@@ -279,7 +312,7 @@ fn refuse_unknown(
     }
     client.close();
     client.discard = true;
-    Ok(Executed::Dropped)
+    Ok(RequestOutcome::Dropped)
 }
 
 /// The shortest time between two warnings about lines of HTTP.

@@ -1,15 +1,16 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
-use crate::engine::command::{Call, Failure, Flags, Registered};
+use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// Runs the handler of a call whose shards are held, and counts its failure. Returns `false` if the
-/// handler did nothing and its client has to wait.
+/// Runs the handler of a call whose shards are held. A failure is answered and counted. The only
+/// error that this returns is that the command is postponed, which no command is that a transaction
+/// or a script runs.
 #[inline(always)]
-pub fn run(call: &mut Call<'_>) -> bool {
+pub fn run(call: &mut Call<'_>) -> Outcome {
     call.data.follow_client(call.client);
     call.client.note_command(call.command);
     let start = call.reply.output().len();
@@ -19,12 +20,12 @@ pub fn run(call: &mut Call<'_>) -> bool {
     if let Err(failure) = outcome {
         call.reply.truncate(start);
         if failure == Failure::Postponed {
-            call.data.release();
-            return false;
+            return Err(failure);
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);
         count_failure(call.server, call.stats, call.command, text);
+        show_unstarted(call);
     }
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
@@ -35,7 +36,16 @@ pub fn run(call: &mut Call<'_>) -> bool {
     if call.data.unit.has_done_something() && !call.in_transaction {
         call.end_unit();
     }
-    true
+    Ok(())
+}
+
+/// Shows monitors a script's command that failed before the script began. One that began is shown
+/// before the commands that it calls.
+#[cold]
+fn show_unstarted(call: &mut Call<'_>) {
+    if call.command.has(Flags::RUNS) && call.server.switches.has(Switch::MONITORED) {
+        monitor::show(call);
+    }
 }
 
 /// Counts that a command ran and failed.
@@ -51,7 +61,7 @@ pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered,
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
     // A paused transaction is shown when it ends, so that its commands are shown before it.
-    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.job.is_some();
+    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.long_command.is_some();
     if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
         monitor::feed(call);
     }

@@ -13,9 +13,11 @@ use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::admission::may_finish;
+use super::admission::check_finish;
 use super::run::count_failure;
 use crate::engine::blocking::{Wait, Waiting};
+use crate::engine::buffers::output::Arena;
+use crate::engine::buffers::pieces::{PIECE, Pieces, move_to};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::plan::ShardSet;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
@@ -45,7 +47,8 @@ pub fn reply_in_slices(
         return;
     }
     let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, (), None, call)));
+    let job = ReplyInSlices::new(step, (), None, call);
+    call.leave_job(job);
 }
 
 /// Answers an array in slices: `one` appends a short reply for each of the words from `first` on.
@@ -92,7 +95,7 @@ pub fn repeat_in_slices(
         }
         done < count
     };
-    let mut begun = Vec::new();
+    let mut begun = Arena::default();
     if !call.may_leave_job || count <= SLICED_MIN {
         let start = call.reply.output().len();
         while step(&mut call.reply) {
@@ -108,20 +111,19 @@ pub fn repeat_in_slices(
             }
             if bytes > PIECE && call.may_leave_job {
                 // A few elements are long already: the rest of the reply is made in slices.
-                let (bytes, parts) = call.reply.take_since(start);
-                Reply::new(&mut begun, call.client.protocol).append(&bytes, &parts);
+                (begun.bytes, begun.parts) = call.reply.take_since(start);
                 break;
             }
         }
-        if begun.is_empty() {
+        if begun.bytes.is_empty() {
             return Ok(());
         }
     }
     let step = move |reply: &mut Reply<'_>, (): &mut ()| step(reply);
     let mut job = ReplyInSlices::new(step, (), None, call);
     job.bytes_max = REPEATED_BYTES_MAX;
-    job.pieces.last = begun;
-    call.client.job = Some(Box::new(job));
+    job.pieces = Pieces::new(Vec::new(), begun);
+    call.leave_job(job);
     Ok(())
 }
 
@@ -144,7 +146,7 @@ pub fn elements_in_slices(
         reply.finish(header, kind, count);
     };
     let job = ReplyInSlices::new(step, (kind, 0), Some(header), call);
-    call.client.job = Some(Box::new(job));
+    call.leave_job(job);
 }
 
 /// Answers in slices a reply whose header is known only at the end. `step` keeps in `state` what
@@ -162,7 +164,8 @@ pub fn reply_behind_header<S: Send + 'static>(
         call.reply.raw(&bytes);
         return;
     }
-    call.client.job = Some(Box::new(ReplyInSlices::new(step, state, Some(header), call)));
+    let job = ReplyInSlices::new(step, state, Some(header), call);
+    call.leave_job(job);
 }
 
 /// A change that is computed on pinned values, and made with the shards of its keys held.
@@ -228,7 +231,7 @@ pub fn change_in_slices(
         return Ok(());
     }
     let keys = call.keys(keys)?.into_iter().map(|(_, key)| key.bytes.into()).collect();
-    call.client.job = Some(Box::new(Changing {
+    let job = Changing {
         change,
         keys,
         command: call.command,
@@ -240,7 +243,8 @@ pub fn change_in_slices(
         rest: None,
         failed: false,
         is_parked: false,
-    }));
+    };
+    call.leave_job(job);
     Ok(())
 }
 
@@ -329,9 +333,9 @@ impl<C: SlicedChange> Changing<C> {
             data.refresh_time(server);
         }
         self.is_parked = false;
-        let done = match may_finish(server, data, client, self.command, &self.words.all()) {
-            Ok(true) => self.make(server, data, slice.stats),
-            Ok(false) => {
+        let done = match check_finish(server, data, client, self.command, &self.words.all()) {
+            Ok(()) => self.make(server, data, slice.stats),
+            Err(Failure::Postponed) => {
                 self.is_parked = true;
                 data.release();
                 return false;
@@ -436,69 +440,8 @@ impl<C: SlicedChange> Job for Changing<C> {
     fn reply(&mut self, reply: &mut Reply<'_>) {
         match &mut self.rest {
             Some(rest) => rest.append_rest(reply),
-            None => append(reply, &mut self.bytes),
+            None => move_to(reply, &mut self.bytes),
         }
-    }
-}
-
-/// A reply in pieces. One buffer of many megabytes would be copied each time it grows, and freeing
-/// it would take long.
-#[derive(Default)]
-pub struct Pieces {
-    full: Vec<Vec<u8>>,
-    /// Bytes of the full pieces.
-    full_len: usize,
-    /// The piece behind the full ones.
-    last: Vec<u8>,
-}
-
-impl Pieces {
-    /// The buffer that the reply goes on in. Bytes appended to it before the next call stay
-    /// together.
-    pub fn open(&mut self) -> &mut Vec<u8> {
-        if self.last.len() >= PIECE {
-            let room = Vec::with_capacity(PIECE_CAPACITY);
-            self.full_len += self.last.len();
-            self.full.push(std::mem::replace(&mut self.last, room));
-        }
-        &mut self.last
-    }
-
-    /// The error's text, if the whole reply is an error.
-    fn error(&self) -> Option<&[u8]> {
-        let text = self.last.strip_prefix(b"-").filter(|_| self.full.is_empty())?;
-        text.strip_suffix(b"\r\n")
-    }
-
-    /// Bytes of all pieces.
-    pub const fn byte_len(&self) -> usize {
-        self.full_len + self.last.len()
-    }
-
-    /// Puts the pieces of another reply behind these.
-    pub fn append(&mut self, mut other: Self) {
-        if other.full.is_empty() {
-            self.open().append(&mut other.last);
-            return;
-        }
-        self.full_len += self.last.len() + other.full_len;
-        self.full.push(std::mem::replace(&mut self.last, other.last));
-        self.full.append(&mut other.full);
-    }
-
-    /// Takes all pieces but the last, with `header` in front.
-    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
-        let mut pieces = std::mem::take(&mut self.full);
-        self.full_len = 0;
-        if !header.is_empty() {
-            pieces.insert(0, header);
-        }
-        pieces
-    }
-
-    /// Appends the last piece, which `take` has left.
-    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.last);
     }
 }
 
@@ -583,17 +526,3 @@ pub const REPEATED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of the shortest bulk string reply.
 const ELEMENT_LEN_MIN: usize = 6;
 pub const TOO_LONG: &str = "ERR value is out of range";
-/// Bytes of memory of a piece: as much as a buffer has that grew by doubling.
-const PIECE_CAPACITY: usize = 128 * 1024;
-/// A piece is full at this many bytes. There is room left, so that the elements of a step mostly
-/// fit.
-const PIECE: usize = PIECE_CAPACITY / 8 * 7;
-
-/// Appends a reply that was made elsewhere. If `reply` is empty, the bytes are moved, not copied.
-fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {
-    if reply.output().is_empty() {
-        std::mem::swap(reply.output(), bytes);
-    } else {
-        reply.raw(bytes);
-    }
-}

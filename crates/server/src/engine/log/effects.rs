@@ -143,6 +143,24 @@ impl Recorder {
 
     /// Adds an effect to those of a unit.
     pub fn add(&self, effects: &mut Effects, database: u32, args: &[&[u8]]) {
+        let len = command_len(args);
+        self.begin_effects(effects, 1, database, len);
+        append_sized(&mut effects.bytes, args, len);
+    }
+
+    /// Adds several effects, whose commands lie one behind the other.
+    pub fn add_commands(
+        &self,
+        effects: &mut Effects,
+        count: usize,
+        database: u32,
+        commands: &[u8],
+    ) {
+        self.begin_effects(effects, count, database, commands.len());
+        effects.bytes.extend_from_slice(commands);
+    }
+
+    fn begin_effects(&self, effects: &mut Effects, count: usize, database: u32, len: usize) {
         if effects.commands == 0 {
             effects.bytes.clear();
             if self.stamp_s == 0 {
@@ -152,10 +170,8 @@ impl Recorder {
                 effects.bytes.extend_from_slice(&self.stamp_s.to_le_bytes());
             }
         }
-        effects.commands += 1;
-        let len = command_len(args);
+        effects.commands += count;
         effects.bytes.extend_from_slice(&effect_header(database, len));
-        append_sized(&mut effects.bytes, args, len);
     }
 
     /// Adds an effect that only replicas get: a message.

@@ -48,6 +48,8 @@ struct FeedState {
     /// The offsets behind records: one mark for the last record of each round of merging.
     marks: VecDeque<Mark>,
     readers: Vec<Arc<ReaderState>>,
+    /// How many bytes the backlog had to keep at the last look; 0 if there was none.
+    backlog_max: u64,
 }
 
 /// A reader's state, which the reader and the feed share.
@@ -79,8 +81,10 @@ pub struct FeedReader {
     state: Arc<ReaderState>,
 }
 
-/// A chunk takes no more once it has this many bytes.
+/// The most bytes of a chunk. In a small backlog a chunk is a sixteenth of it, as in Valkey. The
+/// backlog exceeds its size by a chunk at most.
 const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNKS_MIN: u64 = 16;
 /// The smallest allocation of a chunk. It is small because a replica that takes each small record
 /// at once makes the next one begin a new chunk, and all those lie half empty in the backlog.
 const CHUNK_MIN: usize = 512;
@@ -154,7 +158,7 @@ impl Feed {
     /// Begins to keep the stream from an offset on, with nothing before it. The gate is held.
     pub fn begin(&self, offset: u64) {
         let mut state = self.state.lock();
-        *state = FeedState { start: offset, end: offset, ..FeedState::default() };
+        state.empty(offset);
         self.published.store(offset, Ordering::SeqCst);
         self.is_on.store(true, Ordering::SeqCst);
     }
@@ -165,7 +169,8 @@ impl Feed {
     pub fn end(&self) {
         self.is_on.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
-        *state = FeedState { start: state.end, end: state.end, ..FeedState::default() };
+        let end = state.end;
+        state.empty(end);
         drop(state);
         self.beyond_backlog.store(0, Ordering::Relaxed);
         self.change_history(|history| history.take(HistoryId::new()));
@@ -198,7 +203,22 @@ impl Feed {
             return;
         }
         let mut told = state.let_go(waiting_max);
-        state.trim(backlog_max);
+        self.trim_locked(&mut state, backlog_max);
+        let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
+        told.extend(state.readers.iter().filter(waits).cloned());
+        drop(state);
+        told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
+    }
+
+    /// Drops bytes that no reader needs any more, although nothing was published: a reader has gone
+    /// or has read, or the backlog may hold less.
+    pub fn trim(&self, backlog_max: u64) {
+        self.trim_locked(&mut self.state.lock(), backlog_max);
+    }
+
+    fn trim_locked(&self, state: &mut FeedState, backlog_max: u64) {
+        // What is appended but not published yet is the next publisher's.
+        state.trim(self.published(), backlog_max);
         let kept = state.end - state.start;
         let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
         // Every thread that may evict reads this. It is mostly 0, so it is written only when it
@@ -206,10 +226,6 @@ impl Feed {
         if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
             self.beyond_backlog.store(beyond, Ordering::Relaxed);
         }
-        let waits = |reader: &&Arc<ReaderState>| !reader.is_told.swap(true, Ordering::SeqCst);
-        told.extend(state.readers.iter().filter(waits).cloned());
-        drop(state);
-        told.iter().filter_map(|reader| reader.client.as_ref()).for_each(&mut tell);
     }
 
     /// Appends a command that belongs to no record, such as a PING. It is published together with
@@ -300,20 +316,35 @@ impl Feed {
 }
 
 impl FeedState {
-    fn push(&mut self, bytes: &[u8]) {
+    fn empty(&mut self, offset: u64) {
+        let backlog_max = self.backlog_max;
+        *self = Self { start: offset, end: offset, backlog_max, ..Self::default() };
+    }
+
+    fn push(&mut self, mut bytes: &[u8]) {
         self.end += bytes.len() as u64;
+        let chunk_bytes = match self.backlog_max / CHUNKS_MIN {
+            0 => CHUNK_BYTES,
+            bytes => bytes.clamp(CHUNK_MIN as u64, CHUNK_BYTES as u64) as usize,
+        };
         // A chunk that a reader has a slice of must not change.
         if let Some(last) = self.chunks.back_mut()
-            && last.bytes.len() + bytes.len() <= CHUNK_BYTES
+            && let room @ 1.. = chunk_bytes.saturating_sub(last.bytes.len())
             && let Some(whole) = Arc::get_mut(&mut last.bytes)
         {
-            whole.extend_from_slice(bytes);
-            return;
+            let (piece, rest) = bytes.split_at(bytes.len().min(room));
+            whole.extend_from_slice(piece);
+            bytes = rest;
         }
-        let mut whole = Vec::with_capacity(bytes.len().max(CHUNK_MIN));
-        whole.extend_from_slice(bytes);
-        let start = self.end - bytes.len() as u64;
-        self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
+        // A large record is cut up, so that the backlog does not keep all of it for its end.
+        while !bytes.is_empty() {
+            let start = self.end - bytes.len() as u64;
+            let (piece, rest) = bytes.split_at(bytes.len().min(chunk_bytes));
+            let mut whole = Vec::with_capacity(piece.len().max(CHUNK_MIN));
+            whole.extend_from_slice(piece);
+            self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
+            bytes = rest;
+        }
     }
 
     /// Marks the end of the last record so far. Commands inserted behind the record do not move its
@@ -345,10 +376,12 @@ impl FeedState {
         gone
     }
 
-    fn trim(&mut self, backlog_max: u64) {
+    /// Drops what lies before the backlog, unless a reader needs it.
+    fn trim(&mut self, end: u64, backlog_max: u64) {
+        self.backlog_max = backlog_max;
         self.readers.retain(|reader| Arc::strong_count(reader) > 1);
         let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
-        let backlog = self.end.saturating_sub(backlog_max);
+        let backlog = end.saturating_sub(backlog_max);
         let keep_from = needed.map_or(backlog, |needed| needed.min(backlog));
         while self.chunks.front().is_some_and(|chunk| chunk.end() <= keep_from) {
             self.chunks.pop_front();
@@ -433,10 +466,32 @@ mod tests {
         assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
         assert!((900_000..=1_000_000).contains(&feed.beyond_backlog()));
         drop(reader);
-        feed.append(2001, &line);
-        publish(&feed, 200_000);
+        feed.trim(200_000);
         assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
         assert_eq!(feed.beyond_backlog(), 0);
+    }
+
+    #[test]
+    fn of_a_large_record_the_backlog_keeps_the_end() {
+        let feed = Feed::default();
+        feed.begin(0);
+        feed.append(1, b"small");
+        let large: Vec<u8> = (0..10_000_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
+        feed.append(2, &large);
+        publish(&feed, 200_000);
+        let kept = feed.published() - feed.start_offset();
+        assert!((200_000..=200_000 + CHUNK_BYTES as u64).contains(&kept), "{kept}");
+        assert!(feed.memory() <= 200_000 + 2 * CHUNK_BYTES, "{}", feed.memory());
+        let reader = feed.reader(feed.start_offset(), None).unwrap();
+        let told = read(&feed, &reader, u64::MAX);
+        assert!(large.ends_with(told.as_bytes()) && told.len() as u64 == kept);
+        // A small backlog is kept in small pieces.
+        feed.trim(16_384);
+        feed.begin(0);
+        feed.append(3, &large);
+        publish(&feed, 16_384);
+        let kept = feed.published() - feed.start_offset();
+        assert!((16_384..=17_408).contains(&kept), "{kept}");
     }
 
     #[test]

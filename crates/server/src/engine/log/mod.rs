@@ -9,7 +9,9 @@ mod effects;
 pub mod feed;
 pub mod history;
 mod stream;
+mod value;
 
 pub use effects::{Effects, Recorder, append_command};
 pub use feed::Feed;
 pub use stream::{RecordBytes, RecordStream, StreamOutput, append_timestamp};
+pub use value::{append_restore, payload_of, with_field_time, with_group_position};

@@ -18,12 +18,10 @@ impl Server {
     }
 }
 
-/// Publishes an event by key and by name, as far as the configuration asks for it.
-pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent, asked: Classes) {
-    if !asked.has(event.class) {
-        return;
-    }
-    let (database, name) = (event.database, event.name.as_bytes());
+/// Publishes an event by key and by name, as far as the configuration asked for it when it
+/// happened.
+pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent) {
+    let (asked, database, name) = (event.asked, event.database, event.name.as_bytes());
     if asked.has(Classes::KEYSPACE) {
         let mut channel = format!("__keyspace@{database}__:").into_bytes();
         channel.extend_from_slice(&event.key);
@@ -42,7 +40,9 @@ pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent, asked: Clas
 /// An event of a key.
 #[derive(Debug)]
 pub struct KeyspaceEvent {
-    pub class: Classes,
+    /// The classes that were asked for when it happened. A transaction may change them before its
+    /// events are published.
+    pub asked: Classes,
     pub name: &'static str,
     pub database: u32,
     pub key: Box<[u8]>,

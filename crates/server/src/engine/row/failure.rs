@@ -13,8 +13,8 @@ pub type Outcome = Result<(), Failure>;
 pub enum Failure {
     /// An error reply: its code and text, without the leading `-`.
     Reply(Cow<'static, str>),
-    /// Not an error: the command has done nothing and will run once its client's wait is over. For
-    /// example from `Call::admit_again`.
+    /// Not an error: the command has done nothing. `execute` has its client wait, and the command
+    /// is executed anew after that.
     Postponed,
 }
 

@@ -131,7 +131,7 @@ impl Server {
     #[inline]
     pub fn access_clock(&self, now_ms: i64) -> AccessClock {
         let clock = AccessClock::new(self.access_policy(), now_ms);
-        if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
+        if !self.switches.has(Switch::MAXMEMORY) { clock.coarse() } else { clock }
     }
 
     /// Chooses how records of the log are numbered. Many workers number them by the clock, as they

@@ -62,7 +62,7 @@ impl PauseReason {
 impl Server {
     /// All pauses together, if there are any at this time.
     pub fn paused(&self, now_ms: i64) -> Option<ActivePause> {
-        if self.switches.load() & Switch::PAUSED == 0 {
+        if !self.switches.has(Switch::PAUSED) {
             return None;
         }
         let together = |sum: ActivePause, one: ActivePause| ActivePause {
@@ -86,7 +86,7 @@ impl Server {
 
     /// Whether clients are paused for this reason.
     pub fn is_paused_for(&self, reason: PauseReason) -> bool {
-        self.switches.load() & Switch::PAUSED != 0
+        self.switches.has(Switch::PAUSED)
             && self.pause.of(reason).until_ms.load(Ordering::Relaxed) != 0
     }
 
@@ -144,7 +144,7 @@ impl Server {
     /// Ends the pauses whose time is over. Called in a worker's turn, when no other thread can
     /// start one.
     pub fn end_pause_in_time(&self, now_ms: i64) {
-        if self.switches.load() & Switch::PAUSED == 0 {
+        if !self.switches.has(Switch::PAUSED) {
             return;
         }
         for pause in &self.pause.by_reason {

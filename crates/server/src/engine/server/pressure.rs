@@ -66,7 +66,7 @@ impl Server {
 
     /// Lets writes go on: the log's thread has caught up.
     pub fn let_writers_go(&self) {
-        if self.switches.load() & Switch::LOG_BEHIND == 0 {
+        if !self.switches.has(Switch::LOG_BEHIND) {
             return;
         }
         self.switches.set(Switch::LOG_BEHIND, false);
@@ -76,7 +76,7 @@ impl Server {
     /// Whether the log's thread is so far behind that no command may write.
     #[inline]
     pub fn is_log_behind(&self) -> bool {
-        self.switches.load() & Switch::LOG_BEHIND != 0
+        self.switches.has(Switch::LOG_BEHIND)
     }
 
     /// Whether a primary's stream has to wait until the log's thread has caught up. It does not
@@ -156,13 +156,13 @@ impl Server {
     /// Whether clients may not write because the server is a replica.
     #[cold]
     pub fn is_read_only(&self) -> bool {
-        self.switches.load() & Switch::REPLICA != 0 && self.config.replica_read_only()
+        self.switches.has(Switch::REPLICA) && self.config.replica_read_only()
     }
 
     /// Whether the data may be too old to be read.
     #[cold]
     pub fn is_too_stale(&self) -> bool {
-        self.switches.load() & Switch::LINK_DOWN != 0 && !self.config.replica_serve_stale_data()
+        self.switches.has(Switch::LINK_DOWN) && !self.config.replica_serve_stale_data()
     }
 
     /// The error for clients that write while the log cannot be written.

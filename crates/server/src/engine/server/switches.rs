@@ -58,7 +58,7 @@ impl Switch {
     /// `import-mode` is on: a source fills the keyspace, and no key expires meanwhile.
     pub const IMPORT: u32 = 1 << 18;
     /// Another data set is being loaded beside the one that clients use.
-    pub const LOADING_ASIDE: u32 = 1 << 20;
+    pub const LOADING_ASIDE: u32 = 1 << 19;
     /// Writes are refused because the disk does not take them.
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// The states that are looked at after a command has run.
@@ -71,6 +71,12 @@ impl Switches {
     #[inline(always)]
     pub fn load(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether one of these is on.
+    #[inline(always)]
+    pub fn has(&self, bits: u32) -> bool {
+        self.load() & bits != 0
     }
 
     pub fn set(&self, bit: u32, on: bool) {

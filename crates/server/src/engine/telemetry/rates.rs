@@ -4,16 +4,17 @@
 //! rate is the mean over the last samples.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_sync::Mutex;
 
+use crate::base::clock::Interval;
 use crate::engine::telemetry::stats::Totals;
 
 /// The samples that rates are computed from.
 #[derive(Default)]
 pub struct Rates {
-    due_ms: AtomicI64,
+    samples: Interval,
     notes: Mutex<VecDeque<RateSample>>,
 }
 
@@ -67,14 +68,7 @@ impl Rates {
     /// Whether a sample is due. If so, the caller must take it; no other thread is told so.
     #[inline]
     pub fn claim(&self, now_ms: i64) -> bool {
-        let due_ms = self.due_ms.load(Ordering::Relaxed);
-        now_ms >= due_ms && self.claim_of(due_ms, now_ms)
-    }
-
-    #[cold]
-    fn claim_of(&self, due_ms: i64, now_ms: i64) -> bool {
-        let next_ms = now_ms + INTERVAL_MS;
-        self.due_ms.compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.samples.claim(now_ms, INTERVAL_MS)
     }
 
     /// Takes a sample.

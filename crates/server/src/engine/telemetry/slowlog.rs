@@ -12,7 +12,7 @@ use crate::config::{self, Config};
 use crate::engine::row::Facts;
 
 /// The measurements of a command.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Measured {
     pub ticks: u64,
     pub request_bytes: usize,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bobbin_store::SHARDS;
 
 use super::Notice;
+use crate::base::clock::has_come;
 use crate::engine::command::Data;
 use crate::engine::server::{Server, Switch};
 
@@ -41,11 +42,12 @@ impl Server {
     /// If the shards remember too many keys, forgets some and tells their readers that the copies
     /// are invalid. Called by the timer, with nothing held.
     pub fn bound_tracked(&self, data: &mut Data) {
-        if self.switches.load() & Switch::TRACKED == 0 {
+        if !self.switches.has(Switch::TRACKED) {
             return;
         }
         let now_ms = data.turn.now_ms;
-        let Some(tracker) = data.audience.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms)
+        let Some(tracker) =
+            data.audience.tracker.as_mut().filter(|t| has_come(now_ms, t.look_at_ms, LOOK_MS))
         else {
             return;
         };
@@ -74,11 +76,13 @@ impl Server {
             let taken = data.visit(known.shard, |shard| shard.untrack_some(count));
             excess -= taken.len();
             empty = if taken.is_empty() { empty + 1 } else { 0 };
-            data.unit.notices.extend(taken.into_iter().map(|(key, readers)| Notice::Invalid {
-                key,
-                readers,
-                by_client: false,
-            }));
+            data.unit.work.notices.extend(
+                taken.into_iter().map(|(key, readers)| Notice::Invalid {
+                    key,
+                    readers,
+                    by_client: false,
+                }),
+            );
             data.release();
         }
     }

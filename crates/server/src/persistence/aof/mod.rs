@@ -157,6 +157,11 @@ impl Aof {
         self.keeps_back_replies.0.load(Ordering::Relaxed)
     }
 
+    /// The last record that clients may hear of.
+    pub fn tellable(&self) -> u64 {
+        if self.keeps_back_replies.0.load(Ordering::SeqCst) { self.durable() } else { u64::MAX }
+    }
+
     /// Whether the log is of no use until a base is written.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
@@ -325,8 +330,8 @@ pub fn follow_log_config(server: &Server) {
     let held = Aof::of(server).keeps_back_replies.0.swap(holds, Ordering::SeqCst);
     server.choose_log_numbers();
     if held && !holds {
-        // Some replies may wait for a sync, which with `no` would never come.
-        drop(settle_log(server, false));
+        // Replies that wait may go: nothing more is promised of the disk, which may be full.
+        server.workers.tell_durable();
     }
     server.log.wake();
 }
@@ -335,22 +340,22 @@ pub fn follow_log_config(server: &Server) {
 pub fn end_log(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
         // This fails only if the writer is gone, and then there is nothing to wait for.
-        settle_log(server, true).recv().ok();
+        settle_log(server).recv().ok();
     }
 }
 
-/// Has everything that was logged so far written and synced, and then notifies the receiver.
-/// `ends`: no more records will follow.
-fn settle_log(server: &Server, ends: bool) -> Receiver<()> {
+/// Has everything that was logged so far, and is all, written and synced, and then notifies the
+/// receiver.
+fn settle_log(server: &Server) -> Receiver<()> {
     let (done, wait) = channel();
-    Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done, ends });
+    Aof::of(server).order(server, WriterOrder::Settle { number: server.log.last(), done });
     wait
 }
 
 /// Whether there is a complete log on disk, and the disk accepts the rest of it.
 pub fn has_log_to_load(server: &Server) -> bool {
     let waits = Aof::of(server).is_on() && Aof::of(server).needs_base();
-    let failed = server.log_error.load(Ordering::Relaxed) != 0;
+    let failed = server.switches.has(Switch::LOG_FAILED);
     !waits
         && !failed
         && AofDirectory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())
@@ -491,7 +496,7 @@ pub(crate) fn load_log(server: &'static Server) -> Result<(), String> {
 #[cfg(test)]
 pub(crate) fn end_log_alone(server: &Server) {
     if Aof::of(server).writer.get().is_some() {
-        let done = settle_log(server, true);
+        let done = settle_log(server);
         step_log(server);
         done.try_recv().expect("it is settled");
     }

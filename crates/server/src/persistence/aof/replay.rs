@@ -16,7 +16,7 @@ use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered, observe};
-use crate::engine::execution::execute::{Executed, execute};
+use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::execution::run::run;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
@@ -183,13 +183,14 @@ impl Replay {
         let mut executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
         // one needs.
-        while self.client.job.is_some() && !self.data.is_dismissed() {
+        while self.client.long_command.is_some() && !self.data.is_dismissed() {
             self.data.release();
             background::pause();
             executed = self.execute(args, command, first_hash);
         }
         self.data.release();
-        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
+        let outcome =
+            if executed == RequestOutcome::Refused { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
     }
@@ -205,7 +206,7 @@ impl Replay {
         before_release: impl FnOnce(bool, u32),
     ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
-        if executed == Executed::Postponed {
+        if executed == RequestOutcome::Postponed {
             self.client.postpone(false);
             self.data.release();
             self.forget_replies();
@@ -214,10 +215,10 @@ impl Replay {
         before_release(self.is_in_transaction(), self.database());
         self.data.release();
         match executed {
-            Executed::Ran(command) => self.count_command(command, args),
+            RequestOutcome::Ran(command) => self.count_command(command, args),
             _ => self.ticks = ticks(),
         }
-        let has_failed = executed == Executed::Refused || self.replies.first() == Some(&b'-');
+        let has_failed = executed == RequestOutcome::Refused || self.replies.first() == Some(&b'-');
         let outcome = if has_failed { Err(Hindrance::Failure(self.complaint())) } else { Ok(()) };
         self.forget_replies();
         outcome
@@ -267,7 +268,7 @@ impl Replay {
         if self.data.recorder.take_far_ahead() {
             self.server.put_off_writers_for_log();
         }
-        if !self.data.unit.notices.is_empty() {
+        if !self.data.unit.work.notices.is_empty() {
             self.data.publish_notices(None);
         }
     }
@@ -295,7 +296,7 @@ impl Replay {
             in_transaction: true,
             may_leave_job: false,
         };
-        run(&mut call);
+        drop(run(&mut call));
         let effects = self.data.take_effects();
         self.count_command(command, args);
         let has_failed = self.replies.first() == Some(&b'-');
@@ -325,9 +326,9 @@ impl Replay {
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: Hash,
-    ) -> Executed {
-        let executed = match (&self.client.job, command) {
-            (Some(_), Some(command)) => Executed::Ran(command),
+    ) -> RequestOutcome {
+        let executed = match (&self.client.long_command, command) {
+            (Some(_), Some(command)) => RequestOutcome::Ran(command),
             _ => {
                 let request = Request { command, args, wire: &[], first_hash };
                 let mut context = Context {
@@ -339,23 +340,23 @@ impl Replay {
                 execute(&mut context, &mut self.client, request, &mut self.replies)
             }
         };
-        if self.work() { executed } else { Executed::Postponed }
+        if self.work() { executed } else { RequestOutcome::Postponed }
     }
 
     /// Works on the job of a long command. `false`: the job has to wait.
     fn work(&mut self) -> bool {
-        let Some(mut job) = self.client.job.take() else { return true };
+        let Some(mut long) = self.client.long_command.take() else { return true };
         self.data.release();
         self.data.follow_client(&self.client);
-        while !job.step(&mut Slice {
+        while !long.step(&mut Slice {
             server: self.server,
             data: &mut self.data,
             stats: &self.stats,
             client: &mut self.client,
             more: &mut || true,
         }) {
-            if job.is_parked() {
-                self.client.job = Some(job);
+            if long.job.is_parked() {
+                self.client.long_command = Some(long);
                 return false;
             }
         }
@@ -377,8 +378,8 @@ impl Replay {
     /// Abandons the open transaction, and the command that waits.
     pub(crate) fn abandon_transaction(&mut self) {
         self.client.transaction = None;
-        if let Some(mut job) = self.client.job.take() {
-            job.abandon(self.server, &mut self.data);
+        if let Some(long) = self.client.long_command.take() {
+            long.abandon(self.server, &mut self.data);
         }
         self.place = self.whole_place;
     }

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use bobbin_dump::append_shared_collection_payload;
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{CutHandle, EntryRef, Kind, ValueRef};
+use bobbin_store::{CutHandle, EntryRef, Kind};
 use bobbin_sync::Mutex;
 
 use super::place::LogPlace;
@@ -22,7 +21,7 @@ use crate::base::clock::system_ms;
 use crate::base::cores::CoreWork;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::command::Data;
-use crate::engine::log::{append_command, append_timestamp};
+use crate::engine::log::{append_command, append_restore, append_timestamp, payload_of};
 use crate::engine::server::Server;
 use crate::engine::telemetry::latency::LatencyEvent;
 use crate::persistence::Persistence;
@@ -501,7 +500,7 @@ fn write_commands(
     written.and(walked)
 }
 
-/// Appends the command that makes an entry.
+/// Appends the commands that make an entry.
 fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
     if entry.kind() == Kind::String {
         let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
@@ -517,15 +516,8 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
         }
         return;
     }
-    let mut digits = itoa::Buffer::new();
-    let expire_ms = entry.expire_ms().map(|ms| digits.format(ms).as_bytes());
-    let mut payload = Vec::new();
-    if let ValueRef::Collection(collection) = entry.value() {
-        let compress = server.config.rdbcompression();
-        append_shared_collection_payload(collection, compress, &mut payload);
-    }
-    let ms = expire_ms.unwrap_or(b"0");
-    append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
+    let payload = payload_of(entry.value(), server.config.rdbcompression());
+    append_restore(out, entry, &payload, &[]);
 }
 
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -117,7 +117,7 @@ pub fn may_tell_of_unkept(
             || command.row.categories.has(is_about_data)
             || command.full_name.starts_with("debug");
     }
-    let is_failing = server.switches.load() & Switch::LOG_FAILED != 0;
+    let is_failing = server.switches.has(Switch::LOG_FAILED);
     if !is_failing || !command.has(Flags::READONLY) || command.reads_undeclared_keys() {
         return true;
     }

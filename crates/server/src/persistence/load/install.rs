@@ -108,7 +108,7 @@ pub(super) fn make(
         let parsed = parsed.map_err(|error| error.to_string())?;
         parsed.iter().for_each(|(_, _, hash)| server.keyspace.prefetch_bucket(*hash));
         for (database, record, hash) in parsed {
-            if slow_down(server, done.get()) && server.end.is_wanted() {
+            if slow_down(server, done.get()) && server.end.is_on_its_way() {
                 return Err("the server ends".into());
             }
             loaded.expiring += u64::from(record.expire_ms.is_some());

@@ -114,7 +114,6 @@ pub fn begin_loading_bytes(server: &Server, total: u64) {
 /// commands that would change the server's role are refused.
 pub fn begin_loading_aside(server: &Server, total: u64) {
     note_begin(server, total);
-    Persistence::of(server).loading.is_aside.store(true, Ordering::Relaxed);
     server.switches.set(Switch::LOADING_ASIDE, true);
 }
 
@@ -123,15 +122,11 @@ fn note_begin(server: &Server, total: u64) {
     loading.total_bytes.store(total, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
-    loading.is_on.store(true, Ordering::Relaxed);
 }
 
 pub fn end_loading(server: &Server) {
     // The loading threads leave memory in arenas of their own.
     allocator::give_back_in_steps();
-    let loading = &Persistence::of(server).loading;
-    loading.is_on.store(false, Ordering::Relaxed);
-    loading.is_aside.store(false, Ordering::Relaxed);
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
 }
 
@@ -445,6 +440,7 @@ fn take_position(server: &Server, name: &str, value: &str) {
         _ => *loading.offset.lock() = parse_offset(value.as_bytes()),
     }
     if let Some(position) = loading.position() {
+        server.feed.trim(server.config.repl_backlog_size());
         server.feed.begin(position.offset);
     }
 }

@@ -246,7 +246,7 @@ fn run(
         }
         return Ok(());
     }
-    if server.switches.load() & Switch::DISK_FAILED != 0
+    if server.switches.has(Switch::DISK_FAILED)
         && command.is_some_and(|command| command.has(Flags::WRITE))
         && let Some(failure) = server.disk_failure()
         && !server.config.replica_ignore_disk_write_errors()
@@ -289,7 +289,10 @@ fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
         "== CRITICAL == This replica is sending an error to its primary: '{complaint}' after \
          processing the command '{name}'"
     );
-    if server.config.propagation_error_behavior() != PropagationError::Ignore {
+    // Where clients may write, differences are expected.
+    if server.config.propagation_error_behavior() != PropagationError::Ignore
+        && server.config.replica_read_only()
+    {
         end_server("What this replica has is not what its primary has.");
     }
 }

@@ -52,7 +52,7 @@ pub struct Link {
     client: Mutex<Option<Arc<ClientInfo>>>,
     /// When something was last received (Unix ms).
     pub heard_ms: AtomicI64,
-    /// Since when the link is down (Unix ms); 0: it has never been up.
+    /// Since when the server has no link (Unix ms); 0: it has had none since it became a replica.
     pub down_since_ms: AtomicI64,
     pub sync: SyncProgress,
     /// Bytes of the stream that have come and cannot be executed yet.
@@ -125,13 +125,19 @@ pub enum LinkState {
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Link {
-    /// Starts the thread that follows this primary.
+    /// Starts the thread that follows this primary. `old` is the link that this one replaces.
     pub fn start(
         server: &'static Server,
-        host: String,
-        port: u16,
+        (host, port): (String, u16),
+        old: Option<&Self>,
         is_merged: Receiver<()>,
     ) -> Result<Arc<Self>, String> {
+        let now_ms = server.clock.now_ms();
+        // Clients have to wait for this primary as they waited for the old one.
+        let down_since_ms = old.map_or(0, |old| match old.state() {
+            LinkState::Connected => now_ms,
+            _ => old.down_since_ms.load(Ordering::Relaxed),
+        });
         let link = Arc::new(Self {
             host,
             port,
@@ -140,7 +146,7 @@ impl Link {
             socket: Mutex::new(None),
             client: Mutex::new(None),
             heard_ms: AtomicI64::new(0),
-            down_since_ms: AtomicI64::new(0),
+            down_since_ms: AtomicI64::new(down_since_ms),
             sync: SyncProgress::default(),
             held_bytes: AtomicUsize::new(0),
             helped_commands: AtomicU64::new(0),

@@ -216,7 +216,7 @@ impl Helpers {
             effects.append(&mut part.effects);
             complaints.append(&mut part.complaints);
             self.helped += if part.was_taken { part.commands.len() as u64 } else { 0 };
-            replay.data.unit.notices.append(&mut part.notices);
+            replay.data.unit.work.notices.append(&mut part.notices);
         }
         effects.sort_unstable_by_key(|(number, _)| *number);
         complaints.sort_unstable_by_key(|(number, _)| *number);
@@ -324,7 +324,7 @@ impl Part {
                 complaints.extend(outcome.err().map(|complaint| (*number, complaint)));
             }
         }
-        self.notices.append(&mut replay.data.unit.notices);
+        self.notices.append(&mut replay.data.unit.work.notices);
         self.shards = replay.give_back();
     }
 }

@@ -140,6 +140,7 @@ impl Session<'_> {
                 load::begin_loading_bytes(server, total);
             }
         })?;
+        log::info!("PRIMARY <-> REPLICA sync: Loading DB in memory");
         let aside = aside(server);
         let loaded = load::load_copy(server, aside, CopyInput { session: self });
         let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));

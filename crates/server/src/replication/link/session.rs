@@ -362,7 +362,7 @@ impl<'a> Session<'a> {
 }
 
 fn is_paused(server: &Server) -> bool {
-    server.switches.load() & Switch::PAUSED != 0 && server.paused(server.clock.advance()).is_some()
+    server.switches.has(Switch::PAUSED) && server.paused(server.clock.advance()).is_some()
 }
 
 fn say(wire: &mut Wire, output: &mut Vec<u8>) -> Result<(), GiveUp> {

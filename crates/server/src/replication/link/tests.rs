@@ -21,7 +21,7 @@ use crate::simulation::tasks;
 fn server_and_link() -> (&'static Server, Arc<Link>) {
     tasks::begin();
     let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-    let link = Link::start(server, "primary".into(), 1, channel().1).expect("it starts");
+    let link = Link::start(server, ("primary".into(), 1), None, channel().1).expect("it starts");
     (server, link)
 }
 
@@ -134,7 +134,7 @@ fn a_server_is_not_up_by_a_link_of_before() {
     let (server, link) = server_and_link();
     server.switches.set(Switch::LINK_DOWN, true);
     link.set_state(server, LinkState::Connected);
-    assert!(server.switches.load() & Switch::LINK_DOWN != 0);
+    assert!(server.switches.has(Switch::LINK_DOWN));
 }
 
 /// A server that is a replica of a stream from its beginning, and what it follows with.

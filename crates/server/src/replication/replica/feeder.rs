@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Replica, ReplicaState};
+use crate::base::clock::has_come;
 use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::client::feeder::{Feeder, Feeding};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::replication::Replication;
-use crate::replication::refusals::Refusal;
+use crate::replication::refusals::{DELAY_MS, Refusal};
 use crate::replication::transfer::{Form, Transfer, TransferState};
 
 /// Feeds a replica's connection.
@@ -101,6 +102,17 @@ impl ReplicaFeeder {
         self.become_replica(now_ms, state);
     }
 
+    /// The stream from an offset of a history on. There is none for a replica that would be dropped
+    /// at once because too much waits for it, and would ask again for ever.
+    pub(in crate::replication) fn stream_from(&self, id: &[u8], offset: u64) -> Option<FeedReader> {
+        let (feed, config) = (&self.server.feed, &self.server.config);
+        // What is kept only because its last connection has just ended does not count.
+        self.server.trim_feed();
+        let waiting = feed.published().saturating_sub(offset);
+        let goes_on = feed.history().holds(id, offset) && waiting < config.replica_bytes_max();
+        goes_on.then(|| feed.reader(offset, Some(Arc::clone(&self.replica.client)))).flatten()
+    }
+
     fn replication(&self) -> &'static Replication {
         Replication::of(self.server)
     }
@@ -117,7 +129,7 @@ impl ReplicaFeeder {
     /// Sends empty lines to a waiting replica, to show that its primary is alive.
     fn keep_alive(&mut self, now_ms: i64, output: &mut ConnectionOutput) {
         let period_ms = self.server.config.repl_ping_replica_period() * 1000;
-        if now_ms - self.kept_alive_ms >= period_ms {
+        if has_come(now_ms, self.kept_alive_ms + period_ms, period_ms) {
             self.kept_alive_ms = now_ms;
             output.push(b"\n");
         }
@@ -141,7 +153,7 @@ impl ReplicaFeeder {
     fn begin_copy(&mut self, now_ms: i64, output: &mut ConnectionOutput) -> Feeding {
         let refusal = *self.replica.refusal.lock();
         if let Some(Refusal { reason, due_ms, .. }) = refusal {
-            if now_ms < due_ms {
+            if !has_come(now_ms, due_ms, DELAY_MS) {
                 return Feeding::GoesOn;
             }
             output.push(format!("-ERR {reason}\r\n").as_bytes());

@@ -101,7 +101,7 @@ impl Play<'_> {
     /// Whether a script has paused.
     pub(super) fn is_in_midst(&self) -> bool {
         let server = self.stage.process.server;
-        server.gate.is_reserved() || server.switches.load() & Switch::BUSY != 0
+        server.gate.is_reserved() || server.switches.has(Switch::BUSY)
     }
 
     /// Another process starts from what is left.

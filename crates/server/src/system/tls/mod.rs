@@ -12,7 +12,6 @@ mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use bobbin_sync::{Mutex, RwLock};
 use bobbin_tls::CertificateFacts;
@@ -40,8 +39,8 @@ pub struct Tls {
     resumed: AtomicU64,
     finished: AtomicU64,
     pub reloader: Reloader,
-    /// The stamps of files that could not be used.
-    rejected: Mutex<Vec<Option<SystemTime>>>,
+    /// Why the files that are there now could not be used, if that is so.
+    rejected: Mutex<Option<String>>,
 }
 
 /// What new connections begin with.
@@ -70,22 +69,30 @@ impl Tls {
         self.adopt(Settings::of(config))
     }
 
-    /// Reads the files again if they have changed; whether that was so. The settings are those of
-    /// the last `follow`: CONFIG SET may yet take back what the configuration says now.
+    /// Reads the files again if they have changed, and returns whether it uses other ones now. The
+    /// settings are those of the last `follow`: CONFIG SET may yet take back what the configuration
+    /// says now. Files that cannot be used are tried each time, since the reason may pass without a
+    /// change of the files; the same reason is an error only once.
     pub fn reload(&self) -> Result<bool, String> {
         let _one_at_a_time = self.following.lock();
         let Some(current) = self.current() else { return Ok(false) };
         // From before the files are read: what changes meanwhile is read the next time.
         let stamps = current.settings.stamps();
         let mut rejected = self.rejected.lock();
-        if stamps == current.settings.stamps || stamps == *rejected {
+        if stamps == current.settings.stamps {
+            *rejected = None;
             return Ok(false);
         }
-        // What can be used takes their place at once; what cannot is waited for to change.
-        rejected.clone_from(&stamps);
         let mut settings = current.settings.clone();
         settings.stamps = stamps;
-        self.adopt(settings).map(|()| true)
+        match self.adopt(settings) {
+            Ok(()) => {
+                *rejected = None;
+                Ok(true)
+            }
+            Err(error) if rejected.as_ref() == Some(&error) => Ok(false),
+            Err(error) => Err(rejected.insert(error).clone()),
+        }
     }
 
     fn adopt(&self, settings: Settings) -> Result<(), String> {

@@ -132,6 +132,7 @@ impl Settings {
             &self.certificate,
             &self.key,
             &self.client_certificate,
+            &self.client_key,
             &self.authorities,
             &self.authorities_folder,
         ];

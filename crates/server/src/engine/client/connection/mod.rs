@@ -11,6 +11,7 @@ use self::large::LargeArguments;
 use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::Client;
+use crate::engine::clients::ClientFlag;
 use crate::system::tls::TlsSession;
 
 /// A client's connection. While it is idle its buffers are empty and not allocated.
@@ -87,6 +88,32 @@ impl Connection {
         }
     }
 
+    /// Whether the client is a replica, whose output holds the stream.
+    pub fn is_replica(&self) -> bool {
+        self.client.feeder.is_some() && self.client.info.has(ClientFlag::REPLICA)
+    }
+
+    /// Whether the client must not be sent what it is about to get, as that would lie between bytes
+    /// of a replica's stream. Then the client is disconnected.
+    pub fn refuses_reply(&mut self) -> bool {
+        let is_replica = self.is_replica();
+        if is_replica {
+            self.disconnect_replica();
+        }
+        is_replica
+    }
+
+    /// Disconnects a replica that would get a reply.
+    #[cold]
+    pub fn disconnect_replica(&mut self) {
+        if !self.client.discard {
+            let id = self.client.info.id;
+            log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
+        }
+        self.client.discard = true;
+        self.closing = true;
+    }
+
     /// Bytes of memory that wait for the peer.
     pub fn output_memory(&self) -> usize {
         let sealed = self.tls.as_ref().map_or(0, |tls| tls.wire().len());
@@ -97,20 +124,21 @@ impl Connection {
     /// where messages are left for it, and one with a command at work must stay until the command
     /// is done. A connection whose peer sends no more gains nothing by moving.
     pub fn may_move(&self) -> bool {
-        !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
+        !self.moving && !self.ended && self.client.long_command.is_none() && !self.client.listens()
     }
 
     /// Whether received commands still wait for their turn. Commands behind a blocked one do not
     /// count.
     pub fn has_work_left(&self) -> bool {
-        self.deferred || self.client.job.is_some() || self.client.is_postponed()
+        self.deferred || self.client.long_command.is_some() || self.client.is_postponed()
     }
 
     /// Whether further commands have to wait: a command is at work in slices or blocks, replies
     /// must be sent first, another worker takes over the connection, or it closes.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
-        let waits = client.job.is_some() || client.is_postponed() || client.blocked.is_some();
+        let waits =
+            client.long_command.is_some() || client.is_postponed() || client.blocked.is_some();
         waits || self.deferred || self.closing || self.moving
     }
 }

@@ -9,8 +9,7 @@ use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, 
 
 use super::super::Failure;
 use super::{Data, Key};
-use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
-use crate::engine::tracking::Notice;
+use crate::engine::pubsub::notify::Classes;
 
 impl Data {
     /// The entry of the key, to be changed in place; it counts as a use. A caller that changes it
@@ -195,7 +194,7 @@ impl Data {
 
     /// Serves the clients that wait for the key, though the key has not changed as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
-        self.unit.ready.push_back((self.database, key.bytes.into()));
+        self.unit.work.ready.push_back((self.database, key.bytes.into()));
     }
 
     /// To be called when a field of a hash gets an expiry that is earlier than those of all its
@@ -208,15 +207,7 @@ impl Data {
     /// Notes an event of a key. To be called after it happened.
     #[inline(always)]
     pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        if self.audience.event_classes.has(class) {
-            self.note_event(class, name, key);
-        }
-    }
-
-    #[cold]
-    fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        let event = KeyspaceEvent { class, name, database: self.database, key: key.bytes.into() };
-        self.unit.notices.push(Notice::Event(event));
+        self.note_event(class, name, self.database, key.bytes);
     }
 
     #[inline(always)]
@@ -257,7 +248,7 @@ impl Data {
     /// Removes all keys of a database from one shard. Returns them, to be freed.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.holding.keyspace.hasher();
-        let mut ready = std::mem::take(&mut self.unit.ready);
+        let mut ready = std::mem::take(&mut self.unit.work.ready);
         let (len, flushed) = self.visit(index, |shard| {
             // They are counted before: if a cut needs them they go to the cut, and nothing is
             // returned.
@@ -266,7 +257,7 @@ impl Data {
             note_waited(shard, database, &mut ready);
             (len, flushed)
         });
-        self.unit.ready = ready;
+        self.unit.work.ready = ready;
         self.counters.dirty += len as u64;
         flushed
     }
@@ -275,14 +266,14 @@ impl Data {
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
         let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
         let takes_dead = self.turn.may_expire;
-        let mut ready = std::mem::take(&mut self.unit.ready);
+        let mut ready = std::mem::take(&mut self.unit.work.ready);
         let gone = self.visit(index, |shard| {
             let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);
             note_waited(shard, a, &mut ready);
             note_waited(shard, b, &mut ready);
             gone
         });
-        self.unit.ready = ready;
+        self.unit.work.ready = ready;
         for (database, entry) in gone {
             self.note_expired(database, std::slice::from_ref(&entry));
             self.discard(entry);

@@ -5,8 +5,7 @@ use bobbin_store::shard::{FIELDS_MAX, Reaped};
 
 use super::Data;
 use super::holding::HeldShards;
-use crate::engine::pubsub::notify::{Classes, KeyspaceEvent};
-use crate::engine::tracking::Notice;
+use crate::engine::pubsub::notify::Classes;
 
 /// A hash of which fields have expired.
 #[derive(Default)]
@@ -77,10 +76,7 @@ impl Data {
                 let words: Vec<&[u8]> = [&b"HDEL"[..], &key].into_iter().chain(fields).collect();
                 self.log_in(database, &words);
             }
-            if self.audience.event_classes.has(Classes::HASH) {
-                let (class, name) = (Classes::HASH, "hexpired");
-                self.unit.notices.push(Notice::Event(KeyspaceEvent { class, name, database, key }));
-            }
+            self.note_event(Classes::HASH, "hexpired", database, &key);
         }
     }
 
@@ -95,10 +91,7 @@ impl Data {
                 true => (Classes::EXPIRED, "expired"),
                 false => (Classes::GENERIC, "del"),
             };
-            if self.audience.event_classes.has(class) {
-                let event = KeyspaceEvent { class, name, database, key: entry.key().into() };
-                self.unit.notices.push(Notice::Event(event));
-            }
+            self.note_event(class, name, database, entry.key());
             self.log_expired(database, entry.key());
         }
     }

@@ -30,7 +30,6 @@ pub use self::unit::{Suspended, Then, Unit};
 use self::values::IncomingValues;
 pub use self::values::OfferedValues;
 use super::Registered;
-use super::job::Job;
 use super::plan::ShardSet;
 use crate::base::random::Random;
 use crate::engine::client::Client;
@@ -57,8 +56,6 @@ pub struct Data {
     pub random: Random,
     /// The idle Lua states, in which scripts run.
     pub lua: Vec<Box<Lua>>,
-    /// The current command, if it is a script that has paused.
-    pub paused: Option<Box<dyn Job>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// Passes the effects of commands to the log.
@@ -109,7 +106,6 @@ impl Data {
             audience: Audience::default(),
             random: Random::new(seed),
             lua: Vec::new(),
-            paused: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             recorder: Recorder::default(),

@@ -6,7 +6,7 @@ use bobbin_store::{SHARDS, Shard};
 use super::{Data, Key};
 use crate::engine::client::Client;
 use crate::engine::pubsub::Subscribers;
-use crate::engine::pubsub::notify::{self, Classes};
+use crate::engine::pubsub::notify::{self, Classes, KeyspaceEvent};
 use crate::engine::tracking::{AtWork, Notice, Tracker};
 
 /// The clients that are told what a thread does to keys.
@@ -34,6 +34,27 @@ impl Audience {
 }
 
 impl Data {
+    /// Notes an event of a key, if clients may listen to its class.
+    #[inline(always)]
+    pub(super) fn note_event(
+        &mut self,
+        class: Classes,
+        name: &'static str,
+        database: u32,
+        key: &[u8],
+    ) {
+        if self.audience.event_classes.has(class) {
+            self.push_event(name, database, key);
+        }
+    }
+
+    #[cold]
+    fn push_event(&mut self, name: &'static str, database: u32, key: &[u8]) {
+        let asked = self.audience.event_classes;
+        let event = KeyspaceEvent { asked, name, database, key: key.into() };
+        self.unit.work.notices.push(Notice::Event(event));
+    }
+
     /// Publishes what happened to keys. To be called while their shards are held. Messages for the
     /// current client follow its reply.
     #[cold]
@@ -54,7 +75,7 @@ impl Data {
     /// whose number is `waiting`, and not as the current client's.
     #[inline]
     pub fn publish_served(&mut self, waiting: u64) {
-        if !self.unit.notices.is_empty() {
+        if !self.unit.work.notices.is_empty() {
             self.publish_notices_of(waiting, 0);
         }
     }
@@ -63,13 +84,11 @@ impl Data {
     /// whose reply is not complete yet. 0 if there is none.
     #[cold]
     fn publish_notices_of(&mut self, by: u64, at_work: u64) {
-        let mut notices = std::mem::take(&mut self.unit.notices);
+        let mut notices = std::mem::take(&mut self.unit.work.notices);
         if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {
-                    Notice::Event(event) => {
-                        notify::publish(subscribers, event, self.audience.event_classes);
-                    }
+                    Notice::Event(event) => notify::publish(subscribers, event),
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
                         if let Some(tracker) = &mut self.audience.tracker {
@@ -81,8 +100,8 @@ impl Data {
             }
         }
         notices.clear();
-        self.unit.settled = 0;
-        self.unit.notices = notices;
+        self.unit.work.settled = 0;
+        self.unit.work.notices = notices;
     }
 
     /// Puts messages that were sent to the current client behind the reply of its job.
@@ -100,13 +119,17 @@ impl Data {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
-            self.unit.ready.push_back((database, key.bytes.into()));
+            self.unit.work.ready.push_back((database, key.bytes.into()));
         }
         if let Some(readers) = concerned.readers {
-            self.unit.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
+            self.unit.work.notices.push(Notice::Invalid {
+                key: key.bytes.into(),
+                readers,
+                by_client,
+            });
         }
         if self.audience.broadcasts {
-            self.unit.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
+            self.unit.work.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
         }
     }
 
@@ -133,6 +156,6 @@ impl Data {
         for index in 0..SHARDS {
             self.visit(index, Shard::untrack_all);
         }
-        self.unit.notices.push(Notice::AllInvalid);
+        self.unit.work.notices.push(Notice::AllInvalid);
     }
 }

@@ -1,6 +1,7 @@
 //! What a command leaves in the log.
 
 use super::{Data, Key};
+use crate::engine::log::append_restore;
 
 impl Data {
     /// Whether changes are logged.
@@ -12,17 +13,35 @@ impl Data {
     /// Logs this command instead of the one that the client sent.
     #[inline(always)]
     pub fn propagate(&mut self, args: &[&[u8]]) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
         self.log(args);
+    }
+
+    /// Logs the value that a key has now instead of the command that the client sent, as not every
+    /// peer knows that, or makes the same value with it. `payload` is the value's, from
+    /// `payload_of`; `words` are further options of RESTORE.
+    pub fn propagate_value(&mut self, key: Key<'_>, payload: &[u8], words: &[&[u8]]) {
+        self.unit.work.effects.be_explicit();
+        if !self.recorder.is_on() {
+            return;
+        }
+        // It may have been given a time that has passed, where nothing expires by itself.
+        let number = self.database;
+        let Some(database) = self.shard(key.hash.shard()).database(number) else { return };
+        let Some(place) = database.find(key.hash, key.bytes) else { return };
+        let mut commands = Vec::new();
+        let count = append_restore(&mut commands, database.entry(place), payload, words);
+        self.unit.note_logged();
+        self.recorder.add_commands(&mut self.unit.work.effects, count, number, &commands);
     }
 
     /// Sends replicas this command instead of the one that the client sent. The log on disk gets
     /// neither.
     pub fn propagate_to_replicas(&mut self, args: &[&[u8]]) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
         if self.recorder.is_on() {
             self.unit.note_logged();
-            self.recorder.add_for_replicas(&mut self.unit.effects, args);
+            self.recorder.add_for_replicas(&mut self.unit.work.effects, args);
         }
     }
 
@@ -35,7 +54,7 @@ impl Data {
     /// Keeps the command that the client sent out of the log, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
-        self.unit.effects.be_explicit();
+        self.unit.work.effects.be_explicit();
     }
 
     /// Logs a command that is done, if it changed something and did not choose another effect to
@@ -49,16 +68,16 @@ impl Data {
         alone: bool,
     ) -> Option<u64> {
         self.unit.note_logged();
-        if !changed || self.unit.effects.is_explicit() {
+        if !changed || self.unit.work.effects.is_explicit() {
             return None;
         }
-        if alone && self.unit.effects.is_empty() {
+        if alone && self.unit.work.effects.is_empty() {
             let number = self.recorder.record_alone(self.database, args, wire);
             if number.is_some() {
                 return number;
             }
         }
-        self.recorder.add(&mut self.unit.effects, self.database, args);
+        self.recorder.add(&mut self.unit.work.effects, self.database, args);
         None
     }
 
@@ -71,7 +90,7 @@ impl Data {
     pub(super) fn log_in(&mut self, database: u32, args: &[&[u8]]) {
         if self.recorder.is_on() {
             self.unit.note_logged();
-            self.recorder.add(&mut self.unit.effects, database, args);
+            self.recorder.add(&mut self.unit.work.effects, database, args);
         }
     }
 
@@ -81,7 +100,7 @@ impl Data {
         if self.recorder.logs_what_goes() {
             self.unit.note_logged();
             let args = [self.turn.deletes.expired, key];
-            self.recorder.add(&mut self.unit.effects, database, &args);
+            self.recorder.add(&mut self.unit.work.effects, database, &args);
         }
     }
 }

@@ -32,6 +32,16 @@ pub struct Turn {
     pub loading: bool,
     /// The commands that the log gets for deletions that no client asked for.
     pub deletes: Deletes,
+    /// The thread's own time, while it works at that of a resumed unit.
+    own: Option<UnitTime>,
+}
+
+/// What a unit keeps of its time and rules while it is suspended.
+#[derive(Clone, Copy)]
+pub struct UnitTime {
+    now_ms: i64,
+    may_expire: bool,
+    sees_dead: bool,
 }
 
 impl Default for Turn {
@@ -48,7 +58,37 @@ impl Default for Turn {
             is_oom: false,
             loading: false,
             deletes: Deletes::default(),
+            own: None,
         }
+    }
+}
+
+impl Turn {
+    /// The time of the current unit.
+    pub(super) const fn unit_time(&self) -> UnitTime {
+        let Self { now_ms, may_expire, sees_dead, .. } = *self;
+        UnitTime { now_ms, may_expire, sees_dead }
+    }
+
+    /// Goes to the time of a resumed unit.
+    pub(super) fn go_to_time(&mut self, time: UnitTime) {
+        debug_assert!(self.own.is_none(), "a unit is resumed within another one");
+        self.own = Some(self.unit_time());
+        self.set_time(time);
+    }
+
+    /// Goes back from the time of a resumed unit to the thread's own.
+    pub(super) fn return_to_own_time(&mut self, server: &Server) {
+        if let Some(own) = self.own.take() {
+            self.set_time(own);
+            // A pause may have begun or ended meanwhile.
+            self.may_expire = server.may_expire(own.now_ms);
+        }
+    }
+
+    const fn set_time(&mut self, time: UnitTime) {
+        let UnitTime { now_ms, may_expire, sees_dead } = time;
+        (self.now_ms, self.may_expire, self.sees_dead) = (now_ms, may_expire, sees_dead);
     }
 }
 

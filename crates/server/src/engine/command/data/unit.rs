@@ -7,6 +7,7 @@ use std::panic::Location;
 
 use super::Data;
 use super::holding::{Aside, HeldShards};
+use super::turn::UnitTime;
 use crate::engine::blocking;
 use crate::engine::client::Client;
 use crate::engine::log::Effects;
@@ -21,6 +22,14 @@ use crate::engine::tracking::Notice;
 #[derive(Default)]
 pub struct Unit {
     pub(super) held: HeldShards,
+    pub work: UnitWork,
+    #[cfg(debug_assertions)]
+    proof: Proof,
+}
+
+/// What a unit has done that no other thread has seen yet.
+#[derive(Default)]
+pub struct UnitWork {
     pub(super) effects: Effects,
     /// What other clients are told when the unit ends.
     pub notices: Vec<Notice>,
@@ -29,8 +38,6 @@ pub struct Unit {
     pub(super) settled: usize,
     /// The keys (with their databases) that the unit changed and that blocked clients wait for.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
-    #[cfg(debug_assertions)]
-    proof: Proof,
 }
 
 /// What debug builds remember to find errors in the order of a unit's end.
@@ -46,10 +53,8 @@ struct Proof {
 /// A unit that is half done and that others must not see. Its shards are reserved.
 pub struct Suspended {
     aside: Box<Aside>,
-    effects: Effects,
-    notices: Vec<Notice>,
-    settled: usize,
-    ready: VecDeque<(u32, Box<[u8]>)>,
+    work: UnitWork,
+    time: UnitTime,
 }
 
 /// How far a resumed unit goes.
@@ -65,19 +70,21 @@ impl Unit {
     /// Whether the end of the unit has more to do than to unlock.
     #[inline(always)]
     pub fn has_done_something(&self) -> bool {
-        !self.effects.is_empty() || !self.notices.is_empty() || !self.ready.is_empty()
+        !self.work.effects.is_empty()
+            || !self.work.notices.is_empty()
+            || !self.work.ready.is_empty()
     }
 
     /// The notices since the last call.
     pub fn unsettled(&mut self) -> &mut [Notice] {
-        let from = std::mem::replace(&mut self.settled, self.notices.len());
-        &mut self.notices[from..]
+        let from = std::mem::replace(&mut self.work.settled, self.work.notices.len());
+        &mut self.work.notices[from..]
     }
 
     /// Marks the beginning of a command.
     #[inline(always)]
     pub const fn begin_command(&mut self) {
-        self.effects.begin_command();
+        self.work.effects.begin_command();
     }
 
     /// Marks that a transaction or a script begins or goes on. Until `leave_midst` nothing may be
@@ -122,7 +129,7 @@ impl Unit {
     pub fn note_served(&mut self) {
         #[cfg(debug_assertions)]
         if let Some(place) = self.proof.unlogged.take() {
-            assert!(!self.effects.is_empty(), "the change of {place} is not logged");
+            assert!(!self.work.effects.is_empty(), "the change of {place} is not logged");
         }
     }
 
@@ -137,8 +144,8 @@ impl Unit {
             }
             assert!(!self.proof.is_in_midst, "unlocked in the midst of a unit");
         }
-        debug_assert!(self.effects.is_empty(), "unlocked before what changed has its number");
-        debug_assert!(self.notices.is_empty(), "unlocked before others heard of it");
+        debug_assert!(self.work.effects.is_empty(), "unlocked before what changed has its number");
+        debug_assert!(self.work.notices.is_empty(), "unlocked before others heard of it");
     }
 }
 
@@ -147,10 +154,10 @@ impl Data {
     /// `grouped`: several effects happened at once.
     #[inline]
     pub fn number_unit(&mut self, grouped: bool) -> Option<u64> {
-        if self.unit.effects.is_empty() {
+        if self.unit.work.effects.is_empty() {
             return None;
         }
-        self.recorder.record(&mut self.unit.effects, grouped)
+        self.recorder.record(&mut self.unit.work.effects, grouped)
     }
 
     /// Ends the unit so that others see it: numbers its effects, tells the clients that they
@@ -160,10 +167,10 @@ impl Data {
     pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
         self.unit.leave_midst();
         let number = self.number_unit(true);
-        if !self.unit.notices.is_empty() {
+        if !self.unit.work.notices.is_empty() {
             self.publish_notices(client);
         }
-        if !self.unit.ready.is_empty() {
+        if !self.unit.work.ready.is_empty() {
             blocking::serve_ready(server, self);
         }
         number
@@ -172,8 +179,8 @@ impl Data {
     /// Ends a unit on shards that another thread lends, and returns its effects. The lending thread
     /// numbers them and tells others. No blocked client waits for the keys.
     pub fn take_effects(&mut self) -> Option<Effects> {
-        self.unit.ready.clear();
-        (!self.unit.effects.is_empty()).then(|| std::mem::take(&mut self.unit.effects))
+        self.unit.work.ready.clear();
+        (!self.unit.work.effects.is_empty()).then(|| std::mem::take(&mut self.unit.work.effects))
     }
 
     /// Numbers the effects of another thread, which worked on shards that this thread lent.
@@ -184,45 +191,51 @@ impl Data {
     /// Drops the effects so far, when logging ends: the last state of the log has them, or nothing
     /// has.
     pub fn forget_effects(&mut self) {
-        self.unit.effects.clear();
+        self.unit.work.effects.clear();
     }
 
-    /// Takes the unit out half done, so that the thread can do other work. Its shards stay
-    /// reserved.
-    pub fn suspend_unit(&mut self) -> Suspended {
-        self.suspend_unit_on(None)
+    /// Takes the unit out half done, so that the thread can do other work, at its own time. The
+    /// unit's shards stay reserved.
+    pub fn suspend_unit(&mut self, server: &Server) -> Suspended {
+        self.suspend_unit_on(server, None)
     }
 
     /// Takes the unit out half done. If it holds everything, `narrow` names the only shards
     /// (ascending, without repeats) that stay reserved; the unit has used no others.
-    pub fn suspend_unit_on(&mut self, narrow: Option<Vec<usize>>) -> Suspended {
+    pub fn suspend_unit_on(&mut self, server: &Server, narrow: Option<Vec<usize>>) -> Suspended {
         self.unit.leave_midst();
-        let effects = std::mem::take(&mut self.unit.effects);
-        let notices = std::mem::take(&mut self.unit.notices);
-        let settled = std::mem::take(&mut self.unit.settled);
-        let ready = std::mem::take(&mut self.unit.ready);
-        Suspended { effects, notices, settled, ready, aside: self.set_aside(narrow) }
+        let (work, time) = (std::mem::take(&mut self.unit.work), self.turn.unit_time());
+        let aside = self.set_aside(narrow);
+        self.turn.return_to_own_time(server);
+        Suspended { aside, work, time }
     }
 
-    /// Goes on with a unit, on this or another thread, and holds its shards again. `then` says
-    /// whether the unit ends or is suspended once more.
+    /// Goes on with a unit, on this or another thread: holds its shards again, and takes over its
+    /// time. `then` says whether the unit ends or is suspended once more.
     pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
-        let Suspended { aside, effects, notices, settled, mut ready } = unit;
+        let Suspended { aside, mut work, time } = unit;
         match then {
             Then::Suspended => self.enter_aside(aside),
             Then::Ended => self.take_back(&aside),
         }
         // This thread may have noted keys of its own.
-        ready.append(&mut self.unit.ready);
-        (self.unit.effects, self.unit.notices, self.unit.ready) = (effects, notices, ready);
-        self.unit.settled = settled;
+        work.ready.append(&mut self.unit.work.ready);
+        self.unit.work = work;
+        self.turn.go_to_time(time);
         self.unit.enter_midst();
     }
 
+    /// Ends a resumed unit and unlocks its shards. The thread works at its own time again.
+    pub fn end_resumed(&mut self, server: &Server) {
+        self.end_unit(server, None);
+        self.release();
+        self.turn.return_to_own_time(server);
+    }
+
     /// Locks again the shards that the resumed unit has reserved, if there are any.
-    pub fn end_aside(&mut self) {
+    pub fn end_aside(&mut self, server: &Server) {
         if self.is_aside() {
-            let unit = self.suspend_unit();
+            let unit = self.suspend_unit(server);
             self.resume_unit(unit, Then::Ended);
         }
     }

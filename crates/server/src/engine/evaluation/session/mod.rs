@@ -1,5 +1,6 @@
 //! One run of a script: it executes the script's commands with the locks that the run holds.
 
+mod pace;
 mod reach;
 
 use std::ptr::NonNull;
@@ -9,13 +10,13 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
-use super::long_command::LongCommand;
+use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
-use crate::engine::command::job::{Account, STAY_US, Slice};
+use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
-use crate::engine::execution::rights;
+use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run;
 use crate::engine::row::KeyShape;
 use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
@@ -52,6 +53,8 @@ pub(super) struct ScriptSession {
     patience_until: Option<u64>,
     /// Since when the script has waited for shards that others keep, in ticks.
     waits_since: Option<u64>,
+    /// The tick at which the script was set aside, while it is.
+    aside_since: Option<u64>,
     /// Whether the script does not pause before it is slow.
     stays: bool,
     way: Way,
@@ -75,7 +78,7 @@ pub(super) struct ScriptSession {
     /// What other threads know of the script, once it has paused.
     pub busy: Option<Arc<Busy>>,
     /// The script's command that goes on in slices.
-    long: Option<LongCommand>,
+    long: Option<SlicedCall>,
 }
 
 /// Which keys the run has used.
@@ -127,6 +130,7 @@ impl ScriptSession {
             wait_right: None,
             patience_until: None,
             waits_since: None,
+            aside_since: None,
             stays,
             way: Way::Declared,
             changed: false,
@@ -142,23 +146,6 @@ impl ScriptSession {
         }
     }
 
-    /// Lets the script go on in this thread for `slice` ticks.
-    pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
-        self.data = NonNull::from(data);
-        self.stats = NonNull::from(stats);
-        (self.stays, self.pause_at) = (false, ticks() + slice);
-    }
-
-    /// Makes the script stay with its worker until it is slow.
-    pub const fn stay(&mut self) {
-        (self.stays, self.pause_at) = (true, self.slow_at);
-    }
-
-    /// Whether other clients get `-BUSY` because of this script.
-    pub fn is_slow(&self) -> bool {
-        ticks() >= self.slow_at
-    }
-
     /// Whether the run may still have to begin anew.
     pub const fn may_restart(&self) -> bool {
         self.can_restart && !self.changed
@@ -167,11 +154,6 @@ impl ScriptSession {
     /// Whether the script has changed something, so that it can no longer be killed without traces.
     pub fn has_changed(&self) -> bool {
         self.changed
-    }
-
-    /// How long the run has taken so far, in ticks.
-    pub fn duration(&self) -> u64 {
-        ticks() - self.started
     }
 
     /// Adds what a run did to the counters of its client, and to those of the command that ran the
@@ -271,7 +253,7 @@ impl ScriptSession {
             return Ok(());
         }
         let now_ms = self.data().turn.now_ms;
-        rights::admit_script(self.server, client, command, args, now_ms)
+        rights::check(self.server, client, command, args, Caller::Script, now_ms)
     }
 
     /// Whether the state of the server (disk, replicas, role) forbids the command. Few servers need
@@ -324,7 +306,7 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        run(&mut call);
+        drop(run(&mut call));
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {
@@ -334,8 +316,9 @@ impl ScriptSession {
         };
         stats.totals.commands.add(1);
         self.commands += 1;
-        if let Some(job) = call.client.job.take() {
-            self.long = Some(LongCommand::new(job, Account::new(command, args, measured)));
+        if let Some(mut long) = call.client.long_command.take() {
+            long.begin(measured);
+            self.long = Some(SlicedCall::Working(long));
             return None;
         }
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());

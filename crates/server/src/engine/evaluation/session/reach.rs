@@ -154,9 +154,7 @@ impl ScriptSession {
     pub(super) fn end_wait(&mut self) {
         (self.gate_wish, self.wait_right, self.patience_until) = (None, None, None);
         if let Some(since) = self.waits_since.take() {
-            let waited = ticks() - since;
-            self.started += waited;
-            self.slow_at = self.slow_at.saturating_add(waited);
+            self.leave_out(ticks() - since);
         }
     }
 

@@ -99,7 +99,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let admitted = match held {
         true => admit_again(call),
         false if makes_way => Err(make_way(call)),
-        false => Err(wait_for_reserved(call)),
+        false => Err(wait_for_reserved(call.server, call.data, call.client)),
     };
     if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);

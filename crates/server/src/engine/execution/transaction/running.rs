@@ -8,19 +8,20 @@
 //! meanwhile costs more than that. A transaction that holds the gate pauses only within commands:
 //! its other commands may need the gate for more than keys.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::Reply;
 use bobbin_store::Hash;
 
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
+use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::data::{OfferedValues, Suspended, Then};
-use crate::engine::command::job::{Account, Job, SLICE_US, STAY_US, Slice};
+use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
-use crate::engine::command::{Call, Data, Flags, KeyShape, Registered, observe};
-use crate::engine::execution::{monitor, rights, run};
-use crate::engine::lazyfree;
-use crate::engine::server::Switch;
+use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, observe};
+use crate::engine::execution::rights::{self, Caller};
+use crate::engine::execution::{monitor, run};
+use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
 /// A transaction that EXEC runs.
@@ -51,37 +52,20 @@ struct TimeLimits {
 enum Progress {
     Done,
     /// The transaction paused within this command, or (`None`) between two commands.
-    Paused(Option<LongCommand>),
-}
-
-/// A queued command that is half done.
-struct LongCommand {
-    job: Box<dyn Job>,
-    account: Account,
-    command: &'static Registered,
-    /// Whether the command is a script. While a script pauses, it keeps the transaction's locks and
-    /// effects.
-    is_script: bool,
+    Paused(Option<Box<LongCommand>>),
 }
 
 /// A paused transaction, as a job of its client.
 struct PausedTransaction {
     running: RunningTransaction,
-    long: Option<LongCommand>,
-    /// The locks and effects of the transaction; `None` while a script keeps them.
+    /// The queued command that is half done.
+    long: Option<Box<LongCommand>>,
+    /// The locks, the effects and the time of the transaction; `None` while a script keeps them.
     unit: Option<Suspended>,
     /// Whether the transaction holds the gate.
     has_gate: bool,
-    /// The transaction's time (Unix ms), which decides which keys have expired.
-    now_ms: i64,
-    /// Whether the client sees expired keys.
-    sees_dead: bool,
-    /// Whether expired keys may be deleted.
-    may_expire: bool,
-    /// The full pieces of the reply so far.
-    pieces: Vec<Vec<u8>>,
-    /// The reply behind those pieces.
-    rest: Arena,
+    /// The reply so far.
+    reply: Pieces,
 }
 
 /// Runs a transaction whose shards are all held. If it takes long, the rest becomes a job of the
@@ -112,14 +96,10 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         long,
         unit: None,
         has_gate,
-        now_ms: call.data.turn.now_ms,
-        sees_dead: call.data.turn.sees_dead,
-        may_expire: call.data.turn.may_expire,
-        pieces: Vec::new(),
-        rest: Arena { bytes, parts },
+        reply: Pieces::new(Vec::new(), Arena { bytes, parts }),
     };
-    paused.suspend(call.data);
-    call.client.job = Some(Box::new(paused));
+    paused.suspend(call.server, call.data);
+    call.leave_job(paused);
 }
 
 /// Ends a transaction that does not run because a watched key has changed.
@@ -201,7 +181,7 @@ struct Ran {
     /// When the run ended, in ticks.
     ended: u64,
     /// The rest of a command that is not done.
-    left: Option<LongCommand>,
+    left: Option<Box<LongCommand>>,
 }
 
 /// Runs one queued command, with the shards of the whole transaction held.
@@ -220,7 +200,7 @@ fn run(
     call.reply.set_protocol(call.client.protocol);
     let start = call.reply.output().len();
     if !call.client.rights.is_open(&call.server.acl)
-        && let Err(failure) = rights::admit_queued(call, queued.command, args)
+        && let Err(failure) = check_rights(call, queued.command, args)
     {
         call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);
@@ -243,19 +223,15 @@ fn run(
     };
     debug_assert!(!queued.command.has(Flags::GATE) || inner.data.has_gate());
     let started = ticks();
-    run::run(&mut inner);
+    drop(run::run(&mut inner));
     let ended = ticks();
     let measured = Measured {
         ticks: ended - started,
         request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
-    let script = inner.data.paused.take();
-    let is_script = script.is_some();
-    let job = script.or_else(|| inner.client.job.take());
-    if let Some(job) = job {
-        let account = Account::new(queued.command, args, measured);
-        let long = LongCommand { job, account, command: queued.command, is_script };
+    if let Some(mut long) = inner.client.long_command.take() {
+        long.begin(measured);
         return try_to_end(call, long, pause_at);
     }
     let track = call.server.config.latency_tracking();
@@ -268,10 +244,18 @@ fn run(
     Ran { reply_bytes: measured.reply_bytes, ended, left: None }
 }
 
+/// Checks a queued command just before it runs. The user's rules or the selected database may have
+/// changed since the command was queued.
+#[cold]
+fn check_rights(call: &mut Call<'_>, command: &Registered, args: &[&[u8]]) -> Outcome {
+    let now_ms = call.data.turn.now_ms;
+    rights::check(call.server, call.client, command, args, Caller::Exec, now_ms)
+}
+
 /// Continues a long command until `pause_at`, as little may be left of it. A paused script is not
 /// continued.
 #[cold]
-fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran {
+fn try_to_end(call: &mut Call<'_>, mut long: Box<LongCommand>, pause_at: u64) -> Ran {
     let mut slice = Slice {
         server: call.server,
         data: call.data,
@@ -279,43 +263,31 @@ fn try_to_end(call: &mut Call<'_>, mut long: LongCommand, pause_at: u64) -> Ran 
         client: call.client,
         more: &mut || ticks() < pause_at,
     };
-    if long.is_script || !long.step(&mut slice) {
+    if long.job.keeps_unit() || !long.step(&mut slice) {
         return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
     }
     let start = call.reply.output().len();
-    let (pieces, rest) = long.end(&slice);
-    pieces.iter().for_each(|piece| call.reply.raw(piece));
-    call.reply.append(&rest.bytes, &rest.parts);
+    let mut reply = end(*long, &slice);
+    reply.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+    reply.append_rest(&mut call.reply);
     Ran { reply_bytes: call.reply.len_since(start), ended: ticks(), left: None }
 }
 
-impl LongCommand {
-    /// Works on for a slice; returns whether the command is done.
-    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let started = ticks();
-        let is_done = self.job.step(slice);
-        self.account.add(ticks() - started);
-        is_done
-    }
-
-    /// Counts a completed command and takes its reply: full pieces, and the rest behind them.
-    fn end(mut self, slice: &Slice<'_>) -> (Vec<Vec<u8>>, Arena) {
-        let (server, stats, client) = (slice.server, slice.stats, &*slice.client);
-        stats.totals.commands.add(1);
-        client.info.commands.add(1);
-        let mut rest = Arena::default();
-        let pieces = self.account.close(&mut *self.job, server, stats, client, &mut rest);
-        lazyfree::free_pins(self.job);
-        (pieces, rest)
-    }
+/// Counts a completed command and takes its reply.
+fn end(long: LongCommand, slice: &Slice<'_>) -> Pieces {
+    slice.stats.totals.commands.add(1);
+    slice.client.info.commands.add(1);
+    let mut rest = Arena::default();
+    let pieces = long.close(slice.server, slice.stats, slice.client, &mut rest);
+    Pieces::new(pieces, rest)
 }
 
 impl PausedTransaction {
     /// Sets the transaction's locks and effects aside, so that others are served. If a script has
     /// paused, it has done that.
-    fn suspend(&mut self, data: &mut Data) {
-        if !self.long.as_ref().is_some_and(|long| long.is_script) {
-            self.unit = Some(data.suspend_unit());
+    fn suspend(&mut self, server: &Server, data: &mut Data) {
+        if !self.long.as_ref().is_some_and(|long| long.job.keeps_unit()) {
+            self.unit = Some(data.suspend_unit(server));
         }
     }
 
@@ -330,19 +302,18 @@ impl PausedTransaction {
         }
         if self.has_gate {
             // The next commands may need the gate itself.
-            slice.data.end_aside();
+            slice.data.end_aside(slice.server);
         }
         let end = ticks() + slice.server.clock.ticks(SLICE_US);
         let limits = TimeLimits { within_at: end, between_at: end };
         let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
-        if self.rest.bytes.len() >= PIECE {
-            self.close_piece(slice.client.protocol);
-        }
+        // If the last piece is full, another one begins.
+        self.reply.open();
         if let Progress::Paused(long) = progress {
             self.long = long;
             return false;
         }
-        slice.data.end_aside();
+        slice.data.end_aside(slice.server);
         self.with_call(slice, |running, call| {
             running.end(call);
             if call.server.switches.load() & Switch::MONITORED != 0 {
@@ -353,52 +324,37 @@ impl PausedTransaction {
     }
 
     /// Works on the command that is half done; returns the rest of it, if it is not done.
-    fn go_on_with(&mut self, mut long: LongCommand, slice: &mut Slice<'_>) -> Option<LongCommand> {
+    fn go_on_with(
+        &mut self,
+        mut long: Box<LongCommand>,
+        slice: &mut Slice<'_>,
+    ) -> Option<Box<LongCommand>> {
         let is_done = long.step(slice);
         let reply_bytes_max = slice.client.reply_bytes_max;
         if !is_done {
             let bytes = self.running.reply_bytes + long.job.reply_bytes();
             let is_too_long = bytes >= reply_bytes_max;
             let is_unread = is_too_long || slice.client.is_unread();
-            if long.is_script || !is_unread || !long.command.has(Flags::READONLY) {
+            if long.job.keeps_unit() || !is_unread || !long.command.has(Flags::READONLY) {
                 return Some(long);
             }
             // A read only makes a reply, which the client will not get, so it is dropped.
             if is_too_long {
                 slice.client.set_overflowed(true);
             }
-            long.job.abandon(slice.server, slice.data);
-            lazyfree::free_pins(long.job);
+            long.abandon(slice.server, slice.data);
         } else {
-            let (pieces, rest) = long.end(slice);
-            let bytes = pieces.iter().map(Vec::len).sum::<usize>() + rest.len_since(0);
-            self.running.reply_bytes += bytes;
-            if !pieces.is_empty() {
-                self.close_piece(slice.client.protocol);
-                self.pieces.extend(pieces);
-            }
-            let Arena { bytes, parts } = &mut self.rest;
-            Reply::with_parts(bytes, parts, slice.client.protocol).append(&rest.bytes, &rest.parts);
+            let reply = end(*long, slice);
+            self.running.reply_bytes += reply.byte_len();
+            self.reply.append(reply);
         }
         if self.running.reply_bytes >= reply_bytes_max {
             slice.client.set_overflowed(true);
         }
         if slice.client.is_unread() {
-            (self.pieces, self.rest) = (Vec::new(), Arena::default());
+            self.reply = Pieces::default();
         }
         None
-    }
-
-    /// Closes the current piece of the reply; what follows goes to another one. Values that the
-    /// reply only refers to are copied into the piece.
-    fn close_piece(&mut self, protocol: Protocol) {
-        let Arena { bytes, parts } = std::mem::take(&mut self.rest);
-        let mut piece = Vec::new();
-        match parts.is_empty() {
-            true => piece = bytes,
-            false => Reply::new(&mut piece, protocol).append(&bytes, &parts),
-        }
-        self.pieces.push(piece);
     }
 
     fn with_call<R>(
@@ -406,44 +362,24 @@ impl PausedTransaction {
         slice: &mut Slice<'_>,
         f: impl FnOnce(&mut RunningTransaction, &mut Call<'_>) -> R,
     ) -> R {
-        let Arena { bytes, parts } = &mut self.rest;
-        let mut call = Call {
-            server: slice.server,
-            command: self.running.command,
-            args: &[b"EXEC"],
-            wire: &[],
-            reply: Reply::with_parts(bytes, parts, slice.client.protocol),
-            client: slice.client,
-            data: slice.data,
-            stats: slice.stats,
-            hashes: &[],
-            in_transaction: false,
-            may_leave_job: true,
-        };
+        let reply = self.reply.reply(slice.client.protocol);
+        let mut call = slice.call(self.running.command, &[b"EXEC"], reply);
         f(&mut self.running, &mut call)
     }
 }
 
 impl Job for PausedTransaction {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let (now_ms, sees_dead) = (slice.data.turn.now_ms, slice.data.turn.sees_dead);
         if let Some(unit) = self.unit.take() {
             slice.data.resume_unit(unit, Then::Suspended);
         }
-        let turn = &mut slice.data.turn;
-        (turn.now_ms, turn.sees_dead, turn.may_expire) =
-            (self.now_ms, self.sees_dead, self.may_expire);
-        let is_done = self.go_on(slice);
-        if !is_done {
-            self.suspend(slice.data);
+        if !self.go_on(slice) {
+            self.suspend(slice.server, slice.data);
+            return false;
         }
-        let turn = &mut slice.data.turn;
-        (turn.now_ms, turn.sees_dead) = (now_ms, sees_dead);
-        turn.may_expire = slice.server.may_expire(now_ms);
-        if is_done {
-            slice.server.scripts.serve_waiters(slice.server);
-        }
-        is_done
+        slice.data.end_resumed(slice.server);
+        slice.server.scripts.serve_waiters(slice.server);
+        true
     }
 
     fn reply_bytes(&self) -> usize {
@@ -451,11 +387,11 @@ impl Job for PausedTransaction {
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.pieces)
+        self.reply.take(Vec::new())
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.append(&self.rest.bytes, &self.rest.parts);
+        self.reply.append_rest(reply);
     }
 
     fn is_parked(&self) -> bool {
@@ -473,5 +409,3 @@ impl Job for PausedTransaction {
 
 /// How long a transaction may run before it pauses between two commands, in microseconds.
 const QUEUE_STAY_US: u64 = 10_000;
-/// The least number of bytes of a full piece of the reply.
-const PIECE: usize = 64 * 1024;

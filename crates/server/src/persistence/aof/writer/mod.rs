@@ -385,9 +385,10 @@ impl AofWriter {
         self.note_outcome(outcome);
     }
 
-    /// Notes the outcome of a write or sync. Success behind a gap means nothing.
+    /// Notes the outcome of a write or sync. Success means nothing behind a gap, and a sync means
+    /// nothing while the disk has not taken what was given to it.
     fn note_outcome(&self, outcome: &io::Result<()>) {
-        if outcome.is_err() || !self.has_gap {
+        if outcome.is_err() || !self.has_gap && !self.failed && self.pending.is_empty() {
             aof::note_log_outcome(self.server, outcome);
         }
     }

@@ -23,8 +23,8 @@ pub(in crate::persistence::aof) enum WriterOrder {
     },
     /// Do not write the records behind `after`.
     Stop { after: u64 },
-    /// Sync everything up to a record, and report that. `ends`: no more records will follow.
-    Settle { number: u64, done: Sender<()>, ends: bool },
+    /// Sync everything up to a record, behind which no more will follow, and report that.
+    Settle { number: u64, done: Sender<()> },
     /// Call `then` with the feed's offset behind a record. `begins`: a new reader of the feed
     /// starts there.
     Feed { after: u64, then: Box<dyn FnOnce(u64) + Send>, begins: bool },
@@ -106,11 +106,12 @@ impl AofWriter {
                 }
                 then(self.server.feed.end_offset());
             }
-            WriterOrder::Settle { done, ends, .. } => {
-                if ends {
-                    self.remark_end();
-                }
+            WriterOrder::Settle { number, done } => {
+                self.remark_end();
                 self.sync_now();
+                if self.written < number {
+                    self.tell_loss(number);
+                }
                 // The receiver may be gone: its thread need not wait.
                 done.send(()).ok();
             }
@@ -191,6 +192,15 @@ impl AofWriter {
             self.place = place;
             self.write();
         }
+    }
+
+    /// Says how much of what clients were told of goes with the process.
+    fn tell_loss(&mut self, last: u64) {
+        while self.merge_up_to(last, usize::MAX) {}
+        let bytes = self.pending.len();
+        log::error!(
+            "The disk did not take the last {bytes} bytes of the AOF: their changes are lost"
+        );
     }
 
     /// Ends the log behind a record.

@@ -14,6 +14,7 @@ use self::apart::Apart;
 pub use self::channel::Channel;
 use self::receipt::{Receipt, Received};
 use super::handshake::{Handshake, Introduction, NextStep};
+use crate::base::clock::has_come;
 
 /// The replica's side of its connection to a primary, and of a second connection for a copy.
 pub struct LinkMachine {
@@ -373,7 +374,7 @@ impl LinkMachine {
     pub const fn wants_ack(&self, now_ms: i64) -> bool {
         matches!(self.stage, Stage::Stream)
             && self.takes_acks
-            && (self.is_asked || now_ms - self.said_ms >= SAY_INTERVAL_MS)
+            && (self.is_asked || self.has_been_silent(now_ms))
     }
 
     /// Reports up to which offset the replica has executed the stream, and up to which it has the
@@ -388,9 +389,14 @@ impl LinkMachine {
         self.main.say(&words);
     }
 
+    /// Whether the primary has heard nothing for as long as it may.
+    const fn has_been_silent(&self, now_ms: i64) -> bool {
+        has_come(now_ms, self.said_ms + SAY_INTERVAL_MS, SAY_INTERVAL_MS)
+    }
+
     /// Sends a sign of life now and then while a copy is loaded.
     pub fn keep_alive(&mut self, now_ms: i64) {
-        if now_ms - self.said_ms >= SAY_INTERVAL_MS {
+        if self.has_been_silent(now_ms) {
             self.said_ms = now_ms;
             self.main.output().push(b'\n');
         }

@@ -286,7 +286,7 @@ impl Data {
     #[inline(always)]
     pub fn release(&mut self) {
         self.number_unit(false);
-        if !self.unit.notices.is_empty() {
+        if !self.unit.work.notices.is_empty() {
             self.publish_notices(None);
         }
         self.unit.check_end();
