@@ -18,6 +18,7 @@ mod lines;
 mod links;
 mod npm;
 mod old_redis;
+mod options;
 mod pages;
 mod peers;
 mod probe;

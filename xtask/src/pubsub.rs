@@ -13,20 +13,21 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
 use rustix::event::epoll;
 
+use crate::options::{number, pairs};
 use crate::shell::Outcome;
 
 /// Measures publish and subscribe; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let (mut binary, mut rounds, mut window) = (peers::bobbin(), 3, Duration::from_secs(2));
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
-    for pair in arguments.chunks(2) {
-        match *pair {
-            ["--server", path] => binary = Path::new(path).to_path_buf(),
-            ["--rounds", count] => rounds = number(count)?.max(1) as usize,
-            ["--seconds", count] => window = Duration::from_secs(number(count)?),
-            _ => return Err(USAGE.to_owned()),
+    pairs(arguments, USAGE, |name, value| {
+        match name {
+            "--server" => binary = value.into(),
+            "--rounds" => rounds = number::<usize>(value)?.max(1),
+            "--seconds" => window = Duration::from_secs(number(value)?),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     let valkey = peers::peer("valkey-server");
     println!("{HEADER}");
     for scenario in SCENARIOS {

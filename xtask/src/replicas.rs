@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::{Server, peers};
 
 use crate::cpu::cpu;
+use crate::options::{both_servers, number, pairs};
 use crate::probe::{Asked, Keys, Probe};
 use crate::shell::Outcome;
 use crate::snapshot::fill;
@@ -20,7 +21,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
         for _ in 0..options.rounds {
             for pipeline in ["1", "16"] {
                 for replicas in [0, 1, 3] {
-                    for (name, binary, threads) in options.servers() {
+                    for (name, binary, threads) in both_servers(&options.binary) {
                         let row = stream(&binary, threads, replicas, pipeline, &options)?;
                         println!("{name:8} {replicas:>8} {pipeline:>4} {row}");
                     }
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
     if options.keys > 0 {
         println!("{COPY_HEADER}");
         for _ in 0..options.rounds {
-            for (name, binary, threads) in options.servers() {
+            for (name, binary, threads) in both_servers(&options.binary) {
                 for replicas in [1, options.copies] {
                     let row = copy(&binary, threads, replicas, &options)?;
                     println!("{name:8} {replicas:>8} {row}");
@@ -59,23 +60,18 @@ impl Options {
             rounds: 1,
             binary: peers::bobbin(),
         };
-        let number =
-            |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is not a number"));
-        for pair in arguments.chunks(2) {
-            match *pair {
-                ["--requests", count] => options.requests = number(count)?,
-                ["--keys", count] => options.keys = number(count)?,
-                ["--copies", count] => options.copies = number(count)?.max(1),
-                ["--rounds", count] => options.rounds = number(count)?,
-                ["--server", path] => options.binary = path.into(),
-                _ => return Err(USAGE.to_owned()),
+        pairs(arguments, USAGE, |name, value| {
+            match name {
+                "--requests" => options.requests = number(value)?,
+                "--keys" => options.keys = number(value)?,
+                "--copies" => options.copies = number::<usize>(value)?.max(1),
+                "--rounds" => options.rounds = number(value)?,
+                "--server" => options.binary = value.into(),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
-    }
-
-    fn servers(&self) -> Vec<(&'static str, PathBuf, &'static str)> {
-        vec![("bobbin", self.binary.clone(), "2"), ("valkey", peers::peer("valkey-server"), "1")]
     }
 }
 

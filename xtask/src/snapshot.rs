@@ -9,6 +9,7 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::random::{Random, seed};
 use bobbin_testkit::{Connection, Server, peers};
 
+use crate::options::{both_servers, number, pairs};
 use crate::probe::{Asked, Keys, Latencies, NUMBERED_VALUE, Probe, numbered_key};
 use crate::shell::Outcome;
 
@@ -21,7 +22,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
     );
     println!("{HEADER}");
     for round in 0..options.rounds {
-        let mut servers = options.servers();
+        let mut servers = both_servers(&options.binary);
         // By turns, so that what the machine does to the first is not always done to the same.
         if round % 2 == 1 {
             servers.reverse();
@@ -45,22 +46,17 @@ impl Options {
     fn parse(arguments: &[&str]) -> Result<Self, String> {
         let mut options =
             Self { keys: 5_000_000, rate: 20_000, rounds: 1, binary: peers::bobbin() };
-        let number =
-            |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is not a number"));
-        for pair in arguments.chunks(2) {
-            match *pair {
-                ["--keys", count] => options.keys = number(count)?.max(1),
-                ["--rate", count] => options.rate = number(count)?,
-                ["--rounds", count] => options.rounds = number(count)?,
-                ["--server", path] => options.binary = path.into(),
-                _ => return Err(USAGE.to_owned()),
+        pairs(arguments, USAGE, |name, value| {
+            match name {
+                "--keys" => options.keys = number::<usize>(value)?.max(1),
+                "--rate" => options.rate = number(value)?,
+                "--rounds" => options.rounds = number(value)?,
+                "--server" => options.binary = value.into(),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
-    }
-
-    fn servers(&self) -> Vec<(&'static str, PathBuf, &'static str)> {
-        vec![("bobbin", self.binary.clone(), "2"), ("valkey", peers::peer("valkey-server"), "1")]
     }
 }
 

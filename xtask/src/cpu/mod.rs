@@ -12,6 +12,7 @@ use std::time::Duration;
 use bobbin_testkit::transcript::split_words;
 use bobbin_testkit::{Server, peers};
 
+use crate::options::number;
 use crate::shell::Outcome;
 
 /// Measures commands; `arguments` as [`USAGE`] has them.
@@ -83,9 +84,7 @@ impl Options {
                     (options.peer, arguments) = (path.into(), rest);
                 }
                 ["--rounds", count, ref rest @ ..] => {
-                    let rounds = count.parse::<usize>();
-                    options.rounds = rounds.map_err(|_| format!("{count:?} is not a number"))?;
-                    arguments = rest;
+                    (options.rounds, arguments) = (number(count)?, rest);
                 }
                 [option, ..] if option.starts_with('-') => return Err(USAGE.to_owned()),
                 ref names => {

@@ -8,13 +8,14 @@
 mod fill;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
 
+use crate::options::{number, pairs};
 use crate::probe::{Asked, Keys, Latencies, Probe};
 use crate::shell::{self, Outcome};
 
@@ -73,7 +74,7 @@ struct Options<'a> {
     only: Option<&'a str>,
     /// Of ours.
     workers: &'a str,
-    servers: Vec<(&'static str, std::path::PathBuf)>,
+    servers: Vec<(&'static str, PathBuf)>,
 }
 
 impl<'a> Options<'a> {
@@ -87,20 +88,20 @@ impl<'a> Options<'a> {
             workers: WORKERS,
             servers: vec![(OURS, peers::bobbin()), ("valkey", peers::peer("valkey-server"))],
         };
-        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a number"));
-        for pair in arguments.chunks(2) {
-            match *pair {
-                ["--members", count] => options.members = number(count)?,
-                ["--seconds", count] => options.window = Duration::from_secs(number(count)? as u64),
-                ["--rounds", count] => options.rounds = number(count)?.max(1),
-                ["--loads", count] => options.loads_max = number(count)?,
-                ["--only", names] => options.only = Some(names),
-                ["--workers", count] => options.workers = count,
-                ["--peer", "none"] => options.servers.truncate(1),
-                ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
-                _ => return Err(USAGE.to_owned()),
+        pairs(arguments, USAGE, |name, value| {
+            match (name, value) {
+                ("--members", count) => options.members = number(count)?,
+                ("--seconds", count) => options.window = Duration::from_secs(number(count)?),
+                ("--rounds", count) => options.rounds = number::<usize>(count)?.max(1),
+                ("--loads", count) => options.loads_max = number(count)?,
+                ("--only", names) => options.only = Some(names),
+                ("--workers", count) => options.workers = count,
+                ("--peer", "none") => options.servers.truncate(1),
+                ("--server", path) => options.servers[0].1 = path.into(),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Failure, table, write_file};
 use crate::{
-    options::{Common, Flag, Grammar, positive},
+    options::{Common, Flag, Grammar, positive, set},
     page::Page,
     provenance,
     statistics::{self, Interval, ROUNDS_MAX},
@@ -47,18 +47,14 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             value: "percent",
             help: "Say how many rounds would show a difference of this size (default 5).",
             apply: |settings, value| {
-                settings.difference = positive(value)?.min(1e6) / 100.0;
-                Ok(())
+                set(&mut settings.difference, positive(value)?.min(1e6) / 100.0)
             },
         },
         Flag {
             names: &["--html"],
             value: "file",
             help: "Also write the table as a page.",
-            apply: |settings, value| {
-                settings.html = Some(value.into());
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.html, Some(value.into())),
         },
     ],
     attached_values: false,

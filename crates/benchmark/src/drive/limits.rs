@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     engine::{Latencies, latencies},
-    options::{Common, Flag, Grammar, connection, number, positive, redis},
+    options::{Common, Flag, Grammar, connection, number, positive, redis, set},
     report::quantile_ms,
     server, statistics,
 };
@@ -71,29 +71,20 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             names: &["-c"],
             value: "clients",
             help: "Connections (default 50).",
-            apply: |settings, value| {
-                settings.clients = number(value, 1..=100_000)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.clients, number(value, 1..=100_000)?),
         },
         Flag {
             names: &["--threads"],
             value: "threads",
             help: "Threads that send (default 1).",
-            apply: |settings, value| {
-                settings.threads = number(value, 1..=500)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.threads, number(value, 1..=500)?),
         },
         Flag {
             names: &["--seconds"],
             value: "seconds",
             help: "Duration of each measurement (default 1). Those of the machine itself are divided \
                    into three, which have to agree, else there are more.",
-            apply: |settings, value| {
-                settings.seconds = positive(value)?.min(1e6);
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.seconds, positive(value)?.min(1e6)),
         },
         Flag {
             names: &["--null"],
@@ -112,19 +103,13 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             value: "port",
             help: "Only be a null server on this port of all addresses, until somebody ends it: it \
                    answers PONG to everything.",
-            apply: |settings, value| {
-                settings.serve = Some(number(value, 1..=65535)?);
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.serve, Some(number(value, 1..=65535)?)),
         },
         Flag {
             names: &["--machine-only"],
             value: "",
             help: "Measure no server.",
-            apply: |settings, _| {
-                settings.machine_only = true;
-                Ok(())
-            },
+            apply: |settings, _| set(&mut settings.machine_only, true),
         },
     ],
     attached_values: false,

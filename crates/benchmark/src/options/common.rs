@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bobbin_client::{Address, Target, TlsConnector, TlsOptions, Transport};
 
-use super::{Flag, number, positive};
+use super::{Flag, number, positive, set};
 use crate::engine::Arrivals;
 
 /// Settings of these flags, and of those of [`super::connection`]: a field for each.
@@ -109,10 +109,7 @@ pub const LOAD: &[Flag<Common>] = &[
         names: &["--seed"],
         value: "number",
         help: "Draw the same random numbers each time.",
-        apply: |common, value| {
-            common.seed = Some(number(value, ..)?);
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.seed, Some(number(value, ..)?)),
     },
     Flag {
         names: &["--open-loop"],
@@ -120,10 +117,7 @@ pub const LOAD: &[Flag<Common>] = &[
         help: "Send this many requests a second over all connections, each at its time, whether or \
                not replies have come. Latency counts from the time a request was due, so that a \
                server that stalls cannot hide it.",
-        apply: |common, value| {
-            common.open_loop = Some(positive(value)?);
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.open_loop, Some(positive(value)?)),
     },
     Flag {
         names: &["--arrivals"],
@@ -142,28 +136,19 @@ pub const LOAD: &[Flag<Common>] = &[
         names: &["--continue-after-errors"],
         value: "",
         help: "Count error replies instead of ending at the first.",
-        apply: |common, _| {
-            common.continue_after_errors = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.continue_after_errors, true),
     },
     Flag {
         names: &["--show-cpu"],
         value: "",
         help: "Say how much processor time the generator itself took for a request.",
-        apply: |common, _| {
-            common.show_cpu = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.show_cpu, true),
     },
     Flag {
         names: &["--no-progress"],
         value: "",
         help: "No live line, also on a terminal.",
-        apply: |common, _| {
-            common.hide_progress = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.hide_progress, true),
     },
 ];
 
@@ -173,20 +158,14 @@ pub const FILES: &[Flag<Common>] = &[
         names: &["--json-out-file"],
         value: "file",
         help: "Also write the results, with their histograms and seconds, as JSON.",
-        apply: |common, value| {
-            common.json = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.json, Some(value.into())),
     },
     Flag {
         names: &["--hdr-file-prefix"],
         value: "prefix",
         help: "Also write latency distributions for HdrHistogram's tools: as text (.txt) and as a \
                compressed log (.hgrm).",
-        apply: |common, value| {
-            common.hdr_prefix = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.hdr_prefix, Some(value.into())),
     },
 ];
 

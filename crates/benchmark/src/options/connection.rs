@@ -3,7 +3,7 @@
 
 use bobbin_client::AddressFamily;
 
-use super::{Common, Flag, number};
+use super::{Common, Flag, number, set};
 
 /// redis-benchmark's names.
 pub const REDIS: &[Flag<Common>] = &[
@@ -14,19 +14,13 @@ pub const REDIS: &[Flag<Common>] = &[
         names: &["-a"],
         value: "password",
         help: "Authenticate with this password.",
-        apply: |common, value| {
-            common.password = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.password, Some(value.into())),
     },
     Flag {
         names: &["--user"],
         value: "name",
         help: "Authenticate as this user; needs -a.",
-        apply: |common, value| {
-            common.user = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.user, Some(value.into())),
     },
     url(&["-u"]),
     database(&["--dbnum"]),
@@ -57,19 +51,13 @@ pub const MEMTIER: &[Flag<Common>] = &[
         names: &["-4", "--ipv4"],
         value: "",
         help: "Use the host's IPv4 address.",
-        apply: |common, _| {
-            common.transport.family = AddressFamily::Ipv4;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.transport.family, AddressFamily::Ipv4),
     },
     Flag {
         names: &["-6", "--ipv6"],
         value: "",
         help: "Use the host's IPv6 address.",
-        apply: |common, _| {
-            common.transport.family = AddressFamily::Ipv6;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.transport.family, AddressFamily::Ipv6),
     },
 ];
 
@@ -85,113 +73,72 @@ pub const TRANSPORT: &[Flag<Common>] = &[
         names: &["--mptcp"],
         value: "",
         help: "Connect by multipath TCP.",
-        apply: |common, _| {
-            common.transport.multipath = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.transport.multipath, true),
     },
     Flag {
         names: &["--tls"],
         value: "",
         help: "Connect with TLS.",
-        apply: |common, _| {
-            common.wants_tls = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.wants_tls, true),
     },
     Flag {
         names: &["--sni"],
         value: "host",
         help: "The server name to ask for; the certificate must have it.",
-        apply: |common, value| {
-            common.tls.server_name = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.server_name, Some(value.into())),
     },
     Flag {
         names: &["--cacert"],
         value: "file",
         help: "Believe the authorities in this PEM file, instead of the system's.",
-        apply: |common, value| {
-            common.tls.authorities = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.authorities, Some(value.into())),
     },
     Flag {
         names: &["--cacertdir"],
         value: "folder",
         help: "The same for a folder.",
-        apply: |common, value| {
-            common.tls.authorities_folder = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.authorities_folder, Some(value.into())),
     },
     Flag {
         names: &["--insecure", "--tls-skip-verify"],
         value: "",
         help: "Believe any certificate.",
-        apply: |common, _| {
-            common.tls.insecure = true;
-            Ok(())
-        },
+        apply: |common, _| set(&mut common.tls.insecure, true),
     },
     Flag {
         names: &["--cert"],
         value: "file",
         help: "Show the certificate in this PEM file.",
-        apply: |common, value| {
-            common.tls.certificate = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.certificate, Some(value.into())),
     },
     Flag {
         names: &["--key"],
         value: "file",
         help: "Its private key, where it is not in the same file.",
-        apply: |common, value| {
-            common.tls.key = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.key, Some(value.into())),
     },
     Flag {
         names: &["--tls-ciphers"],
         value: "list",
         help: "Ciphers of TLS 1.2 by OpenSSL's names, with colons between, the preferred first.",
-        apply: |common, value| {
-            common.tls.ciphers = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.ciphers, Some(value.into())),
     },
     Flag {
         names: &["--tls-ciphersuites"],
         value: "list",
         help: "The same for TLS 1.3.",
-        apply: |common, value| {
-            common.tls.ciphersuites = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.ciphersuites, Some(value.into())),
     },
     Flag {
         names: &["--tls-protocols"],
         value: "list",
         help: "Versions of TLS to speak: TLSv1.2, TLSv1.3 (default both).",
-        apply: |common, value| {
-            common.tls.protocols = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.tls.protocols, Some(value.into())),
     },
 ];
 
 const fn host(names: &'static [&'static str], help: &'static str) -> Flag<Common> {
-    Flag {
-        names,
-        value: "host",
-        help,
-        apply: |common, value| {
-            common.host = value.into();
-            Ok(())
-        },
-    }
+    Flag { names, value: "host", help, apply: |common, value| set(&mut common.host, value.into()) }
 }
 
 const fn port(names: &'static [&'static str], help: &'static str) -> Flag<Common> {
@@ -199,10 +146,7 @@ const fn port(names: &'static [&'static str], help: &'static str) -> Flag<Common
         names,
         value: "port",
         help,
-        apply: |common, value| {
-            common.port = number(value, 1..=65535)?;
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.port, number(value, 1..=65535)?),
     }
 }
 
@@ -211,10 +155,7 @@ const fn socket(names: &'static [&'static str]) -> Flag<Common> {
         names,
         value: "path",
         help: "Its Unix socket, instead of host and port.",
-        apply: |common, value| {
-            common.socket = Some(value.into());
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.socket, Some(value.into())),
     }
 }
 
@@ -233,9 +174,6 @@ const fn database(names: &'static [&'static str]) -> Flag<Common> {
         names,
         value: "database",
         help: "SELECT this database first (default 0).",
-        apply: |common, value| {
-            common.database = number(value, ..)?;
-            Ok(())
-        },
+        apply: |common, value| set(&mut common.database, number(value, ..)?),
     }
 }

@@ -5,6 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use super::{
     Common, Flag, Grammar, common, connection, number, positive,
     redis::{CLIENTS_MAX, DATA_SIZE_MAX, PIPELINE_MAX, THREADS_MAX},
+    set,
 };
 
 /// What a command line in the style of memtier_benchmark asks for: a field for each option.
@@ -233,19 +234,13 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["-c", "--clients"],
         value: "clients",
         help: "Connections of each thread (default 50).",
-        apply: |settings, value| {
-            settings.clients = number(value, 1..=CLIENTS_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.clients, number(value, 1..=CLIENTS_MAX)?),
     },
     Flag {
         names: &["-t", "--threads"],
         value: "threads",
         help: "Threads (default 4).",
-        apply: |settings, value| {
-            settings.threads = number(value, 1..=THREADS_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.threads, number(value, 1..=THREADS_MAX)?),
     },
     Flag {
         names: &["-n", "--requests"],
@@ -265,63 +260,44 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "seconds",
         help: "Run for so long, instead of -n.",
         apply: |settings, value| {
-            settings.test_time = Some(number(value, 1..=SECONDS_MAX)?);
-            Ok(())
+            set(&mut settings.test_time, Some(number(value, 1..=SECONDS_MAX)?))
         },
     },
     Flag {
         names: &["--warmup"],
         value: "seconds",
         help: "Send for so long before anything is counted.",
-        apply: |settings, value| {
-            settings.warm_up = number(value, 0..=SECONDS_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.warm_up, number(value, 0..=SECONDS_MAX)?),
     },
     Flag {
         names: &["--ratio"],
         value: "set:get",
         help: "How many SETs come before how many GETs (default 1:10).",
-        apply: |settings, value| {
-            settings.ratio = pair(value)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.ratio, pair(value)?),
     },
     Flag {
         names: &["--pipeline"],
         value: "requests",
         help: "Requests sent at once, which wait for all their replies (default 1).",
-        apply: |settings, value| {
-            settings.pipeline = number(value, 1..=PIPELINE_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.pipeline, number(value, 1..=PIPELINE_MAX)?),
     },
     Flag {
         names: &["--reconnect-interval"],
         value: "requests",
         help: "Open a connection anew after this many requests.",
-        apply: |settings, value| {
-            settings.reconnect = Some(number(value, 1..)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.reconnect, Some(number(value, 1..)?)),
     },
     Flag {
         names: &["--multi-key-get"],
         value: "keys",
         help: "Send MGET of this many keys instead of GET.",
-        apply: |settings, value| {
-            settings.multi_key_get = number(value, 0..=1000)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.multi_key_get, number(value, 0..=1000)?),
     },
     Flag {
         names: &["--rate-limiting"],
         value: "rate",
         help: "Requests a second on each connection, at most.",
-        apply: |settings, value| {
-            settings.rate = Some(positive(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.rate, Some(positive(value)?)),
     },
     Flag {
         names: &["--distinct-client-seed"],
@@ -333,27 +309,20 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--randomize"],
         value: "",
         help: "Draw other numbers in each run of the program.",
-        apply: |settings, _| {
-            settings.randomize = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.randomize, true),
     },
     Flag {
         names: &["-x", "--run-count"],
         value: "runs",
         help: "Do it all so often, and show the best, the worst and the average run.",
-        apply: |settings, value| {
-            settings.runs = number(value, 1..=1000)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.runs, number(value, 1..=1000)?),
     },
     Flag {
         names: &["-d", "--data-size"],
         value: "bytes",
         help: "Size of the values (default 32).",
         apply: |settings, value| {
-            settings.sizes = SizeRule::Fixed(number(value, 1..=DATA_SIZE_MAX)?);
-            Ok(())
+            set(&mut settings.sizes, SizeRule::Fixed(number(value, 1..=DATA_SIZE_MAX)?))
         },
     },
     Flag {
@@ -373,10 +342,7 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--data-size-list"],
         value: "size:weight,...",
         help: "Sizes with weights.",
-        apply: |settings, value| {
-            settings.sizes = SizeRule::Weighted(weighted(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.sizes, SizeRule::Weighted(weighted(value)?)),
     },
     Flag {
         names: &["--data-size-pattern"],
@@ -396,55 +362,37 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "bytes",
         help: "Write values into longer ones behind this many bytes by SETRANGE, and read them by \
                GETRANGE.",
-        apply: |settings, value| {
-            settings.data_offset = number(value, 0..=DATA_SIZE_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.data_offset, number(value, 0..=DATA_SIZE_MAX)?),
     },
     Flag {
         names: &["-R", "--random-data"],
         value: "",
         help: "Values of random bytes.",
-        apply: |settings, _| {
-            settings.random_data = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.random_data, true),
     },
     Flag {
         names: &["--expiry-range"],
         value: "min-max",
         help: "Let keys expire after this many seconds.",
-        apply: |settings, value| {
-            settings.expiry = Some(range(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.expiry, Some(range(value)?)),
     },
     Flag {
         names: &["--key-prefix"],
         value: "prefix",
         help: "What keys begin with (default memtier-).",
-        apply: |settings, value| {
-            settings.key_prefix = value.into();
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.key_prefix, value.into()),
     },
     Flag {
         names: &["--key-minimum"],
         value: "number",
         help: "The first key's number (default 0).",
-        apply: |settings, value| {
-            settings.key_minimum = number(value, ..)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.key_minimum, number(value, ..)?),
     },
     Flag {
         names: &["--key-maximum"],
         value: "number",
         help: "The last key's number (default 10000000).",
-        apply: |settings, value| {
-            settings.key_maximum = number(value, ..=KEY_MAX)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.key_maximum, number(value, ..=KEY_MAX)?),
     },
     Flag {
         names: &["--key-pattern"],
@@ -461,19 +409,13 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--key-stddev"],
         value: "number",
         help: "The deviation of pattern G (default: a sixth of the keys).",
-        apply: |settings, value| {
-            settings.key_deviation = Some(positive(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.key_deviation, Some(positive(value)?)),
     },
     Flag {
         names: &["--key-median"],
         value: "number",
         help: "The median of pattern G (default: the middle key).",
-        apply: |settings, value| {
-            settings.key_median = Some(positive(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.key_median, Some(positive(value)?)),
     },
     Flag {
         names: &["--key-zipf-exp"],
@@ -505,19 +447,13 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--num-slaves"],
         value: "min-max",
         help: "Replicas that WAIT waits for (default: none).",
-        apply: |settings, value| {
-            settings.wait_replicas = range(value)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.wait_replicas, range(value)?),
     },
     Flag {
         names: &["--wait-timeout"],
         value: "min-max",
         help: "Milliseconds that WAIT waits at most, mostly the middle of these (default 0: for ever).",
-        apply: |settings, value| {
-            settings.wait_ms = range(value)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.wait_ms, range(value)?),
     },
     Flag {
         names: &["--command"],
@@ -554,10 +490,7 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "file",
         help: "Commands out of MONITOR's output: --command \"__monitor_line1__\" is the first one, \
                \"__monitor_line@__\" all of them.",
-        apply: |settings, value| {
-            settings.monitor_input = Some(value.into());
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.monitor_input, Some(value.into())),
     },
     Flag {
         names: &["--monitor-pattern"],
@@ -589,19 +522,13 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["-o", "--out-file"],
         value: "file",
         help: "Write the results there instead of to the standard output.",
-        apply: |settings, value| {
-            settings.out_file = Some(value.into());
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.out_file, Some(value.into())),
     },
     Flag {
         names: &["--hide-histogram"],
         value: "",
         help: "Show only the table.",
-        apply: |settings, _| {
-            settings.hide_histogram = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.hide_histogram, true),
     },
     Flag {
         names: &["--print-percentiles"],
@@ -622,29 +549,20 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--print-all-runs"],
         value: "",
         help: "Show the table of every run.",
-        apply: |settings, _| {
-            settings.print_all_runs = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.print_all_runs, true),
     },
     Flag {
         names: &["--show-config"],
         value: "",
         help: "Show the settings first.",
-        apply: |settings, _| {
-            settings.show_configuration = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.show_configuration, true),
     },
     Flag {
         names: &["--cluster-mode"],
         value: "",
         help: "Spread the connections over the nodes of the cluster that the server belongs to; \
                each sends the keys that are its node's.",
-        apply: |settings, _| {
-            settings.common.cluster = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.common.cluster, true),
     },
 ];
 

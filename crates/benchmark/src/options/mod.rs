@@ -175,6 +175,12 @@ impl<S: AsMut<Common>> Found<'_, S> {
     }
 }
 
+/// What most flags do with their value.
+pub(crate) fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
+    *setting = value;
+    Ok(())
+}
+
 /// A whole number in `range`.
 pub(crate) fn number<T>(value: &str, range: impl std::ops::RangeBounds<u64>) -> Result<T, String>
 where

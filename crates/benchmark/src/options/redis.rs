@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Common, Flag, Grammar, common, connection, number, positive};
+use super::{Common, Flag, Grammar, common, connection, number, positive, set};
 
 /// What a command line in the style of redis-benchmark asks for: a field for each option.
 #[derive(Clone, Debug)]
@@ -155,10 +155,7 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["-n"],
         value: "requests",
         help: "Requests in each test (default 100000).",
-        apply: |settings, value| {
-            settings.requests = Some(number(value, 1..)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.requests, Some(number(value, 1..)?)),
     },
     Flag {
         names: &["--duration"],
@@ -192,10 +189,7 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["-3"],
         value: "",
         help: "Speak RESP3.",
-        apply: |settings, _| {
-            settings.common.protocol = 3;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.common.protocol, 3),
     },
     Flag {
         names: &["--threads"],
@@ -215,10 +209,7 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "",
         help: "Spread the connections over the nodes of the cluster that the server belongs to. \
                Keys of commands then need {tag}.",
-        apply: |settings, _| {
-            settings.common.cluster = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.common.cluster, true),
     },
     Flag {
         names: &["--rfr"],
@@ -239,10 +230,7 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--enable-tracking"],
         value: "",
         help: "Send CLIENT TRACKING on first.",
-        apply: |settings, _| {
-            settings.tracking = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.tracking, true),
     },
     Flag {
         names: &["-k"],
@@ -269,20 +257,14 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--sequential"],
         value: "",
         help: "Take the numbers of -r one after the other instead of at random.",
-        apply: |settings, _| {
-            settings.sequential = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.sequential, true),
     },
     Flag {
         names: &["--zipf"],
         value: "exponent",
         help: "Draw the numbers of -r by Zipf's law: small ones often, the i-th in proportion to \
                1/i^exponent.",
-        apply: |settings, value| {
-            settings.zipf = Some(positive(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.zipf, Some(positive(value)?)),
     },
     Flag {
         names: &["--hot-keys"],
@@ -312,10 +294,7 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["-q"],
         value: "",
         help: "One line for each test.",
-        apply: |settings, _| {
-            settings.quiet = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.quiet, true),
     },
     Flag {
         names: &["--precision"],
@@ -336,65 +315,44 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "",
         help: "Show the whole distribution by percentiles, as redis-benchmark does, instead of the \
                short summary with its chart.",
-        apply: |settings, _| {
-            settings.percentiles = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.percentiles, true),
     },
     Flag {
         names: &["--csv"],
         value: "",
         help: "One line of comma-separated values for each test.",
-        apply: |settings, _| {
-            settings.csv = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.csv, true),
     },
     Flag {
         names: &["-l"],
         value: "",
         help: "Begin again when all tests are done, for ever.",
-        apply: |settings, _| {
-            settings.for_ever = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.for_ever, true),
     },
     Flag {
         names: &["-t"],
         value: "tests",
         help: "Only these tests, separated by commas; '-t list' shows them.",
-        apply: |settings, value| {
-            settings.tests = Some(value.into());
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.tests, Some(value.into())),
     },
     Flag {
         names: &["-I"],
         value: "",
         help: "Only open the connections and wait for ever.",
-        apply: |settings, _| {
-            settings.idle = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.idle, true),
     },
     Flag {
         names: &["-x"],
         value: "",
         help: "Read the command's last argument from the standard input.",
-        apply: |settings, _| {
-            settings.last_from_stdin = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.last_from_stdin, true),
     },
     Flag {
         names: &["-e"],
         value: "",
         help: "Show the first error reply of a test, and how many there were, and go on (without this \
                the first ends the run).",
-        apply: |settings, _| {
-            settings.common.continue_after_errors = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.common.continue_after_errors, true),
     },
     Flag {
         names: &["--rps"],
@@ -410,49 +368,34 @@ const FLAGS: &[Flag<Settings>] = &[
         names: &["--num-functions"],
         value: "functions",
         help: "Functions in the library that the test function_load loads (default 10).",
-        apply: |settings, value| {
-            settings.functions = number(value, 1..=1000)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.functions, number(value, 1..=1000)?),
     },
     Flag {
         names: &["--num-keys-in-fcall"],
         value: "keys",
         help: "Keys that the test fcall passes (default 1).",
-        apply: |settings, value| {
-            settings.fcall_keys = number(value, 0..=1000)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.fcall_keys, number(value, 0..=1000)?),
     },
     Flag {
         names: &["--command-file"],
         value: "file",
         help: "Send the commands of this file, one in a line, drawn by the weight that each line \
                begins with.",
-        apply: |settings, value| {
-            settings.command_file = Some(value.into());
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.command_file, Some(value.into())),
     },
     Flag {
         names: &["--runs"],
         value: "runs",
         help: "Run each test so often, report the run with the median rate, and how far the others \
                are from it.",
-        apply: |settings, value| {
-            settings.runs = number(value, 1..=1000)?;
-            Ok(())
-        },
+        apply: |settings, value| set(&mut settings.runs, number(value, 1..=1000)?),
     },
     Flag {
         names: &["--fuzz"],
         value: "",
         help: "Send -n random commands, made from the server's COMMAND DOCS, over -c connections and \
                see whether it lives. Never do this to a server whose data you want to keep.",
-        apply: |settings, _| {
-            settings.fuzz.is_wanted = true;
-            Ok(())
-        },
+        apply: |settings, _| set(&mut settings.fuzz.is_wanted, true),
     },
     Flag {
         names: &["--fuzz-mode"],

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use self::measure::Results;
 use super::{Failure, expire, write_file};
 use crate::{
-    options::{Common, Flag, Grammar, common, connection, number, positive},
+    options::{Common, Flag, Grammar, common, connection, number, positive, set},
     provenance::Provenance,
     workload::Test,
 };
@@ -141,18 +141,14 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             help: "Servers, separated by commas: bobbin, names of programs in PATH, or paths \
                    (default bobbin).",
             apply: |settings, value| {
-                settings.servers = value.split(',').map(str::to_owned).collect();
-                Ok(())
+                set(&mut settings.servers, value.split(',').map(str::to_owned).collect())
             },
         },
         Flag {
             names: &["--io-threads"],
             value: "list",
             help: "Numbers of I/O threads (default 1,2,4,6).",
-            apply: |settings, value| {
-                settings.io_threads = list(value, 1, 1024)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.io_threads, list(value, 1, 1024)?),
         },
         Flag {
             names: &["--matrix"],
@@ -186,28 +182,19 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             names: &["-d"],
             value: "list",
             help: "Sizes of values in bytes.",
-            apply: |settings, value| {
-                settings.data_sizes = list(value, 1, 1 << 30)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.data_sizes, list(value, 1, 1 << 30)?),
         },
         Flag {
             names: &["-P"],
             value: "list",
             help: "Pipelines.",
-            apply: |settings, value| {
-                settings.pipelines = list(value, 1, 100_000)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.pipelines, list(value, 1, 100_000)?),
         },
         Flag {
             names: &["-c"],
             value: "list",
             help: "Numbers of clients.",
-            apply: |settings, value| {
-                settings.clients = list(value, 1, 100_000)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.clients, list(value, 1, 100_000)?),
         },
         Flag {
             names: &["-r"],
@@ -215,54 +202,40 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             help: "Random keys. Before a test that reads, all keys that it draws from are written: at \
                    most a million of them.",
             apply: |settings, value| {
-                settings.keyspace = number(value, 1..=1_000_000_000_000)?;
-                Ok(())
+                set(&mut settings.keyspace, number(value, 1..=1_000_000_000_000)?)
             },
         },
         Flag {
             names: &["--threads"],
             value: "threads",
             help: "Threads that send (default: as many as there are processors).",
-            apply: |settings, value| {
-                settings.threads = number(value, 1..=500)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.threads, number(value, 1..=500)?),
         },
         Flag {
             names: &["--seconds"],
             value: "seconds",
             help: "Duration of each measurement of a round (default 2).",
-            apply: |settings, value| {
-                settings.seconds = positive(value)?.min(1e6);
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.seconds, positive(value)?.min(1e6)),
         },
         Flag {
             names: &["--expire"],
             value: "operations",
             help: "Measure what expiry costs too, with this many operations (300000 in matrix c).",
             apply: |settings, value| {
-                settings.expiry_operations = number(value, 1..=EXPIRY_OPERATIONS_MAX)?;
-                Ok(())
+                set(&mut settings.expiry_operations, number(value, 1..=EXPIRY_OPERATIONS_MAX)?)
             },
         },
         Flag {
             names: &["--rounds", "--runs"],
             value: "rounds",
             help: "Measure everything so often, round by round (default 3). Intervals need two.",
-            apply: |settings, value| {
-                settings.rounds = number(value, 1..=1000)?;
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.rounds, number(value, 1..=1000)?),
         },
         Flag {
             names: &["--output"],
             value: "prefix",
             help: "Where to write: prefix.csv, prefix.json and prefix.html (default bobbin-sweep).",
-            apply: |settings, value| {
-                settings.output = value.into();
-                Ok(())
-            },
+            apply: |settings, value| set(&mut settings.output, value.into()),
         },
     ],
     attached_values: false,
