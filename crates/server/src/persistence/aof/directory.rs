@@ -77,7 +77,7 @@ impl AofDirectory {
 
     /// The manifest on disk, if there is one. The error says what is wrong with it.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
-        self.parse(disk::read(&self.manifest()))
+        self.parse(disk::read(self.manifest()))
     }
 
     /// The manifest on disk, for a server that can do without its log. What cannot be reached or is
