@@ -328,12 +328,11 @@ impl<'a> Output<'a> {
         if wanted >= CHARGED_BYTES && !self.core.budget.covers(self.core.used.get()) {
             return Err(self.stack.fail(NO_MEMORY));
         }
-        // The system may have less than the limit of scripts allows.
-        let has_room = self.bytes.try_reserve_exact(wanted - len).is_ok();
+        self.bytes.reserve_exact(wanted - len);
         let capacity = self.bytes.capacity();
         scratch.set(scratch.get() - self.counted + capacity);
         self.counted = capacity;
-        if has_room { Ok(()) } else { Err(self.stack.fail(NO_SYSTEM_MEMORY)) }
+        Ok(())
     }
 
     /// Pushes the bytes as a string.
@@ -359,6 +358,4 @@ impl Drop for Output<'_> {
 /// What an output has at first.
 const OUTPUT_BYTES: usize = 64;
 /// What a script is told that needs more than it may have.
-/// The system has less memory than scripts may take.
-const NO_SYSTEM_MEMORY: &str = "not enough memory";
 pub(crate) const NO_MEMORY: &str = "the script needs more memory than maxmemory-scripts allows";

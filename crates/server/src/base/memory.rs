@@ -38,7 +38,6 @@ const CELLS_PER_WORD: usize = u64::BITS as usize;
 /// The number of cells, from the first on, that ever belonged to a thread.
 static CELLS_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-static FAILED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The index of the thread's cell; `CELLS` while it has none.
@@ -223,26 +222,6 @@ pub fn start_background_threads() {
     }
 }
 
-/// The size of the last allocation that failed, in bytes; 0 if none did.
-pub fn failed_bytes() -> usize {
-    FAILED_BYTES.load(Ordering::Relaxed)
-}
-
-/// Returns the pointer to a new block of `size` bytes, for which `counted` bytes were counted.
-#[inline(always)]
-fn checked(pointer: *mut u8, counted: i64, size: usize) -> *mut u8 {
-    if pointer.is_null() {
-        uncount_failed(counted, size);
-    }
-    pointer
-}
-
-#[cold]
-fn uncount_failed(counted: i64, size: usize) {
-    count(-counted);
-    FAILED_BYTES.store(size, Ordering::Relaxed);
-}
-
 /// Makes the calling thread give way again and again while it frees memory. For threads that free
 /// values of millions of blocks; the destructors need not know of it.
 pub fn give_way_while_freeing() {
@@ -325,19 +304,17 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let layout = aligned(layout);
-        let counted = usable(layout.size());
-        count(counted);
+        count(usable(layout.size()));
         // SAFETY: the caller's promises are passed on.
-        checked(unsafe { Jemalloc.alloc(layout) }, counted, layout.size())
+        unsafe { Jemalloc.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let layout = aligned(layout);
-        let counted = usable(layout.size());
-        count(counted);
+        count(usable(layout.size()));
         // SAFETY: as above.
-        checked(unsafe { Jemalloc.alloc_zeroed(layout) }, counted, layout.size())
+        unsafe { Jemalloc.alloc_zeroed(layout) }
     }
 
     #[inline]
@@ -352,11 +329,10 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let size = if layout.align() > 8 { size.next_multiple_of(layout.align()) } else { size };
         let layout = aligned(layout);
-        let counted = usable(size) - usable(layout.size());
-        count(counted);
+        count(usable(size) - usable(layout.size()));
         // SAFETY: as above. A size so near the end of the address space that it cannot be rounded
         // up is not valid for any layout.
-        checked(unsafe { Jemalloc.realloc(pointer, layout, size) }, counted, size)
+        unsafe { Jemalloc.realloc(pointer, layout, size) }
     }
 }
 
@@ -380,17 +356,6 @@ mod tests {
         ] {
             assert_eq!(usable(size), class, "{size}");
         }
-    }
-
-    #[test]
-    fn an_allocation_that_fails_is_not_counted() {
-        const TOO_LARGE_BYTES: usize = 1 << 61;
-        let cell = || COUNTS.cells[CELL.get()].bytes.load(Ordering::Relaxed);
-        let mut bytes = vec![0u8; 100];
-        let before = cell();
-        assert!(bytes.try_reserve_exact(TOO_LARGE_BYTES).is_err());
-        assert!(Vec::<u8>::new().try_reserve_exact(TOO_LARGE_BYTES).is_err());
-        assert_eq!((cell(), failed_bytes()), (before, TOO_LARGE_BYTES));
     }
 
     #[test]

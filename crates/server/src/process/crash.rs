@@ -15,7 +15,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::admin::info::{self, Snapshot};
-use crate::base::memory;
 use crate::engine::client::describe;
 use crate::engine::server::Server;
 use crate::system::logging;
@@ -110,11 +109,6 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
     if is_fault(signal) {
         out.text(if code > 0 { "\nAccessing address: " } else { "\nSent by a process, address: " });
         out.hex(address as u64);
-    }
-    if signal == libc::SIGABRT && memory::failed_bytes() > 0 {
-        out.text("\nOut of memory? The last allocation that failed was of ");
-        out.number(memory::failed_bytes() as u64);
-        out.text(" bytes");
     }
     out.text("\nThread: ");
     out.number(CRASHED.load(Ordering::Relaxed) as u64);
