@@ -206,9 +206,9 @@ fn run_held(
         in_transaction: false,
         may_leave_job: true,
     };
-    let ran = run(&mut call);
+    run(&mut call)?;
     context.data.end_prepared();
-    ran.map(|()| RequestOutcome::Ran(command))
+    Ok(RequestOutcome::Ran(command))
 }
 
 /// Makes the client wait with a request that has done nothing.

@@ -20,7 +20,7 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
     if let Err(failure) = outcome {
         call.reply.truncate(start);
         if failure == Failure::Postponed {
-            return Err(failure);
+            return Err(Failure::Postponed);
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);
