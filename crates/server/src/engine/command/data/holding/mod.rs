@@ -344,6 +344,8 @@ impl Data {
         self.holding.looked_at.drain(|shard| self.holding.keyspace.refresh_hint(&mut gate, shard));
         drop(gate);
         self.enter();
+        // Other threads may have had the gate in between, and may have begun a pause.
+        self.turn.waited = true;
     }
 
     /// Begins a turn: from now on this thread may hold shards.
