@@ -70,7 +70,7 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     // There is no reply: the connection ends with the process, unless the process cannot end.
     log::warn!("User requested shutdown...");
     let waiters = vec![blocking::block(call, ShuttingDown, &[], None)];
-    call.server.end.end(EndRequest { save, force, now, waiters, by_signal: false });
+    call.server.end.end(EndRequest { save, force, now, waiters, ..EndRequest::default() });
     Ok(())
 }
 

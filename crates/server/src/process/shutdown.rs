@@ -207,7 +207,7 @@ enum Hold {
 }
 
 /// Takes the gate, although a slow script may be running. A script that has not written is killed;
-/// any other script is waited for, unless a later request says that nothing has to be saved.
+/// any other script is waited for, unless a later request wants no snapshot.
 fn hold_gate_to_save(server: &'static Server, data: &mut Data, request: &mut EndRequest) -> Hold {
     let deadline = Instant::now() + SCRIPT_LIMIT;
     let _wish = GateWish::new(server);
@@ -215,13 +215,10 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data, request: &mut End
         match server.end.meanwhile() {
             Meanwhile::Nothing => {}
             Meanwhile::Cancelled => return Hold::Nothing(Prepared::Cancelled),
-            Meanwhile::Asked(later) => {
-                let needs_no_snapshot = later.save == Some(false);
-                request.add(later);
-                if needs_no_snapshot {
-                    return Hold::Nothing(begin_end(server, request));
-                }
-            }
+            Meanwhile::Asked(later) => request.add(later),
+        }
+        if request.nosave_later {
+            return Hold::Nothing(begin_end(server, request));
         }
         if Instant::now() >= deadline {
             return Hold::Nothing(waited_in_vain(server, request));

@@ -57,7 +57,7 @@ impl ServerEnd {
         log::warn!("Received {name} scheduling shutdown...");
         let save = (flags.save() || flags.nosave()).then_some(flags.save());
         let (force, now) = (flags.force(), flags.now());
-        self.end(EndRequest { save, force, now, waiters: Vec::new(), by_signal: true });
+        self.end(EndRequest { save, force, now, by_signal: true, ..EndRequest::default() });
     }
 
     /// Requests that the server ends soon and in order.
@@ -72,7 +72,7 @@ impl ServerEnd {
         let mut state = self.state.lock();
         if matches!(state.stage, Stage::Waiting { .. }) {
             let &EndRequest { save, force, now, by_signal, .. } = request;
-            state.add(EndRequest { save, force, now, waiters: Vec::new(), by_signal });
+            state.add(EndRequest { save, force, now, by_signal, ..EndRequest::default() });
         }
     }
 
@@ -213,9 +213,12 @@ impl EndState {
 }
 
 /// A request to end the server.
+#[derive(Default)]
 pub struct EndRequest {
     /// Whether to save; `None` to save if the server saves by itself.
     pub save: Option<bool>,
+    /// A later request wants no snapshot, so the end does not wait for a script to be able to save.
+    pub nosave_later: bool,
     /// End even if the saving fails.
     pub force: bool,
     /// Do not wait for replicas.
@@ -227,8 +230,9 @@ pub struct EndRequest {
 }
 
 impl EndRequest {
-    /// Adds a later request. Only the first one says whether to save.
+    /// Adds a later request. The first one says whether to save, if no script is in the way.
     pub(crate) fn add(&mut self, later: Self) {
+        self.nosave_later |= later.nosave_later || later.save == Some(false);
         self.force |= later.force;
         self.now |= later.now;
         self.by_signal |= later.by_signal;
@@ -265,9 +269,11 @@ mod tests {
     /// would make it again.
     #[test]
     fn a_signal_that_joins_a_request_still_counts() {
-        let request = |by_signal, force| {
-            let waiters = Vec::new();
-            EndRequest { save: Some(true), force, now: false, waiters, by_signal }
+        let request = |by_signal, force| EndRequest {
+            save: Some(true),
+            force,
+            by_signal,
+            ..EndRequest::default()
         };
         let end = ServerEnd::default();
         end.end(request(false, false));
@@ -277,5 +283,14 @@ mod tests {
         end.end(request(false, true));
         assert!(end.take().is_some_and(|request| !request.by_signal && request.force));
         assert!(end.take().is_none());
+    }
+
+    /// Even if the main thread has not taken the first one yet.
+    #[test]
+    fn a_request_without_a_snapshot_is_known_of_beside_an_earlier_one() {
+        let end = ServerEnd::default();
+        end.end(EndRequest { by_signal: true, ..EndRequest::default() });
+        end.end(EndRequest { save: Some(false), ..EndRequest::default() });
+        assert!(end.take().is_some_and(|request| request.nosave_later && request.save.is_none()));
     }
 }

@@ -208,11 +208,10 @@ impl Play<'_> {
             self.note("(the end)");
             self.go_on_until_idle()?;
             if self.end(EndRequest {
-                save: None,
                 force: true,
                 now: true,
-                waiters: Vec::new(),
                 by_signal: true,
+                ..EndRequest::default()
             })? {
                 return Ok(());
             }
