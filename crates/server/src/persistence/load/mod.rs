@@ -440,7 +440,7 @@ fn take_position(server: &Server, name: &str, value: &str) {
         _ => *loading.offset.lock() = parse_offset(value.as_bytes()),
     }
     if let Some(position) = loading.position() {
-        server.feed.trim(server.config.repl_backlog_size());
+        server.trim_feed();
         server.feed.begin(position.offset);
     }
 }
