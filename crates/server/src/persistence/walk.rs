@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bobbin_store::{Cut, Piece};
 
-use crate::base::cores::{self, CoreWork};
+use crate::base::cores::{CoreWork, Pace};
 use crate::engine::command::Data;
 use crate::engine::server::{Server, background};
 
@@ -52,7 +52,7 @@ pub fn walk(
 ) -> io::Result<()> {
     let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
     let mut pieces = Vec::new();
-    let mut outcome = Ok(());
+    let (mut outcome, mut pace) = (Ok(()), Pace::begin());
     loop {
         data.enter();
         let visit =
@@ -74,7 +74,7 @@ pub fn walk(
         if !more {
             return outcome;
         }
-        cores::give_way();
+        pace.give_way();
     }
 }
 
