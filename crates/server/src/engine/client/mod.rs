@@ -19,6 +19,7 @@ use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
+use crate::engine::client::monitors::Shown;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::command::job::LongCommand;
@@ -61,6 +62,8 @@ pub struct Client {
     pub waits_for_reserved: bool,
     /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
+    /// How much monitors have seen of the script that the client runs, or that runs for it.
+    pub shown: Shown,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -111,6 +114,7 @@ impl Client {
             halts: Halts::default(),
             waits_for_reserved: false,
             gate_wish: None,
+            shown: Shown::default(),
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,
