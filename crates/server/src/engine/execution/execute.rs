@@ -1,6 +1,6 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
@@ -296,18 +296,13 @@ fn refuse_unknown(
     client: &mut Client,
     request: &Request<'_>,
 ) -> Result<RequestOutcome, Failure> {
-    static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+    static NOTED: Interval = Interval::new();
     let args = request.args;
     if !is_http(args[0]) {
         rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
-    let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));
-    let is_due = now_ms >= noted_ms.saturating_add(HTTP_NOTED_MS);
-    let exchange = || {
-        NOTED_MS.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    };
-    if is_due && exchange() {
+    if NOTED.claim(context.data.turn.now_ms, HTTP_NOTED_MS) {
         log::warn!(
             "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
             client.info.peer,
