@@ -241,11 +241,14 @@ fn run(
     let started = ticks();
     drop(run::run(&mut inner));
     let ended = ticks();
-    let measured = Measured {
+    let mut measured = Measured {
         ticks: ended - started,
         request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
+    if inner.client.info.is_nobody() {
+        measured.reply_bytes = 0;
+    }
     if let Some(mut long) = inner.client.long_command.take() {
         long.begin(measured);
         return try_to_end(call, long, pause_at);
