@@ -287,7 +287,7 @@ fn waiting_for_the_disk_behind_a_long_command() {
     // In one go, so that the second is there when the first begins.
     let mut bytes = Vec::new();
     for words in [&["SUNIONSTORE", "copy", "big", "none"][..], &["WAITAOF", "1", "0", "0"]] {
-        bobbin_testkit::connection::encode_command(words, &mut bytes);
+        encode_command(words, &mut bytes);
     }
     client.send_raw(&bytes).expect("is sent");
     assert_eq!(client.receive().expect("it answers").as_integer(), Some(300_000));
