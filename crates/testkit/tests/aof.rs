@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::{Connection, Reply, Server, peers, until};
 
@@ -25,6 +26,43 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
         "yes",
     ];
     Server::bobbin(&[&own, arguments].concat())
+}
+
+/// What a burst of changes needs on its way to the disk is given back behind it, with each worker.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_burst_leaves_no_memory_behind() {
+    const COMMANDS: usize = 20_000;
+    const ROUNDS: usize = 4;
+    let folder = Folder::new();
+    let dir = folder.text();
+    let options = ["--dir", dir, "--appendonly", "yes", "--io-threads", "2"];
+    let server = Server::bobbin(&options);
+    let mut control = server.connect();
+    control.say("SET k v");
+    let mut used = || {
+        let memory = control.say("INFO memory").text();
+        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        used.and_then(|used| used.trim().parse::<u64>().ok()).expect("INFO has used_memory")
+    };
+    let before = used();
+    let mut burst = Vec::new();
+    let value = "x".repeat(100);
+    (0..COMMANDS).for_each(|_| encode_command(&["SET", "k", &value], &mut burst));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..ROUNDS {
+                    client.send_raw(&burst).expect("is sent");
+                    for _ in 0..COMMANDS {
+                        assert_eq!(client.receive().expect("is answered").text(), "OK");
+                    }
+                }
+            });
+        }
+    });
+    until(|| used() < before + 700_000);
 }
 
 /// Every kind of value, deadlines, a transaction, another database: all there after a crash, and
@@ -249,7 +287,7 @@ fn waiting_for_the_disk_behind_a_long_command() {
     // In one go, so that the second is there when the first begins.
     let mut bytes = Vec::new();
     for words in [&["SUNIONSTORE", "copy", "big", "none"][..], &["WAITAOF", "1", "0", "0"]] {
-        bobbin_testkit::connection::encode_command(words, &mut bytes);
+        encode_command(words, &mut bytes);
     }
     client.send_raw(&bytes).expect("is sent");
     assert_eq!(client.receive().expect("it answers").as_integer(), Some(300_000));

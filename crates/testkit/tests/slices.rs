@@ -2,6 +2,7 @@
 //! as replies that are made at once, they show one state of the value, and a client that leaves
 //! midway leaves nothing behind.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -90,8 +91,13 @@ fn a_reply_in_slices_is_one_state_of_the_value() {
                 }
             });
             let _stop = Stop(&stop);
-            let mut seen = Vec::new();
-            for round in 0..ROUNDS {
+            let (mut seen, deadline) = (BTreeSet::new(), Instant::now() + RUN_LIMIT);
+            // On a busy machine the writer may get little time, and then there are few versions.
+            let is_enough = |seen: &BTreeSet<u64>| seen.len() > ROUNDS / 2;
+            for round in 0.. {
+                if round >= ROUNDS && (is_enough(&seen) || Instant::now() >= deadline) {
+                    break;
+                }
                 for (at, command) in subject.reads.iter().enumerate() {
                     let (protocol, earliest) = ([2, 3][round % 2], done.load(Ordering::SeqCst));
                     control.call(&["HELLO", &protocol.to_string()]).expect("is understood");
@@ -107,13 +113,11 @@ fn a_reply_in_slices_is_one_state_of_the_value() {
                         (earliest..=latest).contains(&version),
                         "{command}: version {version}, not of {earliest} to {latest}"
                     );
-                    seen.push(version);
+                    seen.insert(version);
                 }
             }
-            // Several versions, else no client wrote meanwhile.
-            seen.sort_unstable();
-            seen.dedup();
-            assert!(seen.len() > ROUNDS / 2, "{}: only versions {seen:?}", subject.reads[0]);
+            // Else no client wrote meanwhile.
+            assert!(is_enough(&seen), "{}: only versions {seen:?}", subject.reads[0]);
         });
     }
 }

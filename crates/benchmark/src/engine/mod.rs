@@ -127,6 +127,8 @@ pub struct Outcome {
     /// Requests without reply: of an open loop those that were due, of a closed one those that had
     /// waited for longer than any other when its time was up.
     pub unanswered: u64,
+    /// How many requests were sent to warm up. They count nowhere else.
+    pub warm_up_requests: u64,
     /// Processor time that sending and receiving took, of all threads, without the warm-up.
     pub cpu: Duration,
 }
@@ -166,6 +168,7 @@ impl Outcome {
         self.elapsed += other.elapsed;
         self.cpu += other.cpu;
         self.unanswered += other.unanswered;
+        self.warm_up_requests += other.warm_up_requests;
         self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
     }
 

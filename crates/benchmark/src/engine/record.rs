@@ -52,6 +52,7 @@ pub(super) struct Record {
     /// so does what does not come.
     pub(super) planned_ns: u64,
     pub(super) unanswered: u64,
+    pub(super) warm_up_requests: u64,
     pub(super) cpu: Duration,
 }
 
@@ -64,6 +65,7 @@ impl Record {
             last_reply_ns: 0,
             planned_ns: 0,
             unanswered: 0,
+            warm_up_requests: 0,
             cpu: Duration::ZERO,
         }
     }
@@ -136,6 +138,7 @@ pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
         whole.last_reply_ns = whole.last_reply_ns.max(record.last_reply_ns);
         whole.planned_ns = whole.planned_ns.max(record.planned_ns);
         whole.unanswered += record.unanswered;
+        whole.warm_up_requests += record.warm_up_requests;
         whole.cpu += record.cpu;
     }
     let until_ns = whole.last_reply_ns.max(whole.planned_ns);
@@ -145,6 +148,7 @@ pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
         seconds: Vec::new(),
         first_error: whole.first_error,
         unanswered: whole.unanswered,
+        warm_up_requests: whole.warm_up_requests,
         cpu: whole.cpu,
     }
 }

@@ -197,6 +197,7 @@ impl<'a> Thread<'a> {
             }
         }
         self.count_unanswered();
+        self.record.warm_up_requests = self.uncounted;
         if self.deadline_ns != u64::MAX && !self.is_open() {
             self.record.last_reply_ns = self.shared.now_ns().min(self.deadline_ns);
         }

@@ -58,17 +58,20 @@ impl Front {
         Ok(Self { keyboard, feed, editor, letters: Letters::default(), waiting: Vec::new() })
     }
 
-    /// Within `edit` the standard input is the editor's terminal.
+    /// Within `edit` the standard input is the editor's terminal. Where the system gives no thread,
+    /// the editor reads the keyboard itself.
     pub fn lead<T>(&mut self, edit: impl FnOnce() -> T) -> T {
         let Ok((raw, end, ended)) = self.begin() else { return edit() };
         let outcome = thread::scope(|scope| {
-            scope.spawn(|| self.pump(&ended));
+            if thread::Builder::new().spawn_scoped(scope, || self.pump(&ended)).is_err() {
+                return Err(edit);
+            }
             let _end = end;
-            edit()
+            Ok(edit())
         });
         let _ = dup2_stdin(&self.keyboard);
         drop(raw);
-        outcome
+        outcome.unwrap_or_else(|edit| edit())
     }
 
     fn begin(&self) -> io::Result<(Raw<OwnedFd>, UnixStream, UnixStream)> {

@@ -87,6 +87,23 @@ fn a_long_line() {
     terminal.sees("OK\r\n");
 }
 
+/// Where there is no thread to stand before the editor, lines are edited without one.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn lines_without_a_thread() {
+    let server = Server::bobbin(&[]);
+    // No address space has room for the stack of another thread.
+    let environment = [("RUST_MIN_STACK", "140737488355328")];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+    terminal.sees("> ");
+    terminal.keys("set k 12\x7f3\r");
+    terminal.sees("OK\r\n");
+    terminal.keys("get k\r");
+    terminal.sees("\"13\"\r\n");
+    terminal.keys("exit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
 /// The lines behind a password are the shell's.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

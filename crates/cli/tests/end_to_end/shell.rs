@@ -32,7 +32,7 @@ impl Terminal {
         Self::open_at(server.address(), arguments, history, &[])
     }
 
-    fn open_at(
+    pub fn open_at(
         server: SocketAddr,
         arguments: &[&str],
         history: Option<&str>,

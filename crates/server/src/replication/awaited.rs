@@ -102,6 +102,9 @@ impl AwaitedStreams {
     pub fn look(&self, now_ms: i64) -> Vec<(u64, Dropped)> {
         let mut awaited = self.0.lock();
         let grace_ms = awaited.grace_ms;
+        // If the system's clock was set back, the grace period begins anew.
+        let gone = awaited.streams.iter_mut().filter_map(|awaited| awaited.gone_ms.as_mut());
+        gone.for_each(|gone_ms| *gone_ms = now_ms.min(*gone_ms));
         let reason = |awaited: &AwaitedStream| {
             let late_ms = now_ms - awaited.gone_ms?;
             if late_ms > grace_ms {
@@ -164,6 +167,15 @@ mod tests {
         assert!(awaited.look(1_060_000).is_empty());
         assert_eq!(awaited.look(1_060_001), [(7, Dropped::TooLate(60_001))]);
         assert!(!awaited.has(7) && !awaited.came(7));
+    }
+
+    #[test]
+    fn the_while_ends_though_the_clock_is_set_back() {
+        let (awaited, feed) = (AwaitedStreams::default(), Feed::default());
+        awaited.keep(7, None, stream(&feed, 100, 101));
+        awaited.copy_client_went(7, 5_000_000);
+        assert!(awaited.look(1_000_000).is_empty() && awaited.look(1_060_000).is_empty());
+        assert_eq!(awaited.look(1_060_001), [(7, Dropped::TooLate(60_001))]);
     }
 
     #[test]

@@ -341,7 +341,8 @@ fn address(value: &[u8]) -> Result<Option<Box<str>>, Failure> {
 }
 
 /// REPLCONF ACK `acked` [FACK offset]: a replica reports how much of the stream it has executed,
-/// and how much it has on disk. `args` are all words of the command.
+/// and how much it has on disk. What it says beyond the stream's end counts as the end: WAIT would
+/// count the replica for ever. `args` are all words of the command.
 fn acknowledged(
     server: &'static Server,
     replica: &Replica,
@@ -349,7 +350,8 @@ fn acknowledged(
     args: &[&[u8]],
     now_ms: i64,
 ) {
-    let offset = |text| bobbin_resp::parse_i64(text).map(|offset| offset.max(0) as u64);
+    let end = server.feed.end_offset();
+    let offset = |text| bobbin_resp::parse_i64(text).map(|offset| (offset.max(0) as u64).min(end));
     let on_disk = match args {
         [_, _, _, fack, on_disk] if fack.eq_ignore_ascii_case(b"fack") => offset(on_disk),
         _ => None,

@@ -510,7 +510,10 @@ impl Replication {
             return;
         }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
-        let alone_ms = data.turn.now_ms - self.alone_since_ms.load(Ordering::Relaxed);
+        // If the system's clock was set back, the time begins anew.
+        let now_ms = data.turn.now_ms;
+        let alone_ms =
+            now_ms - self.alone_since_ms.fetch_min(now_ms, Ordering::Relaxed).min(now_ms);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
             return;
         }

@@ -95,6 +95,19 @@ fn a_replica_that_does_not_read_keeps_no_more_than_its_limit() {
     Disk::put_in(None);
 }
 
+/// What it says beyond that would count for WAIT for ever.
+#[test]
+fn a_replica_has_no_more_of_the_stream_than_there_is() {
+    let (mut process, _, client, _) = process();
+    let replica = replica(&mut process);
+    let most = i64::MAX;
+    process.ask(&replica, &format!("REPLCONF ACK {most} FACK {most}"));
+    let info = process.ask(&client, "INFO replication");
+    let end = format!(",offset={},", process.server.feed.end_offset());
+    assert!(info.contains(&end), "{info}");
+    Disk::put_in(None);
+}
+
 /// As Redis 8 does it: the connection of the copy names the one that the stream comes by.
 #[test]
 fn a_stream_that_comes_unasked_comes_at_once() {

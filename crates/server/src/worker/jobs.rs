@@ -155,10 +155,12 @@ pub(super) fn step_for(
 ) -> bool {
     data.follow_client(client);
     data.audience.working_for = client.info.id;
+    data.audience.replying_to = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
     data.turn.sees_dead = server.shows_dead(&client.info);
     let is_done = long.step(&mut Slice { server, data, stats, client, more });
     data.release();
     data.audience.working_for = 0;
+    data.audience.replying_to = 0;
     data.turn.sees_dead = false;
     is_done
 }

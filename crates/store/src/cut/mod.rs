@@ -5,13 +5,12 @@
 //! time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
 //! for the cut, and marks it. Threads also mark new entries there. The walk skips marked entries
 //! and removes their marks, so that no marks are left behind it:
-//! mark is left behind it:
 //!
-//! | an entry | behind the walk | ahead of it |
 //! | an entry | behind the walk | ahead of the walk |
 //! |---|---|---|
 //! | without a mark | free to change | as it was at the cut |
 //! | with a mark | | was copied, or is new |
+//!
 //! A copy is cheap: small values are copied, and a large value is pinned by cloning it. If a whole
 //! database is flushed, it goes to the cut, which walks it later. Exchanged databases keep their
 //! part, which knows the database's number at the cut.

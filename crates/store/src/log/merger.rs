@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, Lanes, Log, Records, Shared, header};
+use super::{
+    Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, Lanes, Log, ROOM_MIN, Records, Shared, header,
+};
 
 /// Merges the lanes of a log. Each log has one merger.
 #[derive(Default)]
@@ -24,6 +26,8 @@ pub struct Merger {
     seen: u64,
     /// How much of the owners' memory the log has counted.
     held: u64,
+    /// The most owners since the last `give_back`.
+    owners_max: usize,
 }
 
 /// Says which lane has a record.
@@ -41,10 +45,16 @@ pub(super) struct Source {
     at: usize,
     /// The large record that was yielded last.
     shown: Vec<u8>,
+    /// The most bytes that waited here since the last [`Merger::give_back`].
+    bytes_max: usize,
+    /// The room that the lane had when it was last locked.
+    lane_room: usize,
 }
 
 /// If there is room for more owners than this, it is freed once there are none.
 const OWNERS_KEPT_MAX: usize = 1 << 16;
+/// So much room for owners is never given back.
+const OWNERS_MIN: usize = 1 << 10;
 /// Up to this many runs are merged by comparison.
 const RUNS_COMPARED: usize = 3;
 /// More runs are sorted by digits of this many bits, if a few passes are enough.
@@ -83,9 +93,31 @@ impl Merger {
         // If two threads got the same number from the clock, their records concern different
         // things.
         sort(&mut self.owners, runs, &mut self.spare);
+        self.owners_max = self.owners_max.max(self.owners.len());
         let capacity = self.owners.capacity() + self.spare.capacity();
         let held = capacity.saturating_sub(2 * OWNERS_KEPT_MAX) * size_of::<Owner>();
         log.shared.held.change(&mut self.held, held);
+    }
+
+    /// Whether there is room left of earlier records that [`give_back`](Self::give_back) may free.
+    pub fn has_room(&self) -> bool {
+        let has_room = |source: &Source| source.room().max(source.lane_room) > ROOM_MIN;
+        self.sources.iter().flatten().any(has_room)
+            || self.owners.capacity().max(self.spare.capacity()) > OWNERS_MIN
+    }
+
+    /// Frees room that the records since the last call did not need. Only lanes that have such room
+    /// are locked. Call this now and then, while [`has_room`](Self::has_room).
+    pub fn give_back(&mut self) {
+        self.sources.iter_mut().flatten().for_each(Source::give_back);
+        let owners_max = std::mem::take(&mut self.owners_max).saturating_mul(2).max(OWNERS_MIN);
+        if self.passed == self.owners.len() {
+            self.owners.clear();
+            self.passed = 0;
+        }
+        self.owners.shrink_to(owners_max);
+        self.spare.truncate(owners_max);
+        self.spare.shrink_to(owners_max);
     }
 
     /// Adds new lanes, and removes those that have ended from the list.
@@ -102,6 +134,8 @@ impl Merger {
                 taken: Records::default(),
                 at: 0,
                 shown: Vec::new(),
+                bytes_max: 0,
+                lane_room: 0,
             });
             match self.sources.iter_mut().find(|place| place.is_none()) {
                 Some(place) => *place = source,
@@ -197,8 +231,30 @@ impl Source {
             self.shared.held.follow(&mut self.taken);
             self.shared.held.follow(&mut records);
         }
+        self.lane_room = records.bytes.capacity();
         drop(records);
+        self.bytes_max = self.bytes_max.max(self.taken.bytes.len());
         Numbers { bytes: &self.taken.bytes[new_at..] }
+    }
+
+    /// How many bytes have room here.
+    const fn room(&self) -> usize {
+        self.taken.bytes.capacity()
+    }
+
+    /// Frees room that was not needed since the last call, here and in the lane.
+    fn give_back(&mut self) {
+        let room_max = std::mem::take(&mut self.bytes_max).saturating_mul(2).max(ROOM_MIN);
+        if self.room() > room_max && self.is_empty() {
+            self.taken.bytes.clear();
+            self.at = 0;
+            self.shared.held.shrink(&mut self.taken, room_max);
+        }
+        if self.lane_room > room_max {
+            let mut records = self.buffer.lock();
+            self.shared.held.shrink(&mut records, room_max);
+            self.lane_room = records.bytes.capacity();
+        }
     }
 
     fn is_empty(&self) -> bool {

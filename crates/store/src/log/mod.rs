@@ -109,6 +109,8 @@ const IS_LARGE: u64 = u64::MAX;
 const LARGE_MIN: usize = 64 * 1024;
 /// A buffer larger than this is freed once it is empty.
 const KEPT_MAX: usize = 1 << 20;
+/// So much room for records is never given back.
+const ROOM_MIN: usize = 64 << 10;
 
 /// How many cache lines a small record takes.
 const LINES_AHEAD: usize = 2;
@@ -347,6 +349,14 @@ impl Held {
         self.change(&mut records.held, held);
     }
 
+    /// Frees room of records beyond this many bytes, and beyond what they fill.
+    fn shrink(&self, records: &mut Records, bytes: usize) {
+        records.bytes.shrink_to(bytes);
+        if records.held > 0 {
+            self.follow(records);
+        }
+    }
+
     /// Counts `now` instead of `before`.
     fn change(&self, before: &mut u64, now: usize) {
         let change = (now as u64).wrapping_sub(std::mem::replace(before, now as u64));
@@ -570,6 +580,45 @@ mod tests {
         while merger.take_next(u64::MAX).is_some() {}
         merger.collect(&log);
         assert_eq!(log.held_bytes(), 0);
+    }
+
+    #[test]
+    fn room_that_is_not_needed_any_more_is_given_back() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lanes = [log.lane(), log.lane()];
+        let burst = |merger: &mut Merger, bytes: usize| {
+            for at in 0..bytes / 100 {
+                lanes[at % 2].append(&[b'x'; 100]);
+            }
+            merger.collect(&log);
+            while merger.take_next(u64::MAX).is_some() {}
+        };
+        let room = || {
+            let lanes = log.shared.lanes.0.lock();
+            lanes.buffers.iter().map(|buffer| buffer.lock().bytes.capacity()).sum::<usize>()
+        };
+        assert!(!merger.has_room());
+        for _ in 0..3 {
+            burst(&mut merger, 1_500_000);
+        }
+        merger.give_back();
+        assert!(merger.has_room() && room() >= 1_500_000, "it was needed");
+        // Few records come now. The first of them still lie behind the burst.
+        for _ in 0..2 {
+            burst(&mut merger, 1000);
+            merger.give_back();
+        }
+        assert!(room() <= 2 * ROOM_MIN && !merger.has_room(), "{}", room());
+        assert_eq!(log.held_bytes(), 0);
+        // What was not taken yet is kept.
+        burst(&mut merger, 1_500_000);
+        (0..2000_u16).for_each(|at| _ = lanes[0].append(&at.to_le_bytes()));
+        merger.give_back();
+        merger.collect(&log);
+        for at in 0..2000_u16 {
+            assert_eq!(merger.take_next(u64::MAX), Some(&at.to_le_bytes()[..]));
+        }
+        assert_eq!(merger.take_next(u64::MAX), None);
     }
 
     #[test]

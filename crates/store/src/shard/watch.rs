@@ -38,6 +38,9 @@ struct Watched {
     version: u64,
 }
 
+/// Bytes that a key which clients observe takes here, beside its own.
+pub const OBSERVED_KEY_BYTES: usize = size_of::<(Box<[u8]>, Watched)>();
+
 /// Collects which keys of a database changed, in all shards that the observer was registered with.
 #[derive(Default)]
 pub struct Observer {

@@ -245,7 +245,7 @@ impl Cell {
         let used = cpu(process).saturating_sub(before);
         let outcome = outcomes.pop().ok_or_else(|| Failure("nothing was measured".into()))?;
         // What was sent to warm up took time too.
-        let requests = outcome.requests() as f64 * (1.0 + WARM_UP_SHARE);
+        let requests = (outcome.requests() + outcome.warm_up_requests) as f64;
         self.rates.push(outcome.rate());
         self.server_cpu_us.push(used.as_secs_f64() * 1e6 / requests.max(1.0));
         self.resident_bytes.push(process::resident_bytes(process.id()).unwrap_or(0) as f64);

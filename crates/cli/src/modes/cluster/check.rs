@@ -46,6 +46,8 @@ pub struct Verdict {
     pub is_sound: bool,
     /// How many things were wrong.
     pub problems: usize,
+    /// Something could not be mended.
+    has_failed: bool,
 }
 
 impl Verdict {
@@ -53,15 +55,25 @@ impl Verdict {
         if self.is_sound { Ok(()) } else { Err(say::Failed) }
     }
 
+    const fn new() -> Self {
+        Self { is_sound: true, problems: 0, has_failed: false }
+    }
+
     fn problem(&mut self) {
         self.problems += 1;
         self.is_sound = false;
+    }
+
+    /// Notes what came of mending the problems so far.
+    fn mended(&mut self, outcome: Outcome) {
+        self.has_failed |= outcome.is_err();
+        self.is_sound = !self.has_failed;
     }
 }
 
 /// Looks whether the nodes agree, for slots on their way and for slots that no node has.
 pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict {
-    let mut verdict = Verdict { is_sound: true, problems: 0 };
+    let mut verdict = Verdict::new();
     say::step(&format!("Performing Cluster Check (using node {})", cluster.node(0).address()));
     if depth != Depth::Quiet {
         for index in 0..cluster.members.len() {
@@ -79,7 +91,7 @@ pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict 
     say::step("Check for open slots...");
     let open = show_open_slots(fixer.cluster, &mut verdict);
     if is_mended && !open.is_empty() {
-        verdict.is_sound = open.iter().all(|slot| fixer.fix_open(*slot).is_ok());
+        verdict.mended(open.iter().try_for_each(|slot| fixer.fix_open(*slot)));
     }
     say::step("Check slots coverage...");
     let uncovered = uncovered(fixer.cluster);
@@ -89,7 +101,7 @@ pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict 
         say::fail(&format!("Not all {SLOTS} slots are covered by nodes."));
         verdict.problem();
         if is_mended {
-            verdict.is_sound = fixer.cover(&uncovered).is_ok();
+            verdict.mended(fixer.cover(&uncovered));
         }
     }
     if options.manager.search_multiple_owners {
@@ -176,3 +188,21 @@ fn listed(slots: &[u16]) -> String {
 }
 
 const ID_SHOWN_LEN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_mended_is_not_forgotten() {
+        let mut verdict = Verdict::new();
+        verdict.problem();
+        verdict.mended(Ok(()));
+        assert!(verdict.result().is_ok());
+        verdict.problem();
+        verdict.mended(Err(say::Failed));
+        verdict.problem();
+        verdict.mended(Ok(()));
+        assert!(verdict.result().is_err() && verdict.problems == 3);
+    }
+}

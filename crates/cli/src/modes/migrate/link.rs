@@ -15,7 +15,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether `replica` follows `primary` by now. An error says that it is time to give up.
+    /// Whether `replica` follows `primary` by now. An error says that it is time to give up. What
+    /// was seen before a link does not count for one that is lost later.
     pub fn look(&mut self, primary: &Facts, replica: &Facts) -> Result<bool, String> {
         if leads_elsewhere(primary, replica) {
             self.elsewhere += 1;
@@ -25,19 +26,25 @@ impl Link {
                 Err(ELSEWHERE.into())
             };
         }
+        self.elsewhere = 0;
         if is_up(replica) {
+            self.without = 0;
             return Ok(true);
         }
-        // A copy takes as long as it takes.
-        self.without += u32::from(!replica.is_on("master_sync_in_progress"));
+        self.without += u32::from(!copies(replica));
         if self.without < WITHOUT_LOOKS { Ok(false) } else { Err(WITHOUT.into()) }
     }
 }
 
 /// Whether there is a link, but to a server with another history.
-pub fn leads_elsewhere(primary: &Facts, replica: &Facts) -> bool {
+fn leads_elsewhere(primary: &Facts, replica: &Facts) -> bool {
     let [expected, found] = [primary, replica].map(|facts| facts.text("master_replid"));
     is_up(replica) && !expected.is_empty() && expected != found
+}
+
+/// Whether a replica gets a copy, which takes as long as it takes.
+pub fn copies(replica: &Facts) -> bool {
+    replica.is_on("master_sync_in_progress") || replica.is_on("loading")
 }
 
 fn is_up(replica: &Facts) -> bool {
@@ -103,12 +110,12 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Looks in a row at which a link has led elsewhere: what both servers say is not of one moment.
-pub const ELSEWHERE_LOOKS: u32 = 4;
-pub const ELSEWHERE: &str =
+const ELSEWHERE_LOOKS: u32 = 4;
+const ELSEWHERE: &str =
     "Its link leads to a server with other data: does the name mean another machine there?";
 /// Looks at which there was no link.
 const WITHOUT_LOOKS: u32 = 60;
-const WITHOUT: &str = "It has no link yet after half a minute; its log says why.";
+const WITHOUT: &str = "It has had no link for half a minute; its log says why.";
 
 #[cfg(test)]
 mod tests {
@@ -125,11 +132,20 @@ mod tests {
         let primary = Facts::of("role:master\r\nmaster_replid:aa\r\n");
         let mut link = Link::default();
         assert_eq!(link.look(&primary, &facts("slave", "down", "bb")), Ok(false));
-        let copies = Facts::of("role:slave\r\nmaster_sync_in_progress:1\r\n");
-        for _ in 0..10 * WITHOUT_LOOKS {
-            assert_eq!(link.look(&primary, &copies), Ok(false));
+        for copies in ["master_sync_in_progress", "loading"] {
+            let copies = Facts::of(&format!("role:slave\r\n{copies}:1\r\n"));
+            for _ in 0..10 * WITHOUT_LOOKS {
+                assert_eq!(link.look(&primary, &copies), Ok(false));
+            }
         }
         assert_eq!(link.look(&primary, &facts("slave", "up", "aa")), Ok(true));
+        // It may be lost for a while, again and again.
+        for looks in [1, WITHOUT_LOOKS - 1, WITHOUT_LOOKS - 1] {
+            for _ in 0..looks {
+                assert_eq!(link.look(&primary, &facts("slave", "down", "bb")), Ok(false));
+            }
+            assert_eq!(link.look(&primary, &facts("slave", "up", "aa")), Ok(true));
+        }
         // A server that tells no history has to be believed.
         assert_eq!(link.look(&Facts::of("role:master"), &facts("slave", "up", "aa")), Ok(true));
     }

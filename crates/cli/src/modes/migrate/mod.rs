@@ -253,15 +253,17 @@ fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(
 /// compared.
 fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
     let (mut samples, mut view) = (Samples::default(), View::new());
-    let (mut calm, mut elsewhere) = (0, 0);
+    let (mut calm, mut link) = (0, Link::default());
     while calm < CALM_LOOKS && samples.different.len() < DIFFERENT_MAX {
         let (here, there) = (source.facts()?, target.facts()?);
         let lag = here.offset() - there.offset();
-        elsewhere = if link::leads_elsewhere(&here, &there) { elsewhere + 1 } else { 0 };
-        if elsewhere == link::ELSEWHERE_LOOKS {
+        link.look(&here, &there).map_err(|error| {
             view.end();
-            return Err(format!("The target follows another server. {}", link::ELSEWHERE));
-        }
+            format!(
+                "The target does not follow the source. {error} It goes on trying until it is told \
+                 REPLICAOF NO ONE."
+            )
+        })?;
         let phase = phase(&there, lag);
         calm = if phase == Phase::InStep { calm + 1 } else { 0 };
         if matches!(phase, Phase::InStep | Phase::CatchingUp) {
@@ -275,7 +277,7 @@ fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
 }
 
 fn phase(there: &Facts, lag: i64) -> Phase {
-    if there.is_on("master_sync_in_progress") || there.is_on("loading") {
+    if link::copies(there) {
         Phase::Copying
     } else if there.text("master_link_status") != "up" {
         Phase::Connecting

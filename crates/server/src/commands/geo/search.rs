@@ -58,6 +58,7 @@ fn find_stored(args: &[&[u8]], form: SearchForm, found: &mut dyn FnMut(usize, Ke
 }
 
 /// A member within the shape.
+#[derive(Clone, Copy)]
 struct FoundMember<'a> {
     member: Item<'a>,
     score: f64,
@@ -138,16 +139,15 @@ fn search(call: &mut Call<'_>, form: SearchForm) -> Outcome {
     let mut found = Vec::new();
     if let Some(set) = set {
         looks.go_on(set, &query, usize::MAX);
-        found = looks.found(set);
+        found = looks.found(set, &sorted(&looks.hits, &query));
     }
-    let wanted = sorted(&looks.hits, &query).into_iter().map(|at| &found[at]);
     let Some(store) = query.store else {
-        call.reply.array(wanted.len());
-        wanted.for_each(|member| member.append_to(&mut call.reply, &query));
+        call.reply.array(found.len());
+        found.iter().for_each(|member| member.append_to(&mut call.reply, &query));
         return Ok(());
     };
     let (mut result, limits) = (SortedSet::new(), limits(call.server));
-    wanted.for_each(|member| member.insert_into(&mut result, &query, limits, hasher));
+    found.iter().for_each(|member| member.insert_into(&mut result, &query, limits, hasher));
     let key = call.key(store)?;
     let payload = payload(call.data, &query, &result);
     put(call.data, &mut call.reply, key, result, form, payload);
@@ -302,7 +302,21 @@ impl Looks {
         !self.ranks.is_empty()
     }
 
-    fn found<'a>(&self, set: &'a SortedSet) -> Vec<FoundMember<'a>> {
+    /// The members for some hits, by the hits' indices.
+    fn found<'a>(&self, set: &'a SortedSet, wanted: &[usize]) -> Vec<FoundMember<'a>> {
+        if wanted.len() < self.hits.len() / HITS_PER_SEEK {
+            let found = wanted.iter().map(|&at| self.hits[at]);
+            let member = |(rank, distance)| {
+                let (member, score) = set.get(rank)?;
+                Some(FoundMember { member, score, distance })
+            };
+            return found.filter_map(member).collect();
+        }
+        let all = self.all_found(set);
+        wanted.iter().map(|&at| all[at]).collect()
+    }
+
+    fn all_found<'a>(&self, set: &'a SortedSet) -> Vec<FoundMember<'a>> {
         let mut found = Vec::with_capacity(self.hits.len());
         let mut at = 0;
         // Consecutive members are read together.
@@ -448,6 +462,9 @@ impl SlicedChange for SlicedSearch {
 const EFFORT_AT_ONCE_MAX: usize = 1 << 20;
 /// The effort between two looks at the clock.
 const EFFORT_PER_SLICE: usize = 1 << 14;
+/// Where at most one hit of this many is wanted, the members are sought one by one. That costs less
+/// than to read all in their order.
+const HITS_PER_SEEK: usize = 8;
 /// How many hits are sorted at once: a fraction of a millisecond.
 const RUN_LEN: usize = 1 << 12;
 

@@ -1,6 +1,7 @@
 //! XINFO: facts about a stream, its groups and their consumers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::stream::{ConsumerNumber, Group, IdMap, Log, Node, Pending};
@@ -83,9 +84,13 @@ enum FullPart {
     /// Complete bytes of the reply.
     Bytes(Vec<u8>),
     Entries,
+    /// What is known of a group. Its pending entries and its consumers follow.
+    Group(Arc<[u8]>),
+    /// What is known of a consumer. Its pending entries follow.
+    Consumer(Arc<[u8]>, ConsumerNumber),
     /// The pending entries of a group, or of one of its consumers.
     Pending {
-        group: Box<[u8]>,
+        group: Arc<[u8]>,
         consumer: Option<ConsumerNumber>,
     },
 }
@@ -109,49 +114,35 @@ impl FullReply {
             reply.bulk(b"groups");
             reply.array(stream.groups().len());
         }));
-        let pending_header = |reply: &mut Reply<'_>, pending: usize| {
-            number(reply, "pel-count", pending as i64);
-            reply.bulk(b"pending");
-            reply.array(count.min(pending));
-        };
-        for (name, group) in stream.groups().iter() {
-            parts.push_back(bytes(&|reply| {
-                reply.map(7);
-                reply.bulk(b"name");
-                reply.bulk(name);
-                progress(reply, stream.log(), group);
-                pending_header(reply, group.pending().len());
-            }));
-            parts.push_back(FullPart::Pending { group: name.into(), consumer: None });
-            parts.push_back(bytes(&|reply| {
-                reply.bulk(b"consumers");
-                reply.array(group.consumer_count());
-            }));
-            for (consumer_number, consumer) in group.consumers() {
-                parts.push_back(bytes(&|reply| {
-                    reply.map(5);
-                    reply.bulk(b"name");
-                    reply.bulk(consumer.name());
-                    number(reply, "seen-time", consumer.seen_ms);
-                    number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
-                    pending_header(reply, consumer.pending().len());
-                }));
-                let consumer = Some(consumer_number);
-                parts.push_back(FullPart::Pending { group: name.into(), consumer });
-            }
-        }
+        parts.extend(stream.groups().iter().map(|(name, _)| FullPart::Group(name.into())));
         Self { stream, count, parts, next: Some(StreamId::ZERO), written: 0 }
     }
 
     /// How many entries and other parts the reply has.
     fn len(&self) -> usize {
-        let groups = self.stream.groups();
-        let pending = groups.iter().map(|(_, group)| 2 * self.count.min(group.pending().len()));
-        self.parts.len() + self.count.min(self.stream.len()) + pending.sum::<usize>()
+        let parts =
+            |group: &Group| group.consumer_count() + 2 * self.count.min(group.pending().len());
+        let in_groups = self.stream.groups().iter().map(|(_, group)| parts(group));
+        self.parts.len() + self.count.min(self.stream.len()) + in_groups.sum::<usize>()
     }
 
     /// Appends a part, or some entries of it. Returns whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+        match self.parts.front() {
+            Some(FullPart::Group(name)) => {
+                let name = Arc::clone(name);
+                self.parts.pop_front();
+                self.begin_group(&name, reply);
+                return !self.parts.is_empty();
+            }
+            Some(FullPart::Consumer(group, number)) => {
+                let (group, number) = (Arc::clone(group), *number);
+                self.parts.pop_front();
+                self.begin_consumer(group, number, reply);
+                return true;
+            }
+            _ => {}
+        }
         let wanted = SLICE.min(self.count - self.written);
         let before = self.written;
         let mut last = StreamId::ZERO;
@@ -171,7 +162,7 @@ impl FullReply {
                     }
                 }
             }
-            (_, None) | (None, _) => {}
+            _ => {}
         }
         let may_be_more = self.written - before == SLICE && self.written < self.count;
         self.next = last.next().filter(|_| may_be_more);
@@ -180,6 +171,54 @@ impl FullReply {
             (self.next, self.written) = (Some(StreamId::ZERO), 0);
         }
         !self.parts.is_empty()
+    }
+}
+
+impl FullReply {
+    /// Appends what is known of a group. What follows it become the first parts.
+    fn begin_group(&mut self, name: &Arc<[u8]>, reply: &mut Reply<'_>) {
+        let Some(group) = self.stream.groups().get(name) else { return };
+        reply.map(7);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        progress(reply, self.stream.log(), group);
+        self.pending_header(group.pending().len(), reply);
+        let mut header = Vec::new();
+        let mut consumers = Reply::new(&mut header, reply.protocol());
+        consumers.bulk(b"consumers");
+        consumers.array(group.consumer_count());
+        let of_group = FullPart::Pending { group: Arc::clone(name), consumer: None };
+        let consumers =
+            group.consumers().map(|(number, _)| FullPart::Consumer(Arc::clone(name), number));
+        let new = [of_group, FullPart::Bytes(header)].into_iter().chain(consumers);
+        let behind = std::mem::replace(&mut self.parts, new.collect());
+        self.parts.extend(behind);
+    }
+
+    /// Appends what is known of a consumer. Its pending entries become the first part.
+    fn begin_consumer(
+        &mut self,
+        name: Arc<[u8]>,
+        consumer_number: ConsumerNumber,
+        reply: &mut Reply<'_>,
+    ) {
+        let group = self.stream.groups().get(&name);
+        let Some(consumer) = group.and_then(|group| group.consumer(consumer_number)) else {
+            return;
+        };
+        reply.map(5);
+        reply.bulk(b"name");
+        reply.bulk(consumer.name());
+        number(reply, "seen-time", consumer.seen_ms);
+        number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
+        self.pending_header(consumer.pending().len(), reply);
+        self.parts.push_front(FullPart::Pending { group: name, consumer: Some(consumer_number) });
+    }
+
+    fn pending_header(&self, pending: usize, reply: &mut Reply<'_>) {
+        number(reply, "pel-count", pending as i64);
+        reply.bulk(b"pending");
+        reply.array(self.count.min(pending));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
+use crate::engine::client::monitors::Shown;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::command::job::LongCommand;
@@ -64,6 +65,8 @@ pub struct Client {
     /// Whether the client sends nothing more. Its connection closes once its commands are executed
     /// and their replies sent.
     pub ended: bool,
+    /// How much monitors have seen of the script that the client runs, or that runs for it.
+    pub shown: Shown,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -115,6 +118,7 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             ended: false,
+            shown: Shown::default(),
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,

@@ -196,6 +196,12 @@ impl ClientInfo {
             + self.tls_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether there is no connection: the commands are those of a log or of a primary's stream,
+    /// and nobody gets their replies.
+    pub const fn is_nobody(&self) -> bool {
+        self.id == 0
+    }
+
     /// Resets the figures of watched keys.
     pub fn watches_nothing(&self) {
         self.watched.store(0, Ordering::Relaxed);

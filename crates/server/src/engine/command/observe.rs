@@ -62,8 +62,7 @@ pub fn note_words(
     });
 }
 
-/// Whether a log that is being loaded has the command, which was noted when it ran first. No client
-/// with a connection has the number 0.
+/// Whether a log that is being loaded has the command, which was noted when it ran first.
 fn is_loaded(server: &Server, client: &Client) -> bool {
-    client.info.id == 0 && server.switches.has(Switch::LOADING)
+    client.info.is_nobody() && server.switches.has(Switch::LOADING)
 }

@@ -21,6 +21,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
 
 use super::session::{ScriptSession, Way, count_failure};
+use crate::engine::client::monitors::Shown;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
@@ -248,6 +249,7 @@ impl PausedScript {
             // Another script keeps a shard reserved.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
+                call.client.shown = Shown::default();
                 let text = failure.text().as_bytes();
                 call.reply.error(text);
                 run::count_failure(call.server, call.stats, self.command, text);
@@ -267,10 +269,13 @@ impl PausedScript {
 
 impl Job for PausedScript {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Some(run) = self.go_on(slice) else {
+        let Some(mut run) = self.go_on(slice) else {
             return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
         };
         let is_blocked = run.session.way() == Way::Blocked;
+        if is_blocked {
+            slice.client.shown = run.owner.state().client.shown.anew();
+        }
         self.finish(*run, slice);
         if self.in_transaction {
             return true;

@@ -7,6 +7,7 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
 use super::paused::{Owner, PausedScript};
 use super::session::{ScriptSession, Way, count_failure};
+use crate::engine::client::monitors::Shown;
 use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -102,11 +103,13 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
 pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = match attempt(call, &mut owner, task) {
         Ok(Attempt::Paused(session)) => {
+            call.client.shown = Shown::default();
             PausedScript::begin(call, owner, session, task.learned);
             Ok(())
         }
         Ok(Attempt::Ended(ended)) => {
             owner.give_back(call.server, call.data);
+            call.client.shown = Shown::default();
             finish(call, ended)
         }
         Err(failure) => {
@@ -145,15 +148,15 @@ fn attempt(
     check_promises(call, task, is_oom)?;
     let (keys, arguments) = call.args[3..].split_at(task.keys);
     let start = call.reply.output().len();
-    let (mut everything, mut is_shown) = (task.everything, false);
+    let mut everything = task.everything;
     loop {
         // A transaction already holds the shards of its scripts.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
             return Err(wait_for_reserved(call.server, call.data, call.client));
         }
         admit_again(call)?;
-        let shows = call.server.switches.load() & Switch::MONITORED != 0;
-        if shows && !std::mem::replace(&mut is_shown, true) {
+        call.client.shown.begin();
+        if call.server.switches.load() & Switch::MONITORED != 0 {
             monitor::show(call);
         }
         let can_restart = task.can_restart && !call.in_transaction && !everything;
@@ -161,6 +164,7 @@ fn attempt(
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
         client.last_record = call.client.last_record;
+        client.shown = call.client.shown;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.act_for(call.client, &call.server.acl);
         tracking::track_as(client, call.client);
@@ -193,6 +197,7 @@ fn attempt(
         if way == Way::Blocked && !everything {
             // Nothing was changed yet, so the script can begin anew.
             call.reply.truncate(start);
+            call.client.shown = owner.state().client.shown.anew();
             everything = true;
             continue;
         }

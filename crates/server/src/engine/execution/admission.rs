@@ -137,14 +137,14 @@ fn check_on_replica(server: &Server, client: &Client, flags: WholeFlags) -> Outc
 /// message about it is sent before the reply.
 fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
     let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
-    context.data.audience.evicting_for = id;
+    let before = std::mem::replace(&mut context.data.audience.replying_to, id);
     let room = eviction::make_room(context.server, context.data);
-    context.data.audience.evicting_for = 0;
+    context.data.audience.replying_to = before;
     if id != 0
         && client.replies == Replies::On
         && let Some(subscribers) = &mut context.data.audience.subscribers
     {
-        output.append(subscribers.set_aside());
+        output.append(subscribers.invalid_aside());
     }
     room
 }

@@ -1,6 +1,6 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 use bobbin_store::Hash;
@@ -8,6 +8,8 @@ use bobbin_store::Hash;
 use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
 use super::{rights, transaction};
+use crate::base::clock::Interval;
+use crate::engine::client::monitors::Shown;
 use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::client::{Client, Replies};
 use crate::engine::command::call::{Context, Request};
@@ -233,6 +235,7 @@ fn refuse(
     output: &mut Vec<u8>,
 ) {
     context.data.end_prepared();
+    client.shown = Shown::default();
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
     match command {
@@ -293,18 +296,13 @@ fn refuse_unknown(
     client: &mut Client,
     request: &Request<'_>,
 ) -> Result<RequestOutcome, Failure> {
-    static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+    static NOTED: Interval = Interval::new();
     let args = request.args;
     if !is_http(args[0]) {
         rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
-    let (now_ms, noted_ms) = (context.data.turn.now_ms, NOTED_MS.load(Ordering::Relaxed));
-    let is_due = now_ms >= noted_ms.saturating_add(HTTP_NOTED_MS);
-    let exchange = || {
-        NOTED_MS.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    };
-    if is_due && exchange() {
+    if NOTED.claim(context.data.turn.now_ms, HTTP_NOTED_MS) {
         log::warn!(
             "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
             client.info.peer,

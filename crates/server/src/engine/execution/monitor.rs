@@ -13,7 +13,7 @@ use crate::engine::tracking::Push;
 
 /// Shows the monitors a command that has run.
 #[cold]
-pub fn feed(call: &Call<'_>) {
+pub fn feed(call: &mut Call<'_>) {
     if !call.command.has(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
         show(call);
     }
@@ -22,7 +22,10 @@ pub fn feed(call: &Call<'_>) {
 /// Shows the monitors a command that is about to run. Scripts are shown this way, so that a script
 /// comes before the commands that it calls.
 #[cold]
-pub fn show(call: &Call<'_>) {
+pub fn show(call: &mut Call<'_>) {
+    if !call.client.shown.add() {
+        return;
+    }
     let line: Arc<[u8]> = line(call).into();
     for client in call.server.monitors.all().iter() {
         call.server.push_to(client, Push::Seen(Arc::clone(&line)));

@@ -1,6 +1,7 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
+use crate::engine::client::monitors::Shown;
 use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -43,9 +44,13 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
 /// before the commands that it calls.
 #[cold]
 fn show_unstarted(call: &mut Call<'_>) {
-    if call.command.has(Flags::RUNS) && call.server.switches.has(Switch::MONITORED) {
+    if !call.command.has(Flags::RUNS) {
+        return;
+    }
+    if call.server.switches.has(Switch::MONITORED) {
         monitor::show(call);
     }
+    call.client.shown = Shown::default();
 }
 
 /// Counts that a command ran and failed.

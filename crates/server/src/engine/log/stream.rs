@@ -45,6 +45,16 @@ impl RecordStream {
         self.merger.collect(log);
     }
 
+    /// Whether there is room left of earlier records that `give_back` may free.
+    pub fn has_room(&self) -> bool {
+        self.merger.has_room()
+    }
+
+    /// Frees room that the records since the last call did not need.
+    pub fn give_back(&mut self) {
+        self.merger.give_back();
+    }
+
     /// Appends the next record, if there is one with at most this number. Returns whether there
     /// was.
     pub fn next(&mut self, number_max: u64, output: &mut StreamOutput<'_>) -> bool {

@@ -31,6 +31,8 @@ pub struct Subscribers {
     taken: u64,
     /// Bytes for the current client that follow its command's reply.
     own: Vec<u8>,
+    /// As in `own`: what the client is told of copies that are invalid. It comes last.
+    own_invalid: Vec<u8>,
     /// Whether a command of this worker has published something to this worker.
     posted_to_self: bool,
     /// A worker for which too many messages wait.
@@ -108,6 +110,7 @@ impl Subscribers {
             queue: VecDeque::new(),
             taken: 0,
             own: Vec::new(),
+            own_invalid: Vec::new(),
             posted_to_self: false,
             overrun: None,
             targets: Vec::new(),
@@ -289,12 +292,18 @@ impl Subscribers {
             self.take_mailbox();
             self.settle(client);
         }
+        self.own.append(&mut self.own_invalid);
         &mut self.own
     }
 
     /// The bytes that were set aside for the current client.
     pub fn set_aside(&mut self) -> &mut Vec<u8> {
         &mut self.own
+    }
+
+    /// What was set aside for the current client about copies that are invalid.
+    pub fn invalid_aside(&mut self) -> &mut Vec<u8> {
+        &mut self.own_invalid
     }
 
     /// Puts the taken messages that are for the current client into `own`, so that they come before

@@ -263,6 +263,7 @@ fn what_a_primary_sends_is_seen_in_the_command_log() {
     let (server, link, mut replay, mut helpers) = follower();
     server.config.set_internally(OptionId::commandlog_execution_slower_than, "0").unwrap();
     server.config.set_internally(OptionId::commandlog_request_larger_than, "5").unwrap();
+    server.config.set_internally(OptionId::commandlog_reply_larger_than, "1").unwrap();
     server.services.follow(&server.config, &server.clock);
     let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
     hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());

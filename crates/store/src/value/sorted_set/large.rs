@@ -7,6 +7,7 @@ use super::index::{Index, Shared};
 use super::leaf::{Element, Leaf};
 use crate::hash::{Hash, Hasher};
 use crate::value::Defragmenter;
+use crate::value::cow::Cow;
 use crate::value::directory::Directory;
 use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
@@ -63,45 +64,50 @@ impl Large {
     }
 
     /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns
-    /// the old score.
+    /// the old score. Only a change copies a set that is shared.
     pub(super) fn update(
-        &mut self,
+        shared: &mut Cow<Self>,
         member: &[u8],
         hasher: &Hasher,
         decide: impl FnOnce(Option<f64>) -> Option<f64>,
     ) -> Option<f64> {
         let hash = hasher.hash(member);
-        let Some((number, index)) = self.find(member, hash) else {
+        let Some((number, index)) = shared.find(member, hash) else {
             let element = Element { score: decide(None)?, member, tag: tag(hash.position()) };
-            let number = self.attach(element, hasher);
-            self.index.insert(hash.position(), number);
+            let own = shared.make_mut();
+            let number = own.attach(element, hasher);
+            own.index.insert(hash.position(), number);
             return None;
         };
-        let leaf = self.leaves.get(number as usize);
+        let leaf = shared.leaves.get(number as usize);
         let old_score = leaf.score(index);
         let Some(score) = decide(Some(old_score)).filter(|&score| score != old_score) else {
             return Some(old_score);
         };
         let element = Element { score, member, tag: tag(hash.position()) };
-        if keeps_place(leaf, index, element) {
-            self.leaves.get_mut(number as usize).set_score(index, score);
+        let keeps_place = keeps_place(leaf, index, element);
+        let own = shared.make_mut();
+        if keeps_place {
+            own.leaves.get_mut(number as usize).set_score(index, score);
             return Some(old_score);
         }
-        let path = self.path_of(old_score, member);
-        self.detach(&path, index, hasher);
-        let new_number = self.attach(element, hasher);
-        self.index.replace(hash.position(), number, new_number);
+        let path = own.path_of(old_score, member);
+        own.detach(&path, index, hasher);
+        let new_number = own.attach(element, hasher);
+        own.index.replace(hash.position(), number, new_number);
         Some(old_score)
     }
 
-    /// Removes a member. Returns its score, if it existed.
-    pub(super) fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+    /// Removes a member. Returns its score, if it existed. If it did not, a set that is shared is
+    /// not copied.
+    pub(super) fn remove(shared: &mut Cow<Self>, member: &[u8], hasher: &Hasher) -> Option<f64> {
         let hash = hasher.hash(member);
-        let (number, index) = self.find(member, hash)?;
-        let score = self.leaves.get(number as usize).score(index);
-        let path = self.path_of(score, member);
-        self.index.remove(hash.position(), number);
-        self.detach(&path, index, hasher);
+        let (number, index) = shared.find(member, hash)?;
+        let own = shared.make_mut();
+        let score = own.leaves.get(number as usize).score(index);
+        let path = own.path_of(score, member);
+        own.index.remove(hash.position(), number);
+        own.detach(&path, index, hasher);
         Some(score)
     }
 

@@ -103,7 +103,7 @@ impl SortedSet {
         decide: impl FnOnce(Option<f64>) -> Option<f64>,
     ) -> Option<f64> {
         match self {
-            Self::Large(large) => large.make_mut().update(member, hasher, decide),
+            Self::Large(large) => Large::update(large, member, hasher, decide),
             Self::Packed(pack) => {
                 if let Some((position, old_score)) = packed::find(pack, member) {
                     if let Some(score) = decide(Some(old_score))
@@ -121,7 +121,7 @@ impl SortedSet {
                 {
                     packed::insert(pack, member, score);
                 } else {
-                    self.enlarge(hasher).update(member, hasher, |_| Some(score));
+                    Large::update(self.enlarge(hasher), member, hasher, |_| Some(score));
                 }
                 None
             }
@@ -131,7 +131,7 @@ impl SortedSet {
     /// Removes a member. Returns its score, if it existed.
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match self {
-            Self::Large(large) => large.make_mut().remove(member, hasher),
+            Self::Large(large) => Large::remove(large, member, hasher),
             Self::Packed(pack) => {
                 let (position, score) = packed::find(pack, member)?;
                 packed::remove(pack, position);
@@ -173,7 +173,7 @@ impl SortedSet {
                 {
                     return elements.for_each(|(member, score)| packed::push(pack, member, score));
                 }
-                self.enlarge(hasher)
+                self.enlarge(hasher).make_mut()
             }
         };
         large.append(elements, hasher);
@@ -378,15 +378,15 @@ impl SortedSet {
 
     /// Converts it to the large form.
     #[cold]
-    fn enlarge(&mut self, hasher: &Hasher) -> &mut Large {
-        let mut large = Large::with_room(0);
+    fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<Large> {
+        let mut large = Cow::new(Large::with_room(0));
         let mut room = integer::Text::new(0);
         for (member, score) in self.iter() {
-            large.update(member.text(&mut room), hasher, |_| Some(score));
+            Large::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
         }
-        *self = Self::Large(Cow::new(large));
+        *self = Self::Large(large);
         let Self::Large(large) = self else { unreachable!("it was just made") };
-        large.make_mut()
+        large
     }
 }
 

@@ -126,6 +126,24 @@ fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
     }
 }
 
+#[test]
+fn a_shared_set_is_copied_only_for_a_change() {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries: 16, packed_value_len: 64 };
+    let mut set = SortedSet::new();
+    for number in 0..1000 {
+        set.insert(&member(number, false), f64::from(number), limits, &hasher);
+    }
+    let pinned = set.clone();
+    assert_eq!(set.remove(b"none", &hasher), None);
+    assert_eq!(set.insert(&member(8, false), 8.0, limits, &hasher), Some(8.0));
+    assert_eq!(set.update(&member(8, false), limits, &hasher, |_| None), Some(8.0));
+    assert_eq!(set.update(b"none", limits, &hasher, |_| None), None);
+    assert!(set.is_same(&pinned));
+    assert_eq!(set.remove(&member(8, false), &hasher), Some(8.0));
+    assert!(!set.is_same(&pinned) && pinned.score(&member(8, false), &hasher) == Some(8.0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 2 } else { 24 },

@@ -22,8 +22,9 @@ pub struct Audience {
     pub(super) broadcasts: bool,
     /// The number of the client whose job is being worked on; 0 if there is none.
     pub working_for: u64,
-    /// The number of the client that keys are evicted for, if it keeps copies; otherwise 0.
-    pub evicting_for: u64,
+    /// The number of the client whose reply follows or is being made, if that client keeps copies;
+    /// otherwise 0.
+    pub replying_to: u64,
 }
 
 impl Audience {
@@ -66,7 +67,7 @@ impl Data {
         };
         let at_work = match client {
             Some(_) => tracks.unwrap_or(0),
-            None => self.audience.evicting_for,
+            None => self.audience.replying_to,
         };
         self.publish_notices_of(by, at_work);
     }
@@ -92,7 +93,7 @@ impl Data {
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
                         if let Some(tracker) = &mut self.audience.tracker {
-                            let mut at_work = AtWork::new(at_work, subscribers.set_aside());
+                            let mut at_work = AtWork::new(at_work, subscribers.invalid_aside());
                             tracker.publish(notice, by, &mut at_work);
                         }
                     }

@@ -5,6 +5,8 @@ mod running;
 
 use std::sync::atomic::Ordering;
 
+use bobbin_store::shard::watch::OBSERVED_KEY_BYTES;
+
 use super::admission::{admit_again, make_way, wait_for_reserved};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
@@ -161,7 +163,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);
-        let bytes = size_of::<WatchedKey>() + key.bytes.len();
+        // In the client's own list, and in the shard's table.
+        let bytes = size_of::<WatchedKey>() + OBSERVED_KEY_BYTES + 2 * key.bytes.len();
         call.client.info.watched_bytes.fetch_add(bytes, Ordering::Relaxed);
         added.push(WatchedKey { database, key: key.bytes.into(), version, stale });
     }

@@ -35,6 +35,8 @@ pub struct RunningTransaction {
     next: usize,
     /// Bytes of the commands' replies so far.
     reply_bytes: usize,
+    /// Whether the user may no longer run the last command of those that had their turn.
+    is_refused: bool,
     /// EXEC itself.
     command: &'static Registered,
 }
@@ -75,8 +77,9 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     call.reply.array(transaction.queue.len());
     let offered = OfferedValues::new(transaction.words.large());
     let (next, reply_bytes, command) = (0, 0, call.command);
+    let is_refused = false;
     let mut running =
-        RunningTransaction { transaction, hashes, offered, next, reply_bytes, command };
+        RunningTransaction { transaction, hashes, offered, next, reply_bytes, is_refused, command };
     // The transaction does not pause while a log is replayed, which should be fast, or while
     // anybody wishes for the gate, as a wish waits for all paused units.
     let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
@@ -142,6 +145,7 @@ impl RunningTransaction {
                     let at = at.start - first_arg..at.end - first_arg;
                     let ran = run(call, queued, &args[at], hashes, limits.within_at);
                     self.reply_bytes += ran.reply_bytes;
+                    self.is_refused = ran.is_refused;
                     if self.reply_bytes >= call.client.reply_bytes_max {
                         call.client.set_overflowed(true);
                     }
@@ -168,6 +172,10 @@ impl RunningTransaction {
     fn end(&mut self, call: &mut Call<'_>) {
         call.end_unit();
         call.data.release();
+        if self.is_refused {
+            // As in Valkey, where an error counts for the call that ends next.
+            call.stats.commands[self.command.id].failed.add(1);
+        }
         call.data.shard_set.give_back(std::mem::take(&mut self.hashes));
         leave(call.client);
         // CLIENT LIST shows EXEC as the last command, not the last queued command.
@@ -182,6 +190,15 @@ struct Ran {
     ended: u64,
     /// The rest of a command that is not done.
     left: Option<Box<LongCommand>>,
+    /// Whether the user may not run the command any more.
+    is_refused: bool,
+}
+
+impl Ran {
+    /// A command that is over without having paused.
+    const fn over(reply_bytes: usize, ended: u64) -> Self {
+        Self { reply_bytes, ended, left: None, is_refused: false }
+    }
 }
 
 /// Runs one queued command, with the shards of the whole transaction held.
@@ -194,7 +211,7 @@ fn run(
 ) -> Ran {
     if call.client.is_unread() && queued.command.has(Flags::READONLY) {
         // The client will not read the reply, and a read has no other effect.
-        return Ran { reply_bytes: 0, ended: 0, left: None };
+        return Ran::over(0, 0);
     }
     // An earlier HELLO in the queue may have changed the protocol.
     call.reply.set_protocol(call.client.protocol);
@@ -202,11 +219,10 @@ fn run(
     if !call.client.rights.is_open(&call.server.acl)
         && let Err(failure) = check_rights(call, queued.command, args)
     {
-        call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.text().as_bytes());
         call.reply.error(failure.text().as_bytes());
-        return Ran { reply_bytes: call.reply.len_since(start), ended: 0, left: None };
+        return Ran { is_refused: true, ..Ran::over(call.reply.len_since(start), 0) };
     }
     let mut inner = Call {
         server: call.server,
@@ -225,11 +241,14 @@ fn run(
     let started = ticks();
     drop(run::run(&mut inner));
     let ended = ticks();
-    let measured = Measured {
+    let mut measured = Measured {
         ticks: ended - started,
         request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
+    if inner.client.info.is_nobody() {
+        measured.reply_bytes = 0;
+    }
     if let Some(mut long) = inner.client.long_command.take() {
         long.begin(measured);
         return try_to_end(call, long, pause_at);
@@ -241,7 +260,7 @@ fn run(
     if call.server.services.command_log.limits().exceeded_by(&measured) {
         observe::note(call.server, call.client, queued.command, args, &measured);
     }
-    Ran { reply_bytes: measured.reply_bytes, ended, left: None }
+    Ran::over(measured.reply_bytes, ended)
 }
 
 /// Checks a queued command just before it runs. The user's rules or the selected database may have
@@ -264,13 +283,13 @@ fn try_to_end(call: &mut Call<'_>, mut long: Box<LongCommand>, pause_at: u64) ->
         more: &mut || ticks() < pause_at,
     };
     if long.job.keeps_unit() || !long.step(&mut slice) {
-        return Ran { reply_bytes: 0, ended: 0, left: Some(long) };
+        return Ran { left: Some(long), ..Ran::over(0, 0) };
     }
     let start = call.reply.output().len();
     let mut reply = end(*long, &slice);
     reply.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
     reply.append_rest(&mut call.reply);
-    Ran { reply_bytes: call.reply.len_since(start), ended: ticks(), left: None }
+    Ran::over(call.reply.len_since(start), ticks())
 }
 
 /// Counts a completed command and takes its reply.

@@ -61,6 +61,10 @@ pub(super) struct AofWriter {
     has_gap: bool,
     /// Something was merged since the thread last rested.
     busy: bool,
+    /// The most bytes that `pending` or `feeding` had since then.
+    bytes_max: usize,
+    /// When room that is not needed any more was last given back.
+    gave_back_at: Instant,
 }
 
 /// How long the log's thread sleeps: for `nap` in any case, and then until there is work, for
@@ -79,6 +83,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// The longest sleep if there is something to sync, or an error to recover from.
 const RETRY: Duration = Duration::from_millis(100);
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(1);
+/// So much room for merged bytes is never given back.
+const ROOM_MIN: usize = 64 << 10;
 
 impl AofWriter {
     pub(super) fn new(server: &'static Server, file: Option<File>, place: LogPlace) -> Self {
@@ -99,6 +106,8 @@ impl AofWriter {
             failed: false,
             has_gap: false,
             busy: false,
+            bytes_max: 0,
+            gave_back_at: server.clock.instant(),
         }
     }
 
@@ -154,6 +163,7 @@ impl AofWriter {
             self.write_collected();
             self.sync();
         }
+        self.give_back();
         if self.server.feed.takes_log() {
             self.server.publish_feed();
         }
@@ -177,7 +187,28 @@ impl AofWriter {
         let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
         // The next look at the lanes frees their collected blocks.
         let looks_again = syncs || self.server.log.held_bytes() > 0;
-        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: looks_again.then_some(RETRY) }
+        let timeout = match looks_again {
+            true => Some(RETRY),
+            false => self.has_room().then_some(GIVE_BACK_INTERVAL),
+        };
+        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout }
+    }
+
+    /// Whether there is room that a burst of records needed.
+    fn has_room(&self) -> bool {
+        self.stream.has_room() || self.pending.capacity().max(self.feeding.capacity()) > ROOM_MIN
+    }
+
+    /// Frees room that a burst of records needed, and the records since did not.
+    fn give_back(&mut self) {
+        let clock = &self.server.clock;
+        if self.has_room() && clock.since(self.gave_back_at) >= GIVE_BACK_INTERVAL {
+            self.gave_back_at = clock.instant();
+            self.stream.give_back();
+            let room = (2 * std::mem::take(&mut self.bytes_max)).max(ROOM_MIN);
+            self.pending.shrink_to(room);
+            self.feeding.shrink_to(room);
+        }
     }
 
     fn take_orders(&mut self) {
@@ -228,6 +259,7 @@ impl AofWriter {
             let (in_file, in_feed) = (in_file..self.pending.len(), in_feed..self.feeding.len());
             batch.add(self.stream.last(), in_file, in_feed);
         }
+        self.bytes_max = self.bytes_max.max(self.pending.len()).max(self.feeding.len());
         let mut fed = None;
         if feeds {
             fed = Some((feed.id(), feed.append(self.stream.done(), &self.feeding)));
