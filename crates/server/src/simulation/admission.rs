@@ -243,6 +243,18 @@ fn memory_is_looked_at_again_behind_a_pause() {
     assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
 }
 
+/// EXEC will refuse it, so what was queued before is of no account. As in valkey-server 9.1.2.
+#[test]
+fn a_spoiled_transaction_does_not_wait_for_a_pause() {
+    let (mut process, client, admin) = process();
+    process.ask(&client, "MULTI");
+    process.ask(&client, "SET k v");
+    assert!(process.ask(&client, "NOSUCH").starts_with("-ERR unknown command"));
+    assert_eq!(process.ask(&admin, "CLIENT PAUSE 1000 WRITE"), "+OK\r\n");
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    assert_eq!(process.ask(&client, "EXEC"), aborted);
+}
+
 /// As valkey-server 9.1.2 answers.
 #[test]
 fn scripts_in_transactions_keep_to_maxmemory() {

@@ -64,9 +64,7 @@ impl Transaction {
 
     /// Notes that EXEC will refuse the transaction, and forgets what was queued.
     pub fn spoil(&mut self, info: &ClientInfo) {
-        self.spoiled = true;
-        self.queue = Vec::new();
-        self.words = Words::default();
+        *self = Self { spoiled: true, ..Self::default() };
         info.queued.store(0, Ordering::Relaxed);
         info.queued_bytes.store(0, Ordering::Relaxed);
     }
