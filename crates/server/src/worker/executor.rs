@@ -6,7 +6,7 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::command::call::{Context, Request};
-use crate::engine::command::{Data, observe};
+use crate::engine::command::{Data, Flags, observe};
 use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::Measured;
@@ -131,8 +131,9 @@ impl Executor<'_> {
                 done.deferred = client.halts.take_anew_alone() && !done.overflowed;
                 done.halted = true;
                 // If the last command was the one that made replies wait for the disk, nothing was
-                // promised of these.
-                done.tells &= keeps_back || !self.aof.keeps_back_replies();
+                // promised of these. A transaction may have written behind it.
+                let is_alone = parsed.command.is_some_and(|command| !command.has(Flags::EXECUTES));
+                done.tells &= keeps_back || !is_alone || !self.aof.keeps_back_replies();
                 break;
             }
         }
