@@ -39,6 +39,38 @@ fn a_sync_does_not_hide_that_the_disk_took_nothing() {
     Disk::put_in(None);
 }
 
+/// Records that were written just before the disk was full are not known to be unkept: they are
+/// forced to disk.
+#[test]
+fn other_keys_are_read_whatever_was_written_before_the_disk_was_full() {
+    let (mut process, disk, [client, _]) = process();
+    assert_eq!(process.ask(&client, "SET there 1"), "+OK\r\n");
+    aof::step_log(process.server);
+    fill(&disk);
+    assert_eq!(process.ask(&client, "SET lost 1"), "+OK\r\n");
+    aof::step_log(process.server);
+    assert_eq!(process.ask(&client, "CONFIG SET appendfsync always"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "GET there"), "$1\r\n1\r\n");
+    assert_eq!(process.ask(&client, "GET lost"), "", "it is on no disk");
+    Disk::put_in(None);
+}
+
+/// A transaction may write behind the command that makes replies wait.
+#[test]
+fn a_transaction_that_makes_replies_wait_waits_itself() {
+    let (mut process, disk, [client, _]) = process();
+    process.ask(&client, "MULTI");
+    process.ask(&client, "CONFIG SET appendfsync always");
+    process.ask(&client, "SET key 1");
+    fill(&disk);
+    assert_eq!(process.ask(&client, "EXEC"), "", "it is on no disk");
+    disk.set_faults(Faults::default());
+    aof::step_log(process.server);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "*2\r\n+OK\r\n+OK\r\n");
+    Disk::put_in(None);
+}
+
 /// The reply to the client that asks for `always` tells of nothing; other replies then wait.
 #[test]
 fn replies_can_be_made_to_wait_and_let_go_while_the_disk_is_full() {

@@ -305,6 +305,10 @@ impl AofWriter {
             }
         };
         if outcome.is_err() {
+            if self.written > aof.durable() && !self.has_gap {
+                // A full disk can still force what it has taken. Then less is unkept.
+                self.sync_now();
+            }
             self.note_unkept();
         }
         if done > 0 {
