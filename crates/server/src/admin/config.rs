@@ -92,6 +92,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     Aof::of(server).rewrites.count.store(0, Ordering::Relaxed);
     Aof::of(server).figures.delayed_fsync.store(0, Ordering::Relaxed);
     Replication::of(server).figures.reset();
+    server.reset_cuts();
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(server.clients.last_id());

@@ -341,9 +341,7 @@ impl RestoreOptions {
         let payload = logged.or_else(|| is_logged.then(|| value.payload(server)));
         data.install(key, value.into_entry(key, expire_ms, access));
         if let Some(payload) = payload {
-            let is_option = |word: &&&[u8]| !word.eq_ignore_ascii_case(b"absttl");
-            let options: Vec<_> = args[4..].iter().filter(is_option).copied().collect();
-            data.propagate_value(key, &payload, &options);
+            data.propagate_value(key, &payload, &args[4..]);
         }
         data.event(Classes::GENERIC, "restore", key);
     }

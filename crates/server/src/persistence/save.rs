@@ -57,7 +57,6 @@ pub fn start_save(
     let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
     waiters.extend(waiter);
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
-    let started = Instant::now();
     let position = CutPosition::of(server);
     let destination = Destination::of(server);
     let contents = Contents::begin(server, data, "snapshot");
@@ -68,8 +67,7 @@ pub fn start_save(
     persistence.written_keys.store(0, Ordering::Relaxed);
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
     persistence.scheduled.store(false, Ordering::Relaxed);
-    let begun_us = started.elapsed().as_micros() as u64;
-    server.services.latency.sample(&server.config, LatencyEvent::Cut, begun_us);
+    let (_, begun_us) = server.cuts_begun();
     log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
     let task = SaveTask { server, contents, position, waiters, destination };
     beside.run(|| task.run());

@@ -80,6 +80,8 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let (server, now_ms) = (call.server, call.data.turn.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
+        let peer = &call.client.info.peer;
+        log::warn!("Replica {peer} asks for synchronization but with a wrong offset");
         return Err(Failure::NOT_AN_INTEGER);
     };
     let feeder = feeder(call.client, server, now_ms);
@@ -87,6 +89,10 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     let level = replication.level_of(&feeder.replica, now_ms);
     log::log!(level, "Replica {host} asks for synchronization");
     let asks_for_all = call.args[1].starts_with(b"?");
+    if !asks_for_all {
+        // All that clients have had replies for counts, however far the log's thread is.
+        Replication::settled_offset(server);
+    }
     let offset = first_byte.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
     let stream = offset
         .filter(|_| !asks_for_all)

@@ -8,7 +8,7 @@ use super::Replication;
 use super::replica::{Replica, ReplicaState};
 use crate::engine::blocking::Waiter;
 use crate::engine::server::Server;
-use crate::persistence::aof::Aof;
+use crate::persistence::aof::{self, Aof};
 
 /// A client that waits for replicas.
 pub(super) struct ReplicaWait {
@@ -46,6 +46,11 @@ impl Wanted {
     pub fn look(&self, server: &Server) -> Found {
         let is_on_disk = self.disk.is_some() && self.is_on_disk(server);
         Found { replicas: self.count(server), is_on_disk }
+    }
+
+    /// Whether the wish cannot be met, as this server's log was turned off.
+    fn is_hopeless(&self, server: &Server) -> bool {
+        self.disk == Some(true) && !server.config.appendonly()
     }
 
     /// Whether the wish is met.
@@ -107,7 +112,7 @@ impl Replication {
         self.answer_waits(server);
     }
 
-    /// Answers the clients of WAIT and WAITAOF whose wishes are met.
+    /// Answers the clients of WAIT and WAITAOF whose wishes are met, or cannot be met any more.
     pub(super) fn answer_waits(&self, server: &Server) {
         let mut waits = self.waits.lock();
         if waits.is_empty() {
@@ -117,15 +122,18 @@ impl Replication {
         let mut over = Vec::new();
         waits.retain(|ReplicaWait { waiter, wanted }| {
             let found = wanted.look(server);
-            let is_met = wanted.is_met_by(found);
-            if is_met {
+            let is_over = wanted.is_hopeless(server) || wanted.is_met_by(found);
+            if is_over {
                 over.push((Arc::clone(waiter), wanted.clone(), found));
             }
-            !is_met
+            !is_over
         });
         drop(waits);
         for (waiter, wanted, found) in over {
             waiter.answer(server, |reply| {
+                if wanted.is_hopeless(server) {
+                    return Err(aof::NO_LOG);
+                }
                 wanted.answer(found, reply);
                 Ok(())
             });

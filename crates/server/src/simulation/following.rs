@@ -108,6 +108,62 @@ fn a_replica_has_no_more_of_the_stream_than_there_is() {
     Disk::put_in(None);
 }
 
+/// The stream would have a reply in it. That it was an error is counted.
+#[test]
+fn a_replica_that_would_get_a_reply_is_disconnected() {
+    let (mut process, _, client, _) = process();
+    for (line, count) in [("PING", 0), ("GET k", 0), ("NOSUCH", 1)] {
+        let replica = replica(&mut process);
+        process.turns(2);
+        assert_eq!(process.ask(&replica, line), "", "{line}");
+        process.turns(1);
+        assert!(process.ask(&client, "INFO replication").contains("connected_slaves:0\r\n"));
+        let stats = process.ask(&client, "INFO stats");
+        assert!(stats.contains(&format!("\r\nunexpected_error_replies:{count}\r\n")), "{stats}");
+    }
+    Disk::put_in(None);
+}
+
+/// Else it would depend on how far the log's thread is.
+#[test]
+fn what_was_written_counts_for_a_replica_that_asks() {
+    let (mut process, _, client, reader) = process();
+    drop(reader);
+    process.ask(&client, "CONFIG SET repl-backlog-size 16384");
+    let (replica, feed) = (process.connect(0), &process.server.feed);
+    let asks = format!("PSYNC {} {}", feed.id(), feed.published() + 1);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$16384\r\n{}", "v".repeat(16_384));
+    for _ in 0..10 {
+        assert_eq!(process.ask(&client, &set), "+OK\r\n");
+    }
+    process.ask(&replica, &asks);
+    let stats = process.ask(&client, "INFO stats");
+    assert!(stats.contains("\r\nsync_partial_ok:0\r\nsync_partial_err:1\r\n"), "{stats}");
+    Disk::put_in(None);
+}
+
+/// A client that sees that the replica is gone sees that its memory is free.
+#[test]
+fn what_is_kept_for_a_replica_goes_with_it() {
+    let (mut process, _, client, reader) = process();
+    let server = process.server;
+    drop(reader);
+    assert_eq!(process.ask(&client, "CONFIG SET repl-backlog-size 100000"), "+OK\r\n");
+    let slow = replica(&mut process);
+    slow.set_room(Some(0));
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{}", "v".repeat(100_000));
+    for _ in 0..20 {
+        assert_eq!(process.ask(&client, &set), "+OK\r\n");
+        aof::step_log(server);
+    }
+    assert!(server.feed.memory() > 1 << 20, "{}", server.feed.memory());
+    slow.close();
+    process.turns(1);
+    assert!(process.ask(&client, "INFO replication").contains("connected_slaves:0\r\n"));
+    assert!(server.feed.memory() < 1 << 20, "{}", server.feed.memory());
+    Disk::put_in(None);
+}
+
 /// As Redis 8 does it: the connection of the copy names the one that the stream comes by.
 #[test]
 fn a_stream_that_comes_unasked_comes_at_once() {

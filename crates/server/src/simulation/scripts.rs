@@ -27,6 +27,27 @@ fn count(scripts: &[Weak<Script>]) -> usize {
     scripts.iter().filter(|script| script.strong_count() > 0).count()
 }
 
+/// By EVAL and by EVALSHA, from any worker.
+#[test]
+fn a_script_that_is_used_again_is_forgotten_behind_others() {
+    let mut process = Process::new(2);
+    let (first, second) = (process.connect(0), process.connect(1));
+    let run = |process: &mut Process, client: &Peer, number: usize| {
+        process.ask(client, &format!("EVAL \"return {number}\" 0"));
+        sha_of(format!("return {number}").as_bytes())
+    };
+    let names: Vec<_> = (0..500).map(|number| run(&mut process, &first, number)).collect();
+    run(&mut process, &first, 0);
+    run(&mut process, &second, 1);
+    for (client, name) in [(&first, names[2]), (&second, names[3])] {
+        let name = String::from_utf8_lossy(&name);
+        process.ask(client, &format!("EVALSHA {name} 0"));
+    }
+    run(&mut process, &second, 1000);
+    let is_known = |at: &usize| process.server.scripts.find(&names[*at]).is_some();
+    assert_eq!((0..500).filter(|at| !is_known(at)).collect::<Vec<_>>(), [4]);
+}
+
 /// The worker that ran them does so in time, and others by the clock.
 #[test]
 fn scripts_that_are_forgotten_because_of_others_are_freed() {

@@ -1,5 +1,7 @@
 //! Snapshots that are given up while they are written, and what is counted meanwhile.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
@@ -213,7 +215,46 @@ fn a_rewrite_tells_of_its_keys_and_save_of_no_time() {
     assert_eq!(told(&mut process, &client, "rdb_last_bgsave_time_sec"), "-1");
     process.ask(&client, "BGREWRITEAOF");
     assert_eq!(told(&mut process, &client, "current_save_keys_total"), "3");
+    assert!(process.ask(&client, "INFO stats").contains("\r\ntotal_forks:2\r\n"));
+    process.ask(&client, "CONFIG RESETSTAT");
+    assert!(process.ask(&client, "INFO stats").contains("\r\ntotal_forks:0\r\n"));
     tasks::run_next();
     assert_eq!(told(&mut process, &client, "current_save_keys_total"), "0");
+    Disk::put_in(None);
+}
+
+#[test]
+fn info_tells_how_far_a_snapshot_is_and_what_is_kept_for_it() {
+    let (mut process, _, client) = process();
+    process.ask(&client, "MSET a 1 b 2 c 3");
+    process.ask(&client, "BGSAVE");
+    assert_eq!(told(&mut process, &client, "current_cow_size"), "0");
+    assert_eq!(told(&mut process, &client, "current_fork_perc"), "0.00");
+    process.ask(&client, "SET a 4");
+    assert_ne!(told(&mut process, &client, "current_cow_size"), "0");
+    Persistence::of(process.server).written_keys.store(1, Ordering::Relaxed);
+    assert_eq!(told(&mut process, &client, "current_fork_perc"), "33.33");
+    tasks::run_next();
+    assert_eq!(told(&mut process, &client, "current_cow_size"), "0");
+    assert_eq!(told(&mut process, &client, "current_fork_perc"), "0.00");
+    Disk::put_in(None);
+}
+
+/// As where Valkey's child process is killed.
+#[test]
+fn debug_has_what_is_written_fail() {
+    let (mut process, _, client) = process();
+    process.server.config.set_internally(OptionId::enable_debug_command, "yes").unwrap();
+    process.ask(&client, "SET k v");
+    for (begin, status) in
+        [("BGSAVE", "rdb_last_bgsave_status"), ("BGREWRITEAOF", "aof_last_bgrewrite_status")]
+    {
+        process.ask(&client, begin);
+        assert_eq!(process.ask(&client, "DEBUG FAIL-CUT"), "+OK\r\n");
+        tasks::run_next();
+        process.turns(1);
+        assert_eq!(told(&mut process, &client, status), "err");
+        assert!(process.ask(&client, "DEBUG FAIL-CUT").starts_with("-ERR"));
+    }
     Disk::put_in(None);
 }

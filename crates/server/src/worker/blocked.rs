@@ -135,7 +135,7 @@ impl Worker {
         }
         match connection.client.replies {
             Replies::On => {
-                if !connection.refuses_reply() {
+                if !connection.refuses_reply(self.server) {
                     if let Some(range) = connection.replies.take() {
                         connection.output.push_replies(&self.arena, range, 0);
                     }

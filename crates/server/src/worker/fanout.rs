@@ -11,6 +11,7 @@ use super::{Worker, touch};
 use crate::engine::buffers::output::{Arena, ReplyRange};
 use crate::engine::client::connection::Connection;
 use crate::engine::pubsub::Message;
+use crate::engine::server::Server;
 
 /// A turn delivers messages at most this many times ...
 const DELIVERIES_MAX: usize = 32 * 1024;
@@ -21,6 +22,7 @@ pub(super) const OVERRUN_PAUSE: Duration = Duration::from_millis(1);
 
 /// One message that is delivered to connections.
 struct FanOut<'a> {
+    server: &'static Server,
     message: &'a Message,
     pattern: Option<usize>,
     /// Where the message lies in the arena, by protocol.
@@ -48,7 +50,7 @@ impl FanOut<'_> {
             self.message.append(self.pattern, protocol, &mut arena.bytes, parts);
             ReplyRange { start, end: arena.bytes.len() }
         });
-        if !connection.refuses_reply() {
+        if !connection.refuses_reply(self.server) {
             connection.add_replies(arena, range);
         }
         touch(touched, connection);
@@ -80,11 +82,12 @@ impl Worker {
     /// Delivers a message to all clients that listen. Returns how many they are. `number` is the
     /// post's.
     pub(super) fn fan_out(&mut self, number: u64, message: &Message) -> usize {
-        let Self { data, connections, arena, slots, .. } = self;
+        let Self { server, data, connections, arena, slots, .. } = self;
+        let server = *server;
         let Some(subscribers) = &data.audience.subscribers else { return 0 };
         let mut count = 0;
         for (pattern, recipients) in subscribers.recipients(message) {
-            let mut fan_out = FanOut { message, pattern, ranges: [None; 2] };
+            let mut fan_out = FanOut { server, message, pattern, ranges: [None; 2] };
             for recipient in recipients.iter().filter(|it| it.id != message.settled_for) {
                 if let Some(connection) = connections.find(recipient.token)
                     && connection.client.hears_from <= number

@@ -107,7 +107,7 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
-            if ready.is_empty() || !connection.refuses_reply() {
+            if ready.is_empty() || !connection.refuses_reply(self.server) {
                 ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
             }
             touch(&mut self.slots.touched, connection);
@@ -128,7 +128,7 @@ impl Worker {
         }
         let behind = std::mem::take(&mut connection.client.behind);
         let has_reply = !pieces.is_empty() || !rest.bytes.is_empty() || !behind.is_empty();
-        if !has_reply || !connection.refuses_reply() {
+        if !has_reply || !connection.refuses_reply(self.server) {
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_arena(rest);
             connection.output.push_owned(behind);

@@ -30,7 +30,7 @@ impl Worker {
                 if bytes.is_empty() {
                     return;
                 }
-                if !connection.refuses_reply() {
+                if !connection.refuses_reply(self.server) {
                     if let Some(range) = connection.replies.take() {
                         connection.output.push_replies(&self.arena, range, 0);
                     }

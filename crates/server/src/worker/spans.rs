@@ -146,7 +146,11 @@ impl Worker {
         }
         connection.closing |= connection.client.is_closing();
         if is_replica && self.arena.bytes.len() > start {
-            connection.disconnect_replica();
+            let reply = &self.arena.bytes[start..];
+            if reply.starts_with(b"-") {
+                self.handle.stats.totals.unexpected_error_replies.add(1);
+            }
+            connection.disconnect_replica(self.server, reply);
         }
         if connection.client.discard {
             self.arena.truncate(start);

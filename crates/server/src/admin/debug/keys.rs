@@ -14,7 +14,7 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let (key, clock) = (any_key(call, 2), call.data.turn.clock);
     let list_max_listpack_size = call.server.config.list_max_listpack_size();
     let compress = call.server.config.rdbcompression();
-    let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
+    let entry = call.data.peek_dead(key).ok_or(Failure::NO_SUCH_KEY)?;
     let mut text = format!(
         "Value at:{:p} refcount:1 encoding:{}",
         entry.key().as_ptr(),
@@ -71,7 +71,7 @@ const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 /// DEBUG SDSLEN key: the lengths of the key and the value, and the unused bytes of their blocks.
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     let key = any_key(call, 2);
-    let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
+    let entry = call.data.peek_dead(key).ok_or(Failure::NO_SUCH_KEY)?;
     if !matches!(entry.encoding(), Encoding::Raw | Encoding::Embstr) {
         return Err("ERR Not an sds encoded string.".into());
     }

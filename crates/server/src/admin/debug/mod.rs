@@ -106,6 +106,13 @@ static SUBCOMMANDS: &[Subcommand] = &[
     ),
     sub("error", 1..=1, error, "<string>", "Answer with that error."),
     sub(
+        "fail-cut",
+        0..=0,
+        fail_cut,
+        "",
+        "Have the snapshot, the rewrite or the copy at work fail.",
+    ),
+    sub(
         "hashtable-can-abort-shrink",
         1..=1,
         ok,
@@ -147,6 +154,14 @@ static SUBCOMMANDS: &[Subcommand] = &[
     ),
     sub("oom", 0..=0, run_out_of_memory, "", "Crash as where there is no memory left."),
     sub("panic", 0..=0, |_| crash("------ DEBUG PANIC ------"), "", "Crash as by a panic."),
+    sub(
+        "pause-after-fork",
+        1..=1,
+        |call| switch(call, Switch::STOPS_BEFORE_STREAM, b"1"),
+        "<0|1>",
+        "Whether a replica stops its process (SIGSTOP) before it asks\n\
+         for the stream behind a copy on a connection of its own.",
+    ),
     sub(
         "pause-cron",
         1..=1,
@@ -277,6 +292,13 @@ fn log(call: &mut Call<'_>) -> Outcome {
 fn error(call: &mut Call<'_>) -> Outcome {
     call.reply.error(call.args[2]);
     Ok(())
+}
+
+/// Does what the end of Valkey's child process does.
+fn fail_cut(call: &mut Call<'_>) -> Outcome {
+    let what = call.server.abort_cut().ok_or(Failure::new(&"ERR Nothing is written"))?;
+    log::warn!("The {what} was aborted by DEBUG FAIL-CUT");
+    ok(call)
 }
 
 fn match_text(call: &mut Call<'_>) -> Outcome {

@@ -76,26 +76,31 @@ pub(super) const PERSISTENCE: Section = Section {
                 u64::from(s.server.switches.has(Switch::LOADING_ASIDE)).into()
             }),
             zero("current_cow_peak"),
-            zero("current_cow_size"),
-            zero("current_cow_size_age"),
-            gauge("current_fork_perc", Number, "Always 0: nothing forks.", |_| {
-                InfoValue::Decimal(0.0, 2)
+            label("current_cow_size", |s| {
+                let kept = s.server.keyspace.kept_bytes();
+                keys_at_work(s.server).map_or(0, |_| kept).into()
             }),
+            zero("current_cow_size_age"),
+            gauge(
+                "current_fork_perc",
+                Number,
+                "How much of the snapshot or base at work is written, in percent.",
+                |s| {
+                    let (written, total) = keys_at_work(s.server).unwrap_or((0, 0));
+                    InfoValue::Decimal(100.0 * written as f64 / total.max(1) as f64, 2)
+                },
+            ),
             gauge(
                 "current_save_keys_processed",
                 Number,
                 "Keys of the snapshot or base at work that are written.",
-                |s| {
-                    let is_at_work = keys_at_work(s.server).is_some();
-                    let written = Persistence::of(s.server).written_keys.load(Relaxed);
-                    (if is_at_work { written } else { 0 }).into()
-                },
+                |s| keys_at_work(s.server).map_or(0, |(written, _)| written).into(),
             ),
             gauge(
                 "current_save_keys_total",
                 Number,
                 "Keys of the snapshot or base at work.",
-                |s| keys_at_work(s.server).unwrap_or(0).into(),
+                |s| keys_at_work(s.server).map_or(0, |(_, total)| total).into(),
             ),
             gauge("rdb_changes_since_last_save", Number, "Changes since the last snapshot.", |s| {
                 Persistence::of(s.server).unsaved(s.totals().dirty.get()).into()
@@ -255,10 +260,12 @@ fn write_engines(snapshot: &Snapshot<'_>, text: &mut String) {
     );
 }
 
-/// How many keys the snapshot that is written has, or the base of the log.
-fn keys_at_work(server: &Server) -> Option<u64> {
+/// How many keys of the snapshot at work, or of the base of the log, are written, and how many keys
+/// it has.
+fn keys_at_work(server: &Server) -> Option<(u64, u64)> {
     let save = Persistence::of(server).current().map(|(keys, _)| keys);
-    save.or_else(|| Aof::of(server).rewrites.current_keys())
+    let total = save.or_else(|| Aof::of(server).rewrites.current_keys())?;
+    Some((Persistence::of(server).written_keys.load(Relaxed), total))
 }
 
 fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {

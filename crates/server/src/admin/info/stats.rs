@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::InfoUnit::{Bytes, Kilobytes, Microseconds, Milliseconds, Number};
-use super::{InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, zero};
+use super::{
+    InfoField, InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, label, zero,
+};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
 use crate::engine::defrag::Defrag;
@@ -139,8 +141,8 @@ const FIELDS: &[InfoField] = &[
     gauge("pubsubshard_channels", Number, "Shard channels that somebody listens to.", |s| {
         (s.server.pubsub.len(ChannelKind::Shard) as u64).into()
     }),
-    zero("latest_fork_usec"),
-    zero("total_forks"),
+    label("latest_fork_usec", |s| s.server.cuts_begun().1.into()),
+    label("total_forks", |s| s.server.cuts_begun().0.into()),
     gauge("migrate_cached_sockets", Number, "Connections of MIGRATE that are kept.", |_| {
         (migrate::idle_connections() as u64).into()
     }),

@@ -40,10 +40,9 @@ pub fn append_restore(
 ) -> usize {
     let mut digits = itoa::Buffer::new();
     let ms = digits.format(entry.expire_ms().unwrap_or_default()).as_bytes();
-    append_command(
-        out,
-        &[&[&b"RESTORE"[..], entry.key(), ms, payload, b"ABSTTL"][..], words].concat(),
-    );
+    let is_absolute = words.iter().any(|word| word.eq_ignore_ascii_case(b"absttl"));
+    let last: &[&[u8]] = if is_absolute { &[] } else { &[b"ABSTTL"] };
+    append_command(out, &[&[&b"RESTORE"[..], entry.key(), ms, payload], words, last].concat());
     match entry.value() {
         ValueRef::Collection(CollectionRef::Hash(hash)) if hash.expiring() > 0 => {
             1 + append_field_times(out, entry.key(), hash)

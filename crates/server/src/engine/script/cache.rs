@@ -33,6 +33,8 @@ pub struct Script {
     /// SCRIPT LOAD.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
+    /// Whether the script was used again since it came, or was last spared.
+    was_used: AtomicBool,
 }
 
 /// Which keys the runs of a script have used so far.
@@ -128,6 +130,22 @@ struct KnownScripts {
     bytes: usize,
 }
 
+impl KnownScripts {
+    /// Takes out the script that is to be forgotten: the oldest that was not used lately. One that
+    /// was is spared once.
+    fn next_to_go(&mut self) -> Option<Sha> {
+        for _ in 0..self.evictable.len() {
+            let oldest = self.evictable.pop_front()?;
+            let script = self.by_sha.get(&oldest);
+            if !script.is_some_and(|script| script.was_used.swap(false, Ordering::Relaxed)) {
+                return Some(oldest);
+            }
+            self.evictable.push_back(oldest);
+        }
+        self.evictable.pop_front()
+    }
+}
+
 /// The least limit for the memory of all Lua states, in bytes.
 const STATES_LEAST: u64 = 16 << 20;
 /// The most scripts that are kept if only EVAL brought them.
@@ -146,6 +164,7 @@ impl Script {
             learned: Arc::default(),
             is_evictable: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
+            was_used: AtomicBool::new(false),
         })
     }
 
@@ -156,6 +175,15 @@ impl Script {
     /// Whether the script was forgotten to make room for others.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a script that was there already is used.
+    #[inline]
+    pub fn note_use(&self) {
+        // All workers read this, so it is written only when it changes.
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
     }
 
     fn memory(&self) -> usize {
@@ -183,13 +211,14 @@ impl Scripts {
             if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
                 known.evictable.retain(|sha| *sha != found.sha);
             }
+            found.note_use();
             return found;
         }
         let script = Arc::new(script);
         if !keep {
             script.is_evictable.store(true, Ordering::Relaxed);
             if known.evictable.len() >= EVICTABLE_MAX
-                && let Some(oldest) = known.evictable.pop_front()
+                && let Some(oldest) = known.next_to_go()
                 && let Some(gone) = known.by_sha.remove(&oldest)
             {
                 gone.is_evicted.store(true, Ordering::Relaxed);

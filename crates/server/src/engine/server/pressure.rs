@@ -7,8 +7,8 @@
 //! given up. The command of a waiting client stays the client's next one, as during CLIENT PAUSE,
 //! and its worker serves other clients meanwhile.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bobbin_store::{Cut, CutHandle};
 use bobbin_sync::Mutex;
@@ -16,6 +16,7 @@ use bobbin_sync::Mutex;
 use crate::engine::client::Client;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
+use crate::engine::telemetry::latency::LatencyEvent;
 
 /// How much may wait in memory for a disk, and the cut that causes it.
 pub struct Pressure {
@@ -23,11 +24,19 @@ pub struct Pressure {
     kept_max: AtomicUsize,
     /// That cut, and what it is made for.
     cut: Mutex<Option<(CutHandle, &'static str)>>,
+    /// How many cuts were begun, and how long the last of them took to begin (microseconds).
+    begun: AtomicU64,
+    beginning_us: AtomicU64,
 }
 
 impl Default for Pressure {
     fn default() -> Self {
-        Self { kept_max: AtomicUsize::new(usize::MAX), cut: Mutex::default() }
+        Self {
+            kept_max: AtomicUsize::new(usize::MAX),
+            cut: Mutex::default(),
+            begun: AtomicU64::new(0),
+            beginning_us: AtomicU64::new(0),
+        }
     }
 }
 
@@ -37,12 +46,30 @@ impl Server {
     ///
     /// `what` the cut is made for is logged if it has to be given up.
     pub fn begin_cut(&self, data: &mut Data, what: &'static str) -> Cut {
+        let started = Instant::now();
         let cut = data.begin_cut();
+        let us = started.elapsed().as_micros() as u64;
+        self.services.latency.sample(&self.config, LatencyEvent::Cut, us);
+        self.pressure.begun.fetch_add(1, Ordering::Relaxed);
+        self.pressure.beginning_us.store(us, Ordering::Relaxed);
         *self.pressure.cut.lock() = Some((cut.handle(), what));
         let kept_max = (crate::base::memory::used() / KEPT_SHARE).max(KEPT_MIN);
         self.pressure.kept_max.store(kept_max, Ordering::Relaxed);
         self.switches.set(Switch::CUTTING, true);
         cut
+    }
+
+    /// How many cuts were begun, and how long the last of them took to begin
+    /// (microseconds).
+    pub fn cuts_begun(&self) -> (u64, u64) {
+        let Pressure { begun, beginning_us, .. } = &self.pressure;
+        (begun.load(Ordering::Relaxed), beginning_us.load(Ordering::Relaxed))
+    }
+
+    /// Forgets what `cuts_begun` tells.
+    pub fn reset_cuts(&self) {
+        self.pressure.begun.store(0, Ordering::Relaxed);
+        self.pressure.beginning_us.store(0, Ordering::Relaxed);
     }
 
     /// Notes that the cut is walked.
@@ -133,11 +160,17 @@ impl Server {
         if self.keyspace.kept_bytes() <= kept_max.saturating_mul(KEPT_ABORT) {
             return;
         }
-        let cut = self.pressure.cut.lock();
-        if let Some((cut, what)) = cut.as_ref().filter(|(cut, _)| !cut.is_aborted()) {
-            cut.abort();
+        if let Some(what) = self.abort_cut() {
             log::warn!("The disk is too slow for the {what} beside the writes; it was aborted");
         }
+    }
+
+    /// Aborts the current cut, so that what it is for fails. Returns what that is.
+    pub fn abort_cut(&self) -> Option<&'static str> {
+        let cut = self.pressure.cut.lock();
+        let (cut, what) = cut.as_ref().filter(|(cut, _)| !cut.is_aborted())?;
+        cut.abort();
+        Some(what)
     }
 
     /// The error for clients that write while the disk fails.

@@ -59,6 +59,9 @@ impl Switch {
     pub const IMPORT: u32 = 1 << 18;
     /// Another data set is being loaded beside the one that clients use.
     pub const LOADING_ASIDE: u32 = 1 << 19;
+    /// DEBUG PAUSE-AFTER-FORK 1: a replica stops itself before it asks for the stream behind a copy
+    /// that comes on a connection of its own.
+    pub const STOPS_BEFORE_STREAM: u32 = 1 << 20;
     /// Writes are refused because the disk does not take them.
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// The states that are looked at after a command has run.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::place::LogPlace;
 use super::reader::is_rdb;
 use super::replay::Replay;
+use super::rewrite::BaseForm;
 use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
@@ -60,9 +61,10 @@ fn open_last(
     directory.create()?;
     let found = manifest.clone();
     if manifest.base.is_none() && manifest.increments.is_empty() {
-        let name = manifest.replace_base(directory.prefix(), rewrite::extension(server), None);
+        let form = BaseForm::of(server);
+        let name = manifest.replace_base(directory.prefix(), form.extension(), None);
         log::info!("Creating AOF base file {name} on server start");
-        rewrite::write_base(server, contents(server)?, &directory.file(&name))?;
+        rewrite::write_base(server, contents(server)?, &directory.file(&name), form)?;
     }
     let file = match manifest.increments.last() {
         Some(part) => {

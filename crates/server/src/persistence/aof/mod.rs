@@ -183,6 +183,12 @@ impl Aof {
         server.log.wake();
     }
 
+    /// Tells the clients of WAITAOF that there is no log any more.
+    fn refuse_waiters(&self, server: &Server) {
+        let waiters = std::mem::take(&mut *self.waiters.lock());
+        waiters.into_iter().for_each(|(_, waiter)| waiter.answer(server, |_| Err(NO_LOG)));
+    }
+
     /// Answers the clients of WAITAOF whose records are on disk.
     fn answer_waiters(&self, server: &Server) {
         let kept = self.kept();
@@ -200,16 +206,6 @@ impl Aof {
                 reply.integer(0);
                 Ok(())
             });
-        }
-    }
-
-    /// Answers the clients of WAITAOF whose records up to `after` are not on disk: the log stops
-    /// there, so they will never be.
-    fn dismiss_waiters(&self, server: &Server, after: u64) {
-        let over: Vec<_> =
-            self.waiters.lock().extract_if(.., |(number, _)| *number <= after).collect();
-        for (_, waiter) in over {
-            waiter.answer(server, |_| Err(NO_LOG));
         }
     }
 
@@ -288,6 +284,8 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         Aof::of(server).waits_for_base.store(true, Ordering::SeqCst);
         Aof::of(server).switch(server, true);
         if within || rewrite::cut_is_busy(server) {
+            let why = if within { "within a transaction" } else { "during other work" };
+            log::info!("AOF was enabled {why}: an AOF background was scheduled");
             Aof::of(server).rewrites.schedule();
         } else {
             rewrite::begin_rewrite(server, data);
@@ -300,6 +298,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         Aof::of(server).rewrites.cancel();
         Aof::of(server).switch(server, false);
         Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
+        Aof::of(server).refuse_waiters(server);
     }
     data.recorder.refresh();
     follow_log_config(server);

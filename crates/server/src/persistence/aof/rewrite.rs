@@ -227,7 +227,8 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     }
     log::info!("Background append only file rewriting started");
     let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
-    let task = RewriteTask { server, contents, rotated, directory, gaps };
+    let form = BaseForm::of(server);
+    let task = RewriteTask { server, contents, rotated, directory, gaps, form };
     beside.run(|| task.run());
     true
 }
@@ -261,14 +262,14 @@ struct RewriteTask {
     directory: AofDirectory,
     /// How many times an `fsync` had failed before the cut.
     gaps: u64,
+    form: BaseForm,
 }
 
 impl RewriteTask {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
-        let Self { directory, rotated, .. } = self;
-        let extension = extension(server);
-        let written = write_base(server, self.contents, &directory.temporary_base());
+        let Self { directory, rotated, form, .. } = self;
+        let written = write_base(server, self.contents, &directory.temporary_base(), form);
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
             let rotated = rotated?;
@@ -276,7 +277,7 @@ impl RewriteTask {
                 let what = "the log was turned on or off";
                 return Err(io::Error::new(io::ErrorKind::Interrupted, what));
             }
-            publish(server, &directory, rotated, (extension, bytes), self.gaps)
+            publish(server, &directory, rotated, (form.extension(), bytes), self.gaps)
         });
         let rewrites = &Aof::of(server).rewrites;
         rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
@@ -291,8 +292,8 @@ impl RewriteTask {
                     log::debug!("Can't remove the unfinished base of the log: {error}");
                 }
                 // Any error aborts the cut. This kind of error means that the cut was aborted
-                // first.
-                if error.kind() == io::ErrorKind::Interrupted {
+                // first. If nobody asked for that, the rewrite has failed.
+                if error.kind() == io::ErrorKind::Interrupted && rewrites.is_cancelled() {
                     log::info!("AOF rewrite was aborted");
                     try_rewrite_again(server);
                 } else {
@@ -405,6 +406,7 @@ pub(super) fn write_base(
     server: &'static Server,
     contents: Contents,
     path: &Path,
+    form: BaseForm,
 ) -> io::Result<u64> {
     let mut data = walk::walker(server);
     let file = match files::create_anew(path, DATA_MODE) {
@@ -413,38 +415,55 @@ pub(super) fn write_base(
             // A cut must always be walked to its end.
             contents.keys.handle().abort();
             // The error above is the one to return.
-            drop(write_contents(server, &mut data, contents, &mut io::sink()));
+            drop(write_contents(server, &mut data, contents, form, &mut io::sink()));
             return Err(error);
         }
     };
     let steps = server.config.aof_rewrite_incremental_fsync();
     let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
     let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
-    write_contents(server, &mut data, contents, &mut buffered)?;
+    write_contents(server, &mut data, contents, form, &mut buffered)?;
     let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
     file.sync_all()?;
     Ok(bytes)
 }
 
-/// Writes the contents in the form that the configuration asks for. The cut is walked to its end
-/// even after an error.
+/// Writes the contents. The cut is walked to its end even after an error.
 fn write_contents(
     server: &'static Server,
     data: &mut Data,
     contents: Contents,
+    form: BaseForm,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    if server.config.aof_use_rdb_preamble() {
-        let written = &Persistence::of(server).written_keys;
-        snapshot::write(server, data, contents, Purpose::LogBase(None), written, file)
-    } else {
-        write_commands(server, data, contents, file)
+    match form {
+        BaseForm::Snapshot => {
+            let written = &Persistence::of(server).written_keys;
+            snapshot::write(server, data, contents, Purpose::LogBase(None), written, file)
+        }
+        BaseForm::Commands => write_commands(server, data, contents, file),
     }
 }
 
-/// The end of a base's file name.
-pub(super) fn extension(server: &Server) -> &'static str {
-    if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
+/// How a base is written. This is settled when a rewrite begins, whatever the option is later.
+#[derive(Clone, Copy)]
+pub(super) enum BaseForm {
+    Snapshot,
+    Commands,
+}
+
+impl BaseForm {
+    pub(super) fn of(server: &Server) -> Self {
+        if server.config.aof_use_rdb_preamble() { Self::Snapshot } else { Self::Commands }
+    }
+
+    /// The end of the base's file name.
+    pub(super) const fn extension(self) -> &'static str {
+        match self {
+            Self::Snapshot => "rdb",
+            Self::Commands => "aof",
+        }
+    }
 }
 
 /// A file that is synced as it grows, if `steps` is set, so that little is left for the last sync.
@@ -552,7 +571,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("bobbin-base-{}", std::process::id()));
         let base = {
             let path = path.clone();
-            thread::spawn(move || write_base(server, contents, &path))
+            thread::spawn(move || write_base(server, contents, &path, BaseForm::of(server)))
         };
         for _ in 0..50 {
             if base.is_finished() {

@@ -261,6 +261,9 @@ impl Link {
         let mut helpers = Helpers::start(server);
         let mut asks_for_all = false;
         while !self.is_over() {
+            // The link waits for what has the server to itself, such as DEBUG SLEEP.
+            replay.data.enter();
+            replay.data.leave();
             let begun = Instant::now();
             let followed = self.follow(server, &mut replay, &mut helpers, asks_for_all);
             asks_for_all &= self.state() != LinkState::Connected;

@@ -311,6 +311,9 @@ impl<'a> Session<'a> {
 
     /// Sends the machine's output.
     pub fn send(&mut self) -> Result<(), GiveUp> {
+        if self.server.switches.has(Switch::STOPS_BEFORE_STREAM) {
+            self.stop_before_stream();
+        }
         let output = self.machine.output();
         if !output.is_empty()
             && let Some(client) = self.link.client()
@@ -322,6 +325,15 @@ impl<'a> Session<'a> {
             say(wire, channel.output())?;
         }
         Ok(())
+    }
+
+    /// Stops the process, for DEBUG PAUSE-AFTER-FORK, until it is sent SIGCONT.
+    #[cold]
+    fn stop_before_stream(&mut self) {
+        if self.machine.asks_behind_copy() && !self.machine.output().is_empty() {
+            // SAFETY: the system call takes a number.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
     }
 
     /// Reports the replica's offset if it is time.

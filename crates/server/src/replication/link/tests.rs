@@ -1,15 +1,17 @@
 //! What a link may do to the server once the server's role has changed.
 
+use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use super::machine::{GiveUp, LinkEvent};
 use super::session::Session;
 use super::wire::{READ_WAIT, Wire};
-use super::{Helpers, Link, LinkState};
+use super::{Helpers, Link, LinkState, RETRY};
 use crate::config::{Config, OptionId};
 use crate::engine::server::{Server, Switch, background};
 use crate::engine::telemetry::slowlog::SlowlogClass;
@@ -283,6 +285,39 @@ fn what_a_primary_sends_is_seen_in_the_command_log() {
     assert_eq!(words(SlowlogClass::Slow), ["SET", "MULTI", "INCR", "GET"]);
     assert_eq!(words(SlowlogClass::LargeRequest), ["SET", "MULTI", "INCR"]);
     assert!(words(SlowlogClass::LargeReply).is_empty());
+}
+
+/// A replica that sleeps (DEBUG SLEEP) would go on from where it was, and not fall behind.
+#[test]
+fn a_link_is_not_made_while_somebody_has_the_server_alone() {
+    tasks::begin();
+    let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let port = listener.local_addr().expect("it has an address").port();
+    let (merged, is_merged) = channel();
+    let link = Link::start(server, ("127.0.0.1".into(), port), None, channel().1);
+    let link = link.expect("it starts");
+    std::thread::scope(|scope| {
+        let followed = &link;
+        let replica = scope.spawn(move || followed.run(server, &is_merged));
+        merged.send(()).expect("it waits for this");
+        let first = listener.accept().expect("the replica comes");
+        let mut data = background::data(server).expect("there are threads for all");
+        data.enter();
+        data.hold_gate_anyway();
+        drop(first);
+        listener.set_nonblocking(true).expect("a listener can be so");
+        // The link would be made again after a second.
+        std::thread::sleep(RETRY + Duration::from_millis(500));
+        assert_eq!(listener.accept().map_err(|error| error.kind()).err(), Some(WouldBlock));
+        data.release();
+        data.leave();
+        listener.set_nonblocking(false).expect("a listener can be so");
+        let again = listener.accept().expect("the replica comes again");
+        link.end();
+        drop(again);
+        replica.join().expect("it is content");
+    });
 }
 
 /// What a primary answers before it is asked for the stream.

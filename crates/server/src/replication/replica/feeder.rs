@@ -423,7 +423,10 @@ impl Drop for ReplicaFeeder {
                 let level = self.replication().level_of(replica, self.server.clock.now_ms());
                 log::log!(level, "Connection with replica {host} lost.");
             }
-            self.replication().remove(self.server, replica);
+            // Once nobody sees the replica any more, nothing is kept for it either.
+            self.source = Source::Nothing;
+            self.server.trim_feed();
+            self.replication().remove(self.server, &self.replica);
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod large;
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
 use bobbin_resp::Parser;
@@ -10,8 +11,9 @@ use bobbin_resp::Parser;
 use self::large::LargeArguments;
 use crate::engine::buffers::input::ConnectionInput;
 use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
-use crate::engine::client::Client;
+use crate::engine::client::{Client, describe};
 use crate::engine::clients::ClientFlag;
+use crate::engine::server::Server;
 use crate::system::tls::TlsSession;
 
 /// A client's connection. While it is idle its buffers are empty and not allocated.
@@ -92,20 +94,31 @@ impl Connection {
 
     /// Whether the client must not be sent what it is about to get, as that would lie between bytes
     /// of a replica's stream. Then the client is disconnected.
-    pub fn refuses_reply(&mut self) -> bool {
+    pub fn refuses_reply(&mut self, server: &Server) -> bool {
         let is_replica = self.is_replica();
         if is_replica {
-            self.disconnect_replica();
+            self.disconnect_replica(server, b"");
         }
         is_replica
     }
 
-    /// Disconnects a replica that would get a reply.
+    /// Disconnects a replica that would get this reply.
     #[cold]
-    pub fn disconnect_replica(&mut self) {
+    pub fn disconnect_replica(&mut self, server: &Server, reply: &[u8]) {
         if !self.client.discard {
-            let id = self.client.info.id;
-            log::warn!("Replica {id} sent a command that has a reply, so it is disconnected");
+            let info = &self.client.info;
+            let command = server.registry.all().get(info.command.load(Ordering::Relaxed));
+            let name = command.map_or("<unknown>", |command| &command.full_name);
+            if let Some(error) = reply.strip_prefix(b"-") {
+                let error = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                log::warn!(
+                    "== CRITICAL == This primary is sending an error to its replica: '{}' after \
+                     processing the command '{name}'",
+                    String::from_utf8_lossy(error)
+                );
+            }
+            let line = describe::line_for_log(server, info, server.clock.now_ms());
+            log::warn!("Replica generated a reply to command '{name}', disconnecting it: {line}");
         }
         self.client.discard = true;
         self.closing = true;

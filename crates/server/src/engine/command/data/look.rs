@@ -65,6 +65,13 @@ impl Data {
         Some(self.database_of(key.hash).entry(place))
     }
 
+    /// The key's entry, even if it has expired: for DEBUG, which shows what is there.
+    pub fn peek_dead(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let database = self.database;
+        let database = self.shard(key.hash.shard()).database(database)?;
+        Some(database.entry(database.find(key.hash, key.bytes)?))
+    }
+
     #[inline]
     pub fn exists(&mut self, key: Key<'_>) -> bool {
         self.live::<false>(key).is_some()

@@ -206,8 +206,6 @@ impl AofWriter {
     /// Ends the log behind a record.
     fn stop(&mut self, after: u64) {
         self.sync_now();
-        // The waiters up to `after` whose records are on disk have been answered.
-        self.aof.dismiss_waiters(self.server, after);
         self.file = None;
         self.pending = Vec::new();
         self.noted = 0;

@@ -58,6 +58,11 @@ impl Apart {
         self.joining == Joining::Gathers
     }
 
+    /// Whether the stream was asked for, and nothing was answered yet.
+    pub(super) fn asks(&self) -> bool {
+        self.joining == Joining::Asks
+    }
+
     /// The history and the offset of the copy, and the database that the stream has selected there,
     /// as far as these are known.
     pub(super) fn cut(&self) -> (Option<(String, u64)>, Option<u32>) {
@@ -323,6 +328,17 @@ mod tests {
             tell_copy(&mut machine, format!("+OK\r\n{answer}\r\n").as_bytes());
             assert!(machine.next_event().is_err(), "{answer}");
         }
+    }
+
+    #[test]
+    fn it_is_known_whether_the_stream_was_asked_for() {
+        let mut machine = machine();
+        assert!(!machine.asks_behind_copy());
+        cut(&mut machine, "+OK\r\n").unwrap();
+        assert!(machine.asks_behind_copy());
+        tell(&mut machine, b"+CONTINUE\r\n");
+        look(&mut machine, &mut Seen::default()).unwrap();
+        assert!(!machine.asks_behind_copy());
     }
 
     #[test]

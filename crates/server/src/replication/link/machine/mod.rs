@@ -261,6 +261,11 @@ impl LinkMachine {
         matches!(self.stage, Stage::Loads { .. })
     }
 
+    /// Whether the stream behind a copy has just been asked for, while the copy comes.
+    pub fn asks_behind_copy(&self) -> bool {
+        matches!(&self.stage, Stage::Apart(apart) if apart.asks())
+    }
+
     /// Whether the stream comes and is kept until the copy is loaded.
     pub fn gathers(&self) -> bool {
         match &self.stage {
