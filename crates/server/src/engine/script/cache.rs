@@ -131,7 +131,7 @@ struct KnownScripts {
 }
 
 impl KnownScripts {
-    /// Takes out the script that is to be forgotten: the oldest that was not used lately. One that
+    /// Takes out the script to forget: the oldest that was not used lately. One that
     /// was is spared once.
     fn next_to_go(&mut self) -> Option<Sha> {
         for _ in 0..self.evictable.len() {
