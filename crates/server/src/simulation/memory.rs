@@ -6,6 +6,7 @@ use super::disk::Disk;
 use super::process::Process;
 use super::tasks;
 use crate::engine::eviction;
+use crate::engine::server::Switch;
 use crate::persistence::aof;
 
 /// A number that INFO tells.
@@ -44,4 +45,34 @@ fn what_waits_for_the_disk_does_not_count() {
     }
     assert_eq!(fields.map(|name| told(&mut process, &client, name)), [0, 0]);
     Disk::put_in(None);
+}
+
+/// A log has a key in pieces. One that goes in between would come back without the first of them.
+#[test]
+fn no_key_is_evicted_while_a_data_set_is_loaded() {
+    for switch in [Switch::LOADING, Switch::LOADING_ASIDE] {
+        let mut process = Process::new(1);
+        let client = process.connect(0);
+        for key in 0..20 {
+            process.ask(&client, &format!("SET {key} v"));
+        }
+        process.server.switches.set(switch, true);
+        for line in ["maxmemory-policy allkeys-random", "maxmemory 1"] {
+            assert_eq!(process.ask(&client, &format!("CONFIG SET {line}")), "+OK\r\n");
+        }
+        for _ in 0..20 {
+            process.pass(100);
+            process.turns(1);
+        }
+        assert_eq!(process.server.keyspace.len_of_first(), 20);
+        if switch == Switch::LOADING_ASIDE {
+            assert_eq!(process.ask(&client, "SET 0 w"), "+OK\r\n");
+        }
+        process.server.switches.set(switch, false);
+        for _ in 0..20 {
+            process.pass(100);
+            process.turns(1);
+        }
+        assert_eq!(process.server.keyspace.len_of_first(), 0);
+    }
 }
