@@ -128,16 +128,24 @@ impl Data {
     /// Removes the key's entry and returns it. While nothing expires by itself, an expired entry
     /// counts as present.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place = if self.turn.may_expire {
-            self.live::<true>(key)?
-        } else {
-            let database = self.database;
-            self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)?
-        };
+        let place =
+            if self.turn.may_expire { self.live::<true>(key)? } else { self.stored_place(key)? };
+        Some(self.take_from(key, place))
+    }
+
+    /// Deletes the key, even if it has expired.
+    pub fn evict(&mut self, key: Key<'_>) {
+        if let Some(place) = self.stored_place(key) {
+            let entry = self.take_from(key, place);
+            self.discard(entry);
+        }
+    }
+
+    fn take_from(&mut self, key: Key<'_>, place: Place) -> OwnedEntry {
         let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);
-        Some(entry)
+        entry
     }
 
     /// Deletes the key; returns whether it existed.
