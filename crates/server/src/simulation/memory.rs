@@ -1,5 +1,7 @@
 //! What counts towards `maxmemory`.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_io::Peer;
 
 use super::disk::Disk;
@@ -75,4 +77,28 @@ fn no_key_is_evicted_while_a_data_set_is_loaded() {
         }
         assert_eq!(process.server.keyspace.len_of_first(), 0);
     }
+}
+
+/// It would be evicted for a reply that it has read.
+#[test]
+fn a_client_that_has_read_a_large_reply_no_longer_counts_for_it() {
+    const LEN: usize = 1_000_000;
+    let mut process = Process::new(1);
+    let client = process.connect(0);
+    process.ask(&client, "CONFIG SET maxmemory-clients 100mb");
+    process.ask(&client, &format!("SETRANGE k {} v", LEN - 1));
+    let counts = |process: &Process| {
+        let all = process.server.clients.all();
+        all.iter().map(|info| info.counted_bytes.load(Ordering::Relaxed)).sum::<usize>()
+    };
+    client.send(b"GET k\r\n");
+    let (mut read, mut counted) = (0, 0);
+    while read < LEN {
+        process.turns(1);
+        counted = counted.max(counts(&process));
+        read += client.received().len();
+    }
+    process.turns(1);
+    assert!(counted >= LEN, "{counted}");
+    assert!(counts(&process) < LEN / 2, "{}", counts(&process));
 }
