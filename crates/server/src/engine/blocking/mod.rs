@@ -188,7 +188,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
         let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
-        while let Some((database, key)) = data.unit.work.ready.pop_front() {
+        while let Some((database, key)) = data.unit.work.ready.pop() {
             data.database = database;
             if !serve_key(server, data, &key) {
                 reserved.push((database, key));

@@ -135,6 +135,12 @@ impl Subscribers {
         }
     }
 
+    /// Whether no message to a channel of this kind has any listener.
+    #[inline]
+    pub fn is_silent(&self, kind: ChannelKind) -> bool {
+        self.registry.is_silent(kind)
+    }
+
     /// How many clients a message would reach.
     pub fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.registry.count(kind, channel)

@@ -1,13 +1,12 @@
 //! Changes of keys, and what has to be noted for them.
 
-use std::collections::VecDeque;
-
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
 
 use super::super::Failure;
+use super::gathered::ReadyKeys;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
@@ -202,7 +201,10 @@ impl Data {
 
     /// Serves the clients that wait for the key, though the key has not changed as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
-        self.unit.work.ready.push_back((self.database, key.bytes.into()));
+        let database = self.database;
+        if self.shard(key.hash.shard()).is_waited(database, key.bytes) {
+            self.unit.work.ready.push(database, key.bytes);
+        }
     }
 
     /// To be called when a field of a hash gets an expiry that is earlier than those of all its
@@ -290,8 +292,8 @@ impl Data {
 }
 
 /// Notes all keys of a database that blocked clients wait for, as each may have another value now.
-fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
+fn note_waited(shard: &mut Shard, database: u32, ready: &mut ReadyKeys) {
     if let Some(watched) = shard.watched_mut() {
-        ready.extend(watched.waited(database).map(|key| (database, key.into())));
+        ready.extend(watched.waited(database).map(|key| (database, key)));
     }
 }

@@ -7,6 +7,7 @@
 mod change;
 pub mod evictor;
 mod expiry;
+mod gathered;
 mod holding;
 mod look;
 mod notices;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
 
 use self::evictor::Evictor;
+pub use self::gathered::Notices;
 use self::holding::Holding;
 pub use self::look::{Look, string};
 use self::notices::Audience;

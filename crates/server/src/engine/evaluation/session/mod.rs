@@ -527,6 +527,10 @@ impl Host for ScriptSession {
         self.server.errors.count_custom(text);
     }
 
+    fn kept_bytes(&mut self) -> usize {
+        self.data().unit.work.bytes_for_others()
+    }
+
     fn watch(&mut self) -> Verdict {
         if let Some(busy) = &self.busy
             && let Some(text) = busy.killed()
