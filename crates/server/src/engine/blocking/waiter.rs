@@ -9,6 +9,7 @@ use bobbin_store::Kind;
 use bobbin_sync::Mutex;
 
 use super::Wait;
+use crate::base::trim::{FEW, Trim};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
@@ -158,7 +159,11 @@ impl Waiters {
     /// Counts a client as no longer blocked.
     fn leave(&self, waiter: &Waiter) {
         let id = waiter.client.id;
-        self.by_client(id).lock().remove(&id);
+        {
+            let mut by_client = self.by_client(id).lock();
+            by_client.remove(&id);
+            by_client.trim(FEW);
+        }
         self.clients.fetch_sub(1, Ordering::Relaxed);
         if waiter.deadline_ms.is_some() {
             self.timed.fetch_sub(1, Ordering::Relaxed);
@@ -178,6 +183,12 @@ impl Waiters {
             ending += part.values().filter(|queue| queue.ending_when_gone > 0).count();
         }
         (keys, ending)
+    }
+
+    /// How many keys there is memory for.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().capacity()).sum()
     }
 
     fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
@@ -203,6 +214,9 @@ impl Waiters {
         queue.ending_when_gone -= usize::from(waiter.wait.ends_when_gone());
         if queue.waiters.is_empty() {
             part.remove(&name);
+            part.trim(FEW);
+        } else {
+            queue.waiters.trim(FEW);
         }
         true
     }

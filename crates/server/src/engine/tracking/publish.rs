@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
+use crate::base::trim::Trim;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
 use crate::engine::server::Server;
@@ -216,9 +217,7 @@ impl Tracker {
         }
         drop(registry);
         self.changed.clear();
-        if self.changed.capacity() > CHANGED_MAX / 4 {
-            self.changed = Vec::new();
-        }
+        self.changed.trim(CHANGED_MAX / 4);
     }
 
     fn tell(&self, reader: &TrackingClient, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {

@@ -4,6 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
+use crate::base::trim::{Trim, kept_max};
 use crate::engine::tracking::Notice;
 
 /// What other clients are told when a unit ends, in order.
@@ -66,6 +67,11 @@ impl Notices {
         std::mem::take(self).list
     }
 
+    /// Gives memory back that a rare, large unit needed.
+    pub fn rest(&mut self) {
+        self.list.trim(kept_max::<Notice>());
+    }
+
     pub fn put_back(&mut self, mut list: Vec<Notice>) {
         list.clear();
         self.list = list;
@@ -120,6 +126,11 @@ impl ReadyKeys {
         };
         self.bytes -= memory_of(&first.1);
         Some(first)
+    }
+
+    /// Gives memory back that a rare, large unit needed.
+    pub fn rest(&mut self) {
+        self.keys.trim(kept_max::<(u32, Box<[u8]>)>());
     }
 
     pub fn append(&mut self, other: &mut Self) {
