@@ -33,18 +33,22 @@ impl Data {
     }
 
     /// The collection at the key, to be changed in place, as `write_as`. If the key does not exist,
-    /// it is created with `T::default()`. The collection must not stay empty: a key with an empty
-    /// collection does not exist.
+    /// it is created with `T::default()`, which does not count as a use. The collection must not stay
+    /// empty: a key with an empty collection does not exist.
     #[inline(always)]
     pub fn write_or_create<T: Collection + Default + 'static>(
         &mut self,
         key: Key<'_>,
     ) -> Result<&mut T, Failure> {
-        let place = match self.live::<true>(key) {
-            Some(place) => place,
-            None => self.create(key, T::default().into_any()),
+        let entry = match self.live::<true>(key) {
+            Some(place) => self.used::<true>(key, place),
+            None => {
+                let place = self.create(key, T::default().into_any());
+                let hasher = self.holding.keyspace.hasher();
+                self.database_of(key.hash).change(place, hasher)
+            }
         };
-        self.used::<true>(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+        entry.collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
@@ -91,6 +95,17 @@ impl Data {
             // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
+        self.put(key, found, value, expire);
+    }
+
+    /// As `set`, after a look at the key that counted as a use.
+    pub fn set_used(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
+        let found = self.live::<true>(key);
+        self.put(key, found, value, expire);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, key: Key<'_>, found: Option<Place>, value: NewValue<'_>, expire: Expire) {
         let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
