@@ -132,6 +132,24 @@ mod tests {
     use crate::config::{Config, OptionId};
     use crate::embedded::Embedded;
 
+    #[test]
+    fn debug_object_tells_how_often_and_when_a_key_was_used() {
+        let config = Config::new();
+        for (option, value) in
+            [(OptionId::maxmemory_policy, "allkeys-lfu"), (OptionId::enable_debug_command, "yes")]
+        {
+            config.set_internally(option, value).expect("it is an option");
+        }
+        let mut embedded = Embedded::new(config, 1).expect("it starts");
+        embedded.set_time(1_700_000_000_000);
+        let mut session = embedded.connect();
+        let reply = embedded.feed(&mut session, b"SET k v\r\nDEBUG OBJECT k\r\n");
+        let reply = String::from_utf8_lossy(reply).into_owned();
+        let minute = (1_700_000_000 / 60) % (1 << 16);
+        let expected = format!(" lfu_freq:5 lfu_access_time_minutes:{minute}\r\n");
+        assert!(reply.ends_with(&expected), "{reply}");
+    }
+
     /// As valkey-server 9.1.2 answers. Where every use counts, a key that is made has 5.
     #[test]
     fn each_command_counts_as_one_use_and_making_a_key_as_none() {

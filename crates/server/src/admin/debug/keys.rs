@@ -3,7 +3,7 @@
 use bobbin_dump::rdb::Format;
 use bobbin_store::shard::Expire;
 use bobbin_store::value::List;
-use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
+use bobbin_store::{AccessPolicy, Encoding, EntryRef, NewValue, SHARDS, ValueRef};
 
 use super::any_key;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -23,8 +23,17 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     if !fast {
         text.push_str(&format!(" serializedlength:{}", serialised_len(entry, compress)));
     }
-    let (lru, idle_s) = (clock.shown(entry.access()), clock.idle_seconds(entry.access()));
-    text.push_str(&format!(" lru:{lru} lru_seconds_idle:{idle_s}"));
+    let access = entry.access();
+    text.push_str(&match clock.policy {
+        AccessPolicy::Lru => {
+            let (lru, idle_s) = (clock.used_second(access), clock.idle_seconds(access));
+            format!(" lru:{lru} lru_seconds_idle:{idle_s}")
+        }
+        AccessPolicy::Lfu { .. } => {
+            let (used, minute) = (clock.frequency(access), clock.used_minute(access));
+            format!(" lfu_freq:{used} lfu_access_time_minutes:{minute}")
+        }
+    });
     if let Some(list) = entry.collection::<List>()
         && entry.encoding() == Encoding::Quicklist
     {
