@@ -238,3 +238,21 @@ fn the_memory_of_keys_that_were_waited_for_is_given_back() {
     let kept = process.server.waiters.capacity();
     assert!(kept < KEYS / 4, "{kept}");
 }
+
+/// As in Valkey.
+#[test]
+fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
+    let mut process = Process::new(1);
+    let client = process.connect(0);
+    process.ask(&client, "CONFIG SET commandlog-request-larger-than 1");
+    process.ask(&client, "COMMANDLOG RESET large-request");
+    assert_eq!(process.ask(&client, "BLPOP list 0.5"), "");
+    process.pass(500);
+    process.turns(1);
+    assert_eq!(process.heard(&client), "*-1\r\n");
+    assert_eq!(process.ask(&client, "EVAL \"return redis.call('incr', KEYS[1])\" 1 k"), ":1\r\n");
+    let noted = process.ask(&client, "COMMANDLOG GET -1 large-request");
+    let blocked = ":16\r\n*3\r\n$5\r\nBLPOP\r\n$4\r\nlist\r\n";
+    assert!(noted.contains(blocked), "{noted}");
+    assert!(noted.contains("EVAL") && !noted.contains("$4\r\nincr"), "{noted}");
+}

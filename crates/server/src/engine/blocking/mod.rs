@@ -14,7 +14,7 @@ mod timeout;
 mod waiter;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -155,6 +155,7 @@ impl Waiting {
             args,
             epoch: server.acl.epoch(),
             reader,
+            request_bytes: AtomicUsize::new(0),
             deadline_ms,
             wait,
             database,

@@ -25,6 +25,8 @@ pub struct Waiter {
     pub(super) epoch: u32,
     /// The client's number as a reader of keys, if it keeps copies of what it reads.
     pub(super) reader: Option<u64>,
+    /// Bytes of the request, which the command log tells of when the wait ends.
+    pub(super) request_bytes: AtomicUsize,
     /// Unix ms; `None` if the wait has no deadline.
     pub deadline_ms: Option<i64>,
     pub(super) wait: Box<dyn Wait>,
@@ -278,6 +280,15 @@ impl Waiter {
         *self.answer.lock() = answer;
         self.step(WaiterState::CLAIMED, WaiterState::SERVED);
         self.tell(server);
+    }
+
+    /// Notes how long the request was. Only the client's worker calls this, and `request_bytes`.
+    pub fn note_request(&self, bytes: usize) {
+        self.request_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn request_bytes(&self) -> usize {
+        self.request_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether the wait has not ended yet.

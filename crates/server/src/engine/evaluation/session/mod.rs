@@ -311,7 +311,8 @@ impl ScriptSession {
         let ended = ticks();
         let measured = Measured {
             ticks: ended - started,
-            request_bytes: args.iter().map(|arg| arg.len()).sum(),
+            // The words are no request. Those that were sent count for the script's own command.
+            request_bytes: 0,
             reply_bytes: call.reply.len_since(0),
         };
         stats.totals.commands.add(1);
