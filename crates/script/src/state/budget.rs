@@ -22,6 +22,8 @@ pub(crate) struct Budget {
     peak: Cell<usize>,
     /// Bytes of buffers of ours that a script has filled.
     scratch: Cell<usize>,
+    /// Bytes that the host keeps for the script.
+    kept: Cell<usize>,
     /// Steps until the host is asked.
     steps: Cell<usize>,
     /// How many large blocks the state has, by the logarithm of their size.
@@ -59,6 +61,7 @@ impl Budget {
             lease: Cell::new(0),
             peak: Cell::new(0),
             scratch: Cell::new(0),
+            kept: Cell::new(0),
             steps: Cell::new(STEPS),
             large: [const { Cell::new(0) }; usize::BITS as usize],
             largest: Cell::new(0),
@@ -76,7 +79,7 @@ impl Budget {
 
     /// Leases what is used, if the pool has it.
     pub(crate) fn covers(&self, used: usize) -> bool {
-        let bytes = used.saturating_add(self.scratch.get());
+        let bytes = used.saturating_add(self.scratch.get()).saturating_add(self.kept.get());
         if bytes <= self.lease.get() {
             self.peak.set(self.peak.get().max(bytes));
             return true;
@@ -96,8 +99,9 @@ impl Budget {
         self.peak.get()
     }
 
-    /// Leases what is used, and no more.
+    /// Leases what is used, and no more. The host keeps nothing for a script that is over.
     pub(crate) fn settle(&self, used: usize) {
+        self.kept.set(0);
         self.lease.set(self.pool.settle(self.lease.get(), used));
     }
 
@@ -162,8 +166,9 @@ impl Core {
 
     /// For how many bytes more there is memory, but for what other scripts take meanwhile.
     pub(crate) fn room(&self) -> usize {
-        let Budget { pool, lease, .. } = &self.budget;
-        (lease.get() + pool.limit().saturating_sub(pool.leased())).saturating_sub(self.used.get())
+        let Budget { pool, lease, kept, .. } = &self.budget;
+        let all = lease.get() + pool.limit().saturating_sub(pool.leased());
+        all.saturating_sub(self.used.get() + kept.get())
     }
 
     /// Fails if there is no memory for this many more bytes.
@@ -185,7 +190,10 @@ impl Core {
     #[cold]
     pub(crate) fn account(&self, stack: Stack) -> Result<(), Raise> {
         self.budget.steps.set(STEPS);
+        self.budget.kept.set(self.host().map_or(0, |host| host.kept_bytes()));
         if !self.budget.covers(self.used.get()) {
+            // A script that catches the error must not have commands keep more.
+            self.end_steps();
             return Err(stack.fail(NO_MEMORY));
         }
         if self.look(stack) { Ok(()) } else { Err(self.stop(stack, "")) }

@@ -325,3 +325,33 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
         row("users", 2, users, ADMIN, PER_USER, "The names of all users."),
         row("whoami", 2, whoami, OPEN, "O(1)", "The name of the user that the client is."),
     ])];
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+
+    /// Each line of the log would keep the whole name.
+    #[test]
+    fn the_log_keeps_the_beginning_of_long_names() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut admin = embedded.connect();
+        embedded.feed(&mut admin, b"ACL SETUSER u on nopass ~a* &* +@all\r\n");
+        let mut client = embedded.connect();
+        let name = "n".repeat(10_000);
+        for line in [
+            "AUTH u p".to_owned(),
+            format!("CLIENT SETNAME {name}"),
+            format!("CLIENT SETINFO lib-name {name}"),
+            format!("CLIENT SETINFO lib-ver {name}"),
+        ] {
+            assert_eq!(embedded.feed(&mut client, format!("{line}\r\n").as_bytes()), b"+OK\r\n");
+        }
+        let refused = embedded.feed(&mut client, b"GET b\r\n");
+        assert!(refused.starts_with(b"-NOPERM"));
+        let log = String::from_utf8_lossy(embedded.feed(&mut admin, b"ACL LOG\r\n")).into_owned();
+        let kept = "n".repeat(128);
+        assert!(log.contains(&format!(" name={kept} age=")), "{log}");
+        assert!(log.contains(&format!(" lib-name={kept} lib-ver={kept} ")), "{log}");
+    }
+}

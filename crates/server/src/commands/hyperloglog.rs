@@ -370,12 +370,13 @@ fn view_of(string: StringRef<'_>) -> Result<View<'_>, Failure> {
     string.flat().map(|_| view).ok_or_else(|| corrupt(Corrupt))
 }
 
+/// Stores a value at a key that was looked at to be written.
 fn store(data: &mut Data, key: Key<'_>, value: HyperLogLog, expire: Expire) {
     let bytes = value.into_bytes();
     if bytes.len() <= INLINE_MAX {
-        data.set(key, NewValue::InlineRaw(&bytes), expire);
+        data.set_used(key, NewValue::InlineRaw(&bytes), expire);
     } else {
-        data.set(key, NewValue::Shared(Arc::new(bytes)), expire);
+        data.set_used(key, NewValue::Shared(Arc::new(bytes)), expire);
     }
 }
 

@@ -126,3 +126,65 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("object", -2, object)
             "Answers how many references there are to a value.",
         ),
     ])];
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Config, OptionId};
+    use crate::embedded::Embedded;
+
+    #[test]
+    fn debug_object_tells_how_often_and_when_a_key_was_used() {
+        let config = Config::new();
+        for (option, value) in
+            [(OptionId::maxmemory_policy, "allkeys-lfu"), (OptionId::enable_debug_command, "yes")]
+        {
+            config.set_internally(option, value).expect("it is an option");
+        }
+        let mut embedded = Embedded::new(config, 1).expect("it starts");
+        embedded.set_time(1_700_000_000_000);
+        let mut session = embedded.connect();
+        let reply = embedded.feed(&mut session, b"SET k v\r\nDEBUG OBJECT k\r\n");
+        let reply = String::from_utf8_lossy(reply).into_owned();
+        let minute = (1_700_000_000 / 60) % (1 << 16);
+        let expected = format!(" lfu_freq:5 lfu_access_time_minutes:{minute}\r\n");
+        assert!(reply.ends_with(&expected), "{reply}");
+    }
+
+    /// As valkey-server 9.1.2 answers. Where every use counts, a key that is made has 5.
+    #[test]
+    fn each_command_counts_as_one_use_and_making_a_key_as_none() {
+        let config = Config::new();
+        for (option, value) in [
+            (OptionId::maxmemory_policy, "allkeys-lfu"),
+            (OptionId::lfu_log_factor, "0"),
+            (OptionId::lfu_decay_time, "0"),
+        ] {
+            config.set_internally(option, value).expect("it is an option");
+        }
+        let mut embedded = Embedded::new(config, 1).expect("it starts");
+        let mut session = embedded.connect();
+        for (line, key, used) in [
+            ("SET string v", "string", 5),
+            ("SET string v", "string", 6),
+            ("SET string v XX", "string", 7),
+            ("SET string v IFEQ v", "string", 8),
+            ("SET string v NX", "string", 9),
+            ("SET other v NX", "other", 5),
+            ("LPUSH list a", "list", 5),
+            ("LPUSH list b", "list", 6),
+            ("SADD set a", "set", 5),
+            ("HSET hash f v", "hash", 5),
+            ("ZADD sorted 1 a", "sorted", 5),
+            ("XADD stream * f v", "stream", 5),
+            ("LMOVE list moved LEFT LEFT", "moved", 5),
+            ("PFADD estimate a", "estimate", 5),
+            ("PFADD estimate b", "estimate", 6),
+        ] {
+            embedded.feed(&mut session, format!("{line}\r\n").as_bytes());
+            let asked = format!("OBJECT FREQ {key}\r\n");
+            let reply = embedded.feed(&mut session, asked.as_bytes());
+            let reply = String::from_utf8_lossy(reply).into_owned();
+            assert_eq!(reply, format!(":{used}\r\n"), "{line}");
+        }
+    }
+}

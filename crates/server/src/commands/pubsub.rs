@@ -94,7 +94,7 @@ fn names(call: &Call<'_>, kind: ChannelKind) -> Vec<Arc<[u8]>> {
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
     if let Some(subscribers) = &mut call.data.audience.subscribers {
         // Messages that the transaction published before reach the client if it listened then.
-        let unsettled = call.data.unit.unsettled();
+        let unsettled = call.data.unit.work.notices.unsettled();
         if !unsettled.is_empty() {
             let subscriptions = call.client.subscriptions.as_ref();
             let patterns = subscriptions.map(|all| all.names(ChannelKind::Pattern));
@@ -154,10 +154,13 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
         };
         clients = match &mut call.data.audience.subscribers {
             Some(subscribers) if call.in_transaction => {
-                // The message may tell of a change that has no number yet.
-                let publication = Publication::new(kind, channel, payload);
-                call.data.unit.work.notices.push(Notice::Message(publication));
-                subscribers.count(kind, channel)
+                let clients = subscribers.count(kind, channel);
+                if clients > 0 {
+                    // The message may tell of a change that has no number yet.
+                    let publication = Publication::new(kind, channel, payload);
+                    call.data.unit.work.notices.push(Notice::Message(publication));
+                }
+                clients
             }
             Some(subscribers) => subscribers.publish(kind, channel, payload),
             None => 0,
@@ -380,9 +383,10 @@ pub(super) const COMMANDS: &[Command] = &[
 #[cfg(test)]
 mod tests {
     use super::Notice;
-    use crate::config::Config;
+    use crate::config::{Config, OptionId};
     use crate::embedded::Embedded;
     use crate::engine::command::data::Then;
+    use crate::engine::pubsub::notify::Classes;
 
     /// A message that a transaction publishes reaches the transaction's own client by its
     /// subscriptions at that moment, and each message is examined once for that.
@@ -405,21 +409,69 @@ mod tests {
         assert!(!heard.contains("two") && !heard.contains("five"), "{heard}");
     }
 
+    /// A script could fill the memory with them.
+    #[test]
+    fn what_nobody_waits_for_is_not_noted() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"XADD k * f v\r\nSUBSCRIBE other\r\n");
+        let data = embedded.data();
+        data.audience.event_classes = Classes::parse(b"KEA").expect("they are classes");
+        data.enter();
+        let key = data.key(b"k");
+        assert!(data.hold_one(key.hash.shard()));
+        data.event(Classes::STREAM, "xadd", key);
+        data.signal_ready(key);
+        assert!(data.unit.work.notices.is_empty());
+        assert!(data.unit.work.ready.is_empty());
+        data.release();
+        data.leave();
+        embedded.feed(&mut session, b"SUBSCRIBE __keyspace@0__:k\r\n");
+        let data = embedded.data();
+        data.enter();
+        assert!(data.hold_one(key.hash.shard()));
+        data.event(Classes::STREAM, "xadd", key);
+        assert_eq!(data.unit.work.notices.unsettled().len(), 1);
+        data.release();
+        data.leave();
+    }
+
+    #[test]
+    fn what_a_script_publishes_counts_as_its_memory() {
+        let config = Config::new();
+        config.set_internally(OptionId::maxmemory_scripts, "16mb").expect("it is an option");
+        let mut embedded = Embedded::new(config, 1).expect("it starts");
+        embedded.server().follow_config();
+        let mut listener = embedded.connect();
+        embedded.feed(&mut listener, b"SUBSCRIBE c\r\n");
+        let mut session = embedded.connect();
+        for (channel, expected) in [("c", "-ERR the script needs more memory"), ("d", ":1\r\n")] {
+            let script = "for i = 1, 4000 do redis.call('publish', KEYS[1], ARGV[1]) end return 1";
+            let text = "x".repeat(10_000);
+            let line = format!("EVAL \"{script}\" 1 {channel} {text}\r\n");
+            let reply = String::from_utf8_lossy(embedded.feed(&mut session, line.as_bytes()));
+            assert!(reply.starts_with(expected), "{channel}: {reply}");
+        }
+    }
+
     #[test]
     fn what_a_unit_publishes_is_settled_once() {
         let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
         let server = embedded.server();
         let data = embedded.data();
         data.unit.work.notices.extend([Notice::AllInvalid, Notice::AllInvalid]);
-        assert_eq!(data.unit.unsettled().len(), 2);
+        assert_eq!(data.unit.work.notices.unsettled().len(), 2);
         data.unit.work.notices.push(Notice::AllInvalid);
         let suspended = data.suspend_unit(server);
         data.resume_unit(suspended, Then::Ended);
-        assert_eq!([data.unit.unsettled().len(), data.unit.unsettled().len()], [1, 0]);
+        assert_eq!(
+            [data.unit.work.notices.unsettled().len(), data.unit.work.notices.unsettled().len()],
+            [1, 0]
+        );
         data.unit.leave_midst();
         data.publish_notices(None);
         data.unit.work.notices.push(Notice::AllInvalid);
-        assert_eq!(data.unit.unsettled().len(), 1);
+        assert_eq!(data.unit.work.notices.unsettled().len(), 1);
         data.publish_notices(None);
     }
 }

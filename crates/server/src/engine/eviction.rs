@@ -24,6 +24,8 @@ const WALK_US: u64 = 2000;
 const LFU_TIME_BITS: u32 = 32;
 /// The number of random shards that are looked at for one sample before shards are walked in order.
 const TRIES_MAX: usize = 32;
+/// How many candidates one attempt to evict a key looks at. So it ends whatever their state.
+const ROUNDS_MAX: usize = 4 * POOL;
 
 /// Forgets that there was nothing to evict, as the next command may change that.
 pub fn expect_change(data: &mut Data) {
@@ -77,6 +79,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     while !is_enough() {
         match evict(&mut evictor, data, &server.config, policy) {
             Evicted::Key => evicted += 1,
+            Evicted::NotYet => {}
             _ if is_surely_enough() => break,
             Evicted::Nothing => room = Room::None,
             Evicted::NothingFree => room = Room::Reserved,
@@ -113,7 +116,7 @@ fn evict(
     policy: MaxmemoryPolicy,
 ) -> Evicted {
     let mut recalls = 0;
-    loop {
+    for _ in 0..ROUNDS_MAX {
         let wanted = config.maxmemory_samples().max(1) as usize;
         let found = match sample(evictor, data, policy, wanted) {
             true => EvictionCandidates::Free,
@@ -122,7 +125,6 @@ fn evict(
         match evictor.pool.pop() {
             Some(candidate) => match take_out(&candidate, data, policy) {
                 Fate::Evicted => return Evicted::Key,
-                // The attempt that found a vanished key cost little, so it does not count.
                 Fate::Gone => {}
                 Fate::Used(score) if recalls < POOL => {
                     recalls += 1;
@@ -137,6 +139,7 @@ fn evict(
             },
         }
     }
+    Evicted::NotYet
 }
 
 /// Offers about `wanted` random keys to the pool; returns whether any of them may be evicted.
@@ -216,6 +219,8 @@ fn look(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Evicted {
     Key,
+    /// There are keys, but none was found that is still as it was when it was sampled.
+    NotYet,
     /// All keys that may be evicted are reserved by paused scripts.
     NothingFree,
     Nothing,
@@ -246,7 +251,7 @@ enum Fate {
     Used(u64),
 }
 
-/// Deletes the key if it still exists, may still be evicted, and its score has not fallen since it
+/// Deletes the key if it still exists, expired or not, may still be evicted, and its score has not fallen since it
 /// was sampled.
 fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
     if !data.hold_one(candidate.hash.shard()) {
@@ -255,7 +260,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
     let database = std::mem::replace(&mut data.database, candidate.database);
     let key = Key { bytes: &candidate.key, hash: candidate.hash };
     let clock = data.turn.clock;
-    let fate = match data.peek(key) {
+    let fate = match data.stored(key) {
         Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
             match score(entry, policy, &clock, candidate.score) {
                 now if now < candidate.score => Fate::Used(now),
@@ -265,7 +270,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
         _ => Fate::Gone,
     };
     if fate == Fate::Evicted {
-        data.remove(key);
+        data.evict(key);
         let command = data.turn.deletes.evicted;
         data.log(&[command, key.bytes]);
         data.event(Classes::EVICTED, "evicted", key);
@@ -355,6 +360,30 @@ mod tests {
             }
             data.leave();
         }
+    }
+
+    /// A replica does not delete expired keys by itself. Its primary may be late with it.
+    #[test]
+    fn expired_keys_that_may_not_expire_are_evicted() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        for name in ["a", "b", "c"] {
+            let key = data.key(name.as_bytes());
+            assert!(data.hold_one(key.hash.shard()));
+            data.set(key, NewValue::string(b"v"), Expire::At(1000));
+            data.release();
+        }
+        (data.turn.now_ms, data.turn.may_expire) = (2000, false);
+        let (config, policy) = (Config::new(), MaxmemoryPolicy::VolatileTtl);
+        let mut evictor = Evictor::default();
+        for _ in 0..3 {
+            assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
+        }
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
+        assert_eq!(data.counters.expired, 0);
+        data.leave();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! shard is free.
 
 use super::process::Process;
+use crate::engine::log::append_command;
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {
@@ -214,4 +215,44 @@ fn keys_that_a_client_waits_for_count_as_its_memory() {
     process.turns(3);
     assert!(waiter.is_ended());
     assert_eq!(process.server.waiters.clients(), 0);
+}
+
+#[test]
+fn the_memory_of_keys_that_were_waited_for_is_given_back() {
+    const KEYS: usize = 50_000;
+    let mut process = Process::new(1);
+    let (waiter, other) = (process.connect(0), process.connect(0));
+    assert_eq!(process.ask(&other, "BLPOP list 0"), "");
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("key:{key}")).collect();
+    let mut words = vec![&b"BLPOP"[..]];
+    words.extend(keys.iter().map(String::as_bytes));
+    words.push(b"0");
+    let mut request = Vec::new();
+    append_command(&mut request, &words);
+    waiter.send(&request);
+    process.turns(20);
+    assert!(process.server.waiters.capacity() >= KEYS);
+    waiter.close();
+    process.turns(2);
+    assert_eq!(process.server.waiters.keys(), (1, 0));
+    let kept = process.server.waiters.capacity();
+    assert!(kept < KEYS / 4, "{kept}");
+}
+
+/// As in Valkey.
+#[test]
+fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
+    let mut process = Process::new(1);
+    let client = process.connect(0);
+    process.ask(&client, "CONFIG SET commandlog-request-larger-than 1");
+    process.ask(&client, "COMMANDLOG RESET large-request");
+    assert_eq!(process.ask(&client, "BLPOP list 0.5"), "");
+    process.pass(500);
+    process.turns(1);
+    assert_eq!(process.heard(&client), "*-1\r\n");
+    assert_eq!(process.ask(&client, "EVAL \"return redis.call('incr', KEYS[1])\" 1 k"), ":1\r\n");
+    let noted = process.ask(&client, "COMMANDLOG GET -1 large-request");
+    let blocked = ":16\r\n*3\r\n$5\r\nBLPOP\r\n$4\r\nlist\r\n";
+    assert!(noted.contains(blocked), "{noted}");
+    assert!(noted.contains("EVAL") && !noted.contains("$4\r\nincr"), "{noted}");
 }

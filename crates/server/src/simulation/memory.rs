@@ -1,11 +1,14 @@
 //! What counts towards `maxmemory`.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_io::Peer;
 
 use super::disk::Disk;
 use super::process::Process;
 use super::tasks;
 use crate::engine::eviction;
+use crate::engine::server::Switch;
 use crate::persistence::aof;
 
 /// A number that INFO tells.
@@ -44,4 +47,58 @@ fn what_waits_for_the_disk_does_not_count() {
     }
     assert_eq!(fields.map(|name| told(&mut process, &client, name)), [0, 0]);
     Disk::put_in(None);
+}
+
+/// A log has a key in pieces. One that goes in between would come back without the first of them.
+#[test]
+fn no_key_is_evicted_while_a_data_set_is_loaded() {
+    for switch in [Switch::LOADING, Switch::LOADING_ASIDE] {
+        let mut process = Process::new(1);
+        let client = process.connect(0);
+        for key in 0..20 {
+            process.ask(&client, &format!("SET {key} v"));
+        }
+        process.server.switches.set(switch, true);
+        for line in ["maxmemory-policy allkeys-random", "maxmemory 1"] {
+            assert_eq!(process.ask(&client, &format!("CONFIG SET {line}")), "+OK\r\n");
+        }
+        for _ in 0..20 {
+            process.pass(100);
+            process.turns(1);
+        }
+        assert_eq!(process.server.keyspace.len_of_first(), 20);
+        if switch == Switch::LOADING_ASIDE {
+            assert_eq!(process.ask(&client, "SET 0 w"), "+OK\r\n");
+        }
+        process.server.switches.set(switch, false);
+        for _ in 0..20 {
+            process.pass(100);
+            process.turns(1);
+        }
+        assert_eq!(process.server.keyspace.len_of_first(), 0);
+    }
+}
+
+/// It would be evicted for a reply that it has read.
+#[test]
+fn a_client_that_has_read_a_large_reply_no_longer_counts_for_it() {
+    const LEN: usize = 1_000_000;
+    let mut process = Process::new(1);
+    let client = process.connect(0);
+    process.ask(&client, "CONFIG SET maxmemory-clients 100mb");
+    process.ask(&client, &format!("SETRANGE k {} v", LEN - 1));
+    let counts = |process: &Process| {
+        let all = process.server.clients.all();
+        all.iter().map(|info| info.counted_bytes.load(Ordering::Relaxed)).sum::<usize>()
+    };
+    client.send(b"GET k\r\n");
+    let (mut read, mut counted) = (0, 0);
+    while read < LEN {
+        process.turns(1);
+        counted = counted.max(counts(&process));
+        read += client.received().len();
+    }
+    process.turns(1);
+    assert!(counted >= LEN, "{counted}");
+    assert!(counts(&process) < LEN / 2, "{}", counts(&process));
 }

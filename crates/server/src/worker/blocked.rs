@@ -119,7 +119,8 @@ impl Worker {
         }
         connection.client.info.commands.add(1);
         // The time that the client waited does not count as the command's.
-        let measured = Measured { ticks: 0, request_bytes: 0, reply_bytes: reply.len() };
+        let request_bytes = waiter.request_bytes();
+        let measured = Measured { ticks: 0, request_bytes, reply_bytes: reply.len() };
         if self.server.services.command_log.limits().exceeded_by(&measured) {
             let words = || {
                 let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();

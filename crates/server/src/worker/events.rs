@@ -1,11 +1,10 @@
 //! What the driver reports: bytes that arrived, bytes that were sent, and sockets that closed.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use bobbin_io::{Driver, Event, Received, Token, receive_into, receive_split};
 
-use super::limits::is_queue_too_long;
+use super::limits::{count_sent, is_queue_too_long};
 use super::{Connection, Worker, arrived, touch};
 use crate::engine::buffers::output::Sending;
 use crate::engine::client::connection::Reading;
@@ -52,7 +51,7 @@ impl Worker {
             Sending::Pending => {
                 connection.output.advance(sent);
                 if connection.output.is_empty() {
-                    connection.client.info.output_bytes.store(0, Ordering::Relaxed);
+                    count_sent(self.server, connection);
                 }
             }
         }

@@ -147,6 +147,9 @@ impl Executor<'_> {
         if let Some(long) = &mut client.long_command {
             long.begin(measured);
         }
+        if let Some(waiter) = &client.blocked {
+            waiter.note_request(measured.request_bytes);
+        }
         if client.subscriptions.is_some() {
             self.append_own(client);
         }

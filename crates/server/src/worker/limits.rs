@@ -119,6 +119,16 @@ pub(crate) fn is_queue_too_long(server: &Server, connection: &Connection, unpars
     })
 }
 
+/// Counts a connection's memory anew after the last of its output was sent. No turn looks at the
+/// connection before its client sends more.
+pub(crate) fn count_sent(server: &Server, connection: &Connection) {
+    let info = &connection.client.info;
+    if info.output_bytes.load(Ordering::Relaxed) > 0 {
+        info.output_bytes.store(connection.output_memory(), Ordering::Relaxed);
+        server.count_client_memory(info);
+    }
+}
+
 impl Worker {
     /// Notes how much memory a connection's input takes, and closes the connection if that is too
     /// much. Returns whether it still exists.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
+use super::limits::count_sent;
 use super::{Worker, touch};
 use crate::base::clock::has_come;
 use crate::engine::buffers::output::{ReplyRange, Sending};
@@ -312,6 +313,8 @@ impl Worker {
             self.close(slot);
         } else if connection.output.is_free() {
             touch(&mut self.slots.touched, connection);
+        } else {
+            count_sent(self.server, connection);
         }
     }
 }

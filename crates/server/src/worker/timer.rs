@@ -78,6 +78,7 @@ impl Worker {
         if has_come(self.data.turn.now_ms, self.timer.expire_at_ms, IDLE_MS) {
             // Freeing a Lua state may take long, so the last command's shards are unlocked first.
             self.data.release();
+            self.data.rest();
             Lua::tidy(self.server, &mut self.data);
             if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
                 self.server.put_off_writers_for_log();

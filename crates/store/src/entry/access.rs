@@ -113,6 +113,11 @@ impl AccessClock {
         }
     }
 
+    /// The minute of the last access, as Redis counts them: in 16 bits (LFU).
+    pub const fn used_minute(&self, access: u32) -> u16 {
+        (self.last_used(access) >> PART_BITS) as u16
+    }
+
     /// 64th parts of a minute since the last access (LFU).
     const fn unused(&self, access: u32) -> u32 {
         let unused = self.parts.wrapping_sub(access >> COUNTER_BITS) & PARTS_MASK;
@@ -135,15 +140,9 @@ impl AccessClock {
         self.lru().wrapping_sub(idle_seconds << FRACTION_BITS) & ACCESS_MASK
     }
 
-    /// The bits as Redis shows them: it has 24.
-    pub const fn shown(&self, access: u32) -> u32 {
-        match self.policy {
-            AccessPolicy::Lru => access >> FRACTION_BITS,
-            AccessPolicy::Lfu { .. } => {
-                let minutes = access >> COUNTER_BITS >> PART_BITS;
-                minutes << COUNTER_BITS | access & COUNTER_MASK
-            }
-        }
+    /// The second of the last access, as Redis counts them: in 24 bits (LRU).
+    pub const fn used_second(&self, access: u32) -> u32 {
+        access >> FRACTION_BITS
     }
 
     /// The bits of an entry with this frequency (LFU).
@@ -172,7 +171,7 @@ mod tests {
         let clock = at(0x0100_0005 * 1000);
         assert_eq!(clock.idle_seconds(at(0x00ff_fffb * 1000).fresh()), 10);
         assert_eq!(clock.idle_seconds(clock.idle_since(77)), 77);
-        assert_eq!(clock.shown(clock.fresh()), 5);
+        assert_eq!(clock.used_second(clock.fresh()), 5);
     }
 
     #[test]
@@ -207,7 +206,7 @@ mod tests {
         let then = at(1_700_000_010_000);
         assert_eq!(clock.last_used(clock.fresh()) - clock.last_used(then.fresh()), 32);
         assert_eq!(clock.last_used(then.fresh()), then.last_used(then.fresh()));
-        assert_eq!(clock.shown(clock.with_frequency(9)), ((1_700_000_040 / 60) & 0x3fff) << 8 | 9);
+        assert_eq!(clock.used_minute(then.fresh()), (1_700_000_010_u32 / 60) as u16);
     }
 
     #[test]

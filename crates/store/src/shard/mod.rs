@@ -243,6 +243,11 @@ impl Shard {
         self.watched.as_ref().is_some_and(|watched| watched.has_waiters())
     }
 
+    /// Whether blocked clients wait for the key.
+    pub fn is_waited(&self, database: u32, key: &[u8]) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.is_waited(database, key))
+    }
+
     /// Must be called when a key has changed. Returns the clients that the change concerns.
     pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         let mut concerned = Concerned::default();

@@ -189,6 +189,12 @@ impl WatchedKeys {
         watched.any(|watched| watched.waiters > 0)
     }
 
+    /// Whether blocked clients wait for the key.
+    pub fn is_waited(&self, database: u32, key: &[u8]) -> bool {
+        let keys = self.databases.iter().find(|(of, _)| *of == database);
+        keys.and_then(|(_, keys)| keys.get(key)).is_some_and(|watched| watched.waiters > 0)
+    }
+
     /// The keys of a database that blocked clients wait for.
     pub fn waited(&self, database: u32) -> impl Iterator<Item = &[u8]> {
         let of = self.databases.iter().filter(move |(of, _)| *of == database);

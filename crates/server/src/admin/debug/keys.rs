@@ -3,7 +3,7 @@
 use bobbin_dump::rdb::Format;
 use bobbin_store::shard::Expire;
 use bobbin_store::value::List;
-use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
+use bobbin_store::{AccessPolicy, Encoding, EntryRef, NewValue, SHARDS, ValueRef};
 
 use super::any_key;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -14,7 +14,7 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let (key, clock) = (any_key(call, 2), call.data.turn.clock);
     let list_max_listpack_size = call.server.config.list_max_listpack_size();
     let compress = call.server.config.rdbcompression();
-    let entry = call.data.peek_dead(key).ok_or(Failure::NO_SUCH_KEY)?;
+    let entry = call.data.stored(key).ok_or(Failure::NO_SUCH_KEY)?;
     let mut text = format!(
         "Value at:{:p} refcount:1 encoding:{}",
         entry.key().as_ptr(),
@@ -23,8 +23,17 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     if !fast {
         text.push_str(&format!(" serializedlength:{}", serialised_len(entry, compress)));
     }
-    let (lru, idle_s) = (clock.shown(entry.access()), clock.idle_seconds(entry.access()));
-    text.push_str(&format!(" lru:{lru} lru_seconds_idle:{idle_s}"));
+    let access = entry.access();
+    text.push_str(&match clock.policy {
+        AccessPolicy::Lru => {
+            let (lru, idle_s) = (clock.used_second(access), clock.idle_seconds(access));
+            format!(" lru:{lru} lru_seconds_idle:{idle_s}")
+        }
+        AccessPolicy::Lfu { .. } => {
+            let (used, minute) = (clock.frequency(access), clock.used_minute(access));
+            format!(" lfu_freq:{used} lfu_access_time_minutes:{minute}")
+        }
+    });
     if let Some(list) = entry.collection::<List>()
         && entry.encoding() == Encoding::Quicklist
     {
@@ -71,7 +80,7 @@ const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 /// DEBUG SDSLEN key: the lengths of the key and the value, and the unused bytes of their blocks.
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     let key = any_key(call, 2);
-    let entry = call.data.peek_dead(key).ok_or(Failure::NO_SUCH_KEY)?;
+    let entry = call.data.stored(key).ok_or(Failure::NO_SUCH_KEY)?;
     if !matches!(entry.encoding(), Encoding::Raw | Encoding::Embstr) {
         return Err("ERR Not an sds encoded string.".into());
     }

@@ -14,7 +14,7 @@ mod timeout;
 mod waiter;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::Reply;
 use bobbin_store::Kind;
@@ -155,6 +155,7 @@ impl Waiting {
             args,
             epoch: server.acl.epoch(),
             reader,
+            request_bytes: AtomicUsize::new(0),
             deadline_ms,
             wait,
             database,
@@ -188,7 +189,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
         let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
-        while let Some((database, key)) = data.unit.work.ready.pop_front() {
+        while let Some((database, key)) = data.unit.work.ready.pop() {
             data.database = database;
             if !serve_key(server, data, &key) {
                 reserved.push((database, key));

@@ -9,6 +9,7 @@ use bobbin_store::Kind;
 use bobbin_sync::Mutex;
 
 use super::Wait;
+use crate::base::trim::{FEW, Trim};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
@@ -24,6 +25,8 @@ pub struct Waiter {
     pub(super) epoch: u32,
     /// The client's number as a reader of keys, if it keeps copies of what it reads.
     pub(super) reader: Option<u64>,
+    /// Bytes of the request, which the command log tells of when the wait ends.
+    pub(super) request_bytes: AtomicUsize,
     /// Unix ms; `None` if the wait has no deadline.
     pub deadline_ms: Option<i64>,
     pub(super) wait: Box<dyn Wait>,
@@ -158,7 +161,11 @@ impl Waiters {
     /// Counts a client as no longer blocked.
     fn leave(&self, waiter: &Waiter) {
         let id = waiter.client.id;
-        self.by_client(id).lock().remove(&id);
+        {
+            let mut by_client = self.by_client(id).lock();
+            by_client.remove(&id);
+            by_client.trim(FEW);
+        }
         self.clients.fetch_sub(1, Ordering::Relaxed);
         if waiter.deadline_ms.is_some() {
             self.timed.fetch_sub(1, Ordering::Relaxed);
@@ -178,6 +185,12 @@ impl Waiters {
             ending += part.values().filter(|queue| queue.ending_when_gone > 0).count();
         }
         (keys, ending)
+    }
+
+    /// How many keys there is memory for.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().capacity()).sum()
     }
 
     fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
@@ -203,6 +216,9 @@ impl Waiters {
         queue.ending_when_gone -= usize::from(waiter.wait.ends_when_gone());
         if queue.waiters.is_empty() {
             part.remove(&name);
+            part.trim(FEW);
+        } else {
+            queue.waiters.trim(FEW);
         }
         true
     }
@@ -264,6 +280,15 @@ impl Waiter {
         *self.answer.lock() = answer;
         self.step(WaiterState::CLAIMED, WaiterState::SERVED);
         self.tell(server);
+    }
+
+    /// Notes how long the request was. Only the client's worker calls this, and `request_bytes`.
+    pub fn note_request(&self, bytes: usize) {
+        self.request_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn request_bytes(&self) -> usize {
+        self.request_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether the wait has not ended yet.

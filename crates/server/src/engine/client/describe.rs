@@ -1,5 +1,6 @@
 //! A client in one line, as CLIENT LIST and CLIENT INFO show it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,15 +18,45 @@ use crate::engine::server::Server;
 /// are sent. Behind valkey-server's fields stands the worker that serves the client, by the number
 /// that INFO threads calls its `id`, and -1 for the connection to a primary.
 pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
-    write_line(server, info, now_ms, asking, false)
+    write_line(server, info, now_ms, asking, Shown { is_hidden: false, name_max: usize::MAX })
+}
+
+/// The line, without its end, for a log that keeps many: names that the client chose are cut.
+pub fn line_to_keep(server: &Server, info: &ClientInfo, now_ms: i64) -> String {
+    let shown = Shown { is_hidden: false, name_max: KEPT_NAME_MAX };
+    let mut line = write_line(server, info, now_ms, None, shown);
+    line.truncate(line.trim_end().len());
+    line.shrink_to_fit();
+    line
 }
 
 /// The line, without its end, for the server's log: `hide-user-data-from-log` keeps names out.
 pub fn line_for_log(server: &Server, info: &ClientInfo, now_ms: i64) -> String {
-    let hidden = server.config.hide_user_data_from_log();
-    let mut line = write_line(server, info, now_ms, None, hidden);
+    let is_hidden = server.config.hide_user_data_from_log();
+    let shown = Shown { is_hidden, name_max: usize::MAX };
+    let mut line = write_line(server, info, now_ms, None, shown);
     line.truncate(line.trim_end().len());
     line
+}
+
+/// How names are shown.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// The client's name and its user's are replaced.
+    is_hidden: bool,
+    /// How many bytes of a name that the client chose are shown.
+    name_max: usize,
+}
+
+impl Shown {
+    fn name(self, name: &[u8]) -> Cow<'_, str> {
+        if self.is_hidden { REDACTED.into() } else { String::from_utf8_lossy(name) }
+    }
+
+    /// The beginning of a name that the client chose.
+    fn cut(self, name: &[u8]) -> &[u8] {
+        &name[..name.len().min(self.name_max)]
+    }
 }
 
 fn write_line(
@@ -33,7 +64,7 @@ fn write_line(
     info: &ClientInfo,
     now_ms: i64,
     asking: Option<usize>,
-    hidden: bool,
+    shown: Shown,
 ) -> String {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
     let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);
@@ -48,7 +79,6 @@ fn write_line(
     let is_primary = info.has(ClientFlag::PRIMARY);
     let nobody = if is_primary { b"(superuser)" } else { DEFAULT_USER };
     let user = names.user.as_ref().map_or(nobody, |user| &user.name);
-    let shown = |name| if hidden { REDACTED.into() } else { String::from_utf8_lossy(name) };
     let worker = if is_primary { -1 } else { info.worker.load(Relaxed) as i64 };
     let mut line = String::with_capacity(LINE_LEN);
     // Writing to a string does not fail.
@@ -63,7 +93,7 @@ fn write_line(
         info.peer,
         info.local,
         info.socket,
-        shown(&names.name),
+        shown.name(shown.cut(&names.name)),
         seconds_since(info.created_ms),
         flags(info),
         capabilities(info),
@@ -77,11 +107,11 @@ fn write_line(
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
-        shown(user),
+        shown.name(user),
         info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
-        String::from_utf8_lossy(&names.library),
-        String::from_utf8_lossy(&names.library_version),
+        String::from_utf8_lossy(shown.cut(&names.library)),
+        String::from_utf8_lossy(shown.cut(&names.library_version)),
         info.net_input_bytes.get(),
         info.net_output_bytes.get(),
         info.commands.get(),
@@ -142,5 +172,7 @@ const FLAGS: [(u32, char); 15] = [
 const BROKEN: u32 = 0;
 /// Valkey's word for hidden data.
 const REDACTED: &str = "*redacted*";
+/// How much of a name is kept in a log of many lines: as much as SLOWLOG keeps.
+const KEPT_NAME_MAX: usize = 128;
 /// Most lines are shorter than this.
 const LINE_LEN: usize = 448;

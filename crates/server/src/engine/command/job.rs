@@ -177,6 +177,9 @@ impl LongCommand {
     /// Ends a command whose job has blocked its client: the command is counted when the wait ends.
     /// If the client wants no reply, the answer at that end is suppressed too.
     pub fn wait(self, client: &mut Client) {
+        if let Some(waiter) = &client.blocked {
+            waiter.note_request(self.measured.request_bytes);
+        }
         if self.is_quiet && client.replies == Replies::On {
             client.replies = Replies::Skip;
         }

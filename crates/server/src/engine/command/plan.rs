@@ -5,6 +5,7 @@ use bobbin_store::{Hash, SHARDS};
 use super::KeyShape;
 use super::call::Request;
 use super::{Data, Flags, Key, Registered};
+use crate::base::trim::{Trim, kept_max};
 
 /// The plan of a command whose only key is argument 1.
 #[inline(always)]
@@ -91,6 +92,13 @@ impl ShardSet {
 
     pub const fn needs_everything(&self) -> bool {
         self.everything
+    }
+
+    /// Forgets the last plan, and gives memory back that a rare one needed.
+    pub fn rest(&mut self) {
+        self.clear();
+        self.shards.trim(kept_max::<u16>());
+        self.hashes.trim(kept_max::<Hash>());
     }
 
     /// Takes the hashes of the keys, by argument. `give_back` returns their memory.

@@ -49,6 +49,11 @@ impl Publication {
         Self { kind, channel: channel.into(), payload, settled_for: 0 }
     }
 
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.channel.len() + self.payload.len()
+    }
+
     pub fn payload(&self) -> MessagePayload<'_> {
         match self.payload.len() {
             0..=INLINE_MAX => MessagePayload::Bytes(&self.payload),

@@ -27,6 +27,7 @@ use bobbin_sync::{Mutex, RwLock};
 pub use self::message::{Message, MessagePayload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::base::glob;
+use crate::base::trim::{FEW, Trim};
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::{Mailbox, Post};
 
@@ -186,9 +187,7 @@ impl PubSub {
             if listeners.0.is_empty() {
                 part.remove(name);
                 space.len.fetch_sub(1, Ordering::Release);
-                if part.is_empty() {
-                    part.shrink_to_fit();
-                }
+                part.trim(FEW);
             }
         }
         worker.mailbox.take()
@@ -282,10 +281,8 @@ impl Patterns {
         if let Some(moved) = self.list.get(at) {
             self.places.insert(Arc::clone(&moved.text), at);
         }
-        if self.list.is_empty() {
-            self.list = Vec::new();
-            self.places.shrink_to_fit();
-        }
+        self.list.trim(FEW);
+        self.places.trim(FEW);
     }
 }
 

@@ -7,7 +7,6 @@
 use std::sync::atomic::Ordering;
 
 pub use crate::config::Classes;
-use crate::engine::pubsub::{ChannelKind, MessagePayload, Subscribers};
 use crate::engine::server::Server;
 
 impl Server {
@@ -18,34 +17,23 @@ impl Server {
     }
 }
 
-/// Publishes an event by key and by name, as far as the configuration asked for it when it
-/// happened.
-pub fn publish(subscribers: &mut Subscribers, event: &KeyspaceEvent) {
-    let (asked, database, name) = (event.asked, event.database, event.name.as_bytes());
-    if asked.has(Classes::KEYSPACE) {
+/// Calls `f` with the channels and messages of an event: by key and by name, as far as `classes`
+/// ask for them.
+pub fn each_message(
+    classes: Classes,
+    name: &str,
+    database: u32,
+    key: &[u8],
+    mut f: impl FnMut(&[u8], &[u8]),
+) {
+    if classes.has(Classes::KEYSPACE) {
         let mut channel = format!("__keyspace@{database}__:").into_bytes();
-        channel.extend_from_slice(&event.key);
-        subscribers.publish(ChannelKind::Channel, &channel, MessagePayload::Bytes(name));
+        channel.extend_from_slice(key);
+        f(&channel, name.as_bytes());
     }
-    if asked.has(Classes::KEYEVENT) {
-        let channel = format!("__keyevent@{database}__:{}", event.name);
-        subscribers.publish(
-            ChannelKind::Channel,
-            channel.as_bytes(),
-            MessagePayload::Bytes(&event.key),
-        );
+    if classes.has(Classes::KEYEVENT) {
+        f(format!("__keyevent@{database}__:{name}").as_bytes(), key);
     }
-}
-
-/// An event of a key.
-#[derive(Debug)]
-pub struct KeyspaceEvent {
-    /// The classes that were asked for when it happened. A transaction may change them before its
-    /// events are published.
-    pub asked: Classes,
-    pub name: &'static str,
-    pub database: u32,
-    pub key: Box<[u8]>,
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Token;
 
 use super::{ByName, ChannelKind, Message, MessagePayload, PubSub, Publication};
+use crate::base::trim::{FEW, Trim, kept_max};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::server::WorkerHandle;
@@ -138,6 +139,12 @@ impl Subscribers {
         }
     }
 
+    /// Whether no message to a channel of this kind has any listener.
+    #[inline]
+    pub fn is_silent(&self, kind: ChannelKind) -> bool {
+        self.registry.is_silent(kind)
+    }
+
     /// How many clients a message would reach.
     pub fn count(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.registry.count(kind, channel)
@@ -260,6 +267,13 @@ impl Subscribers {
         Some((number, self.queue.pop_front()?))
     }
 
+    /// Gives memory back that a rare, large use needed.
+    pub fn rest(&mut self) {
+        self.queue.trim(kept_max::<Post>());
+        self.own.trim(kept_max::<u8>());
+        self.targets.trim(FEW);
+    }
+
     /// Whether there are posts to handle.
     pub fn has_more(&self) -> bool {
         !self.queue.is_empty()
@@ -329,9 +343,7 @@ impl Subscribers {
         recipients.remove(id);
         if recipients.list.is_empty() {
             by_name.remove(name);
-            if by_name.is_empty() {
-                by_name.shrink_to_fit();
-            }
+            by_name.trim(FEW);
         }
     }
 }
@@ -362,10 +374,8 @@ impl Recipients {
         if let Some(moved) = self.list.get(at) {
             self.places.insert(moved.id, at);
         }
-        if self.list.len() < self.list.capacity() / 4 {
-            self.list.shrink_to(self.list.len() * 2);
-            self.places.shrink_to(self.list.len() * 2);
-        }
+        self.list.trim(SEARCHED_MAX);
+        self.places.trim(SEARCHED_MAX);
     }
 
     fn find(&self, id: u64) -> Option<usize> {
@@ -379,6 +389,40 @@ impl Recipients {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+    use crate::engine::log::append_command;
+
+    #[test]
+    fn the_memory_of_many_subscriptions_is_given_back() {
+        const CHANNELS: usize = 50_000;
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut stays = embedded.connect();
+        embedded.feed(&mut stays, b"SUBSCRIBE stay\r\n");
+        let mut session = embedded.connect();
+        let names: Vec<String> = (0..CHANNELS).map(|name| format!("c{name}")).collect();
+        let mut words = vec![&b"SUBSCRIBE"[..]];
+        words.extend(names.iter().map(String::as_bytes));
+        let mut request = Vec::new();
+        append_command(&mut request, &words);
+        embedded.feed(&mut session, &request);
+        let registry = &embedded.server().pubsub;
+        let capacity = |embedded: &mut Embedded| {
+            let subscribers = embedded.data().audience.subscribers.as_mut().expect("it has some");
+            let parts = &registry.channels.parts;
+            let registered: usize = parts.iter().map(|part| part.lock().capacity()).sum();
+            [subscribers.by_name[0].capacity(), registered]
+        };
+        assert!(capacity(&mut embedded).iter().all(|capacity| *capacity >= CHANNELS));
+        embedded.feed(&mut session, b"UNSUBSCRIBE\r\n");
+        let kept = capacity(&mut embedded);
+        assert!(kept.iter().all(|capacity| *capacity < CHANNELS / 4), "{kept:?}");
+        let subscribers = embedded.data().audience.subscribers.as_mut().expect("it has some");
+        subscribers.own.extend(std::iter::repeat_n(b' ', 1_000_000));
+        subscribers.own.clear();
+        subscribers.rest();
+        assert!(subscribers.own.capacity() < 100_000);
+    }
 
     #[test]
     fn recipients_are_found_in_short_and_long_lists() {

@@ -104,10 +104,12 @@ impl Server {
     }
 
     /// Whether this server keeps to `maxmemory`. A replica leaves that to its primary, unless it
-    /// was told otherwise.
+    /// was told otherwise. While a data set is loaded, no key may go: later commands of a log would
+    /// begin it anew, without what it had.
     pub fn minds_maxmemory(&self) -> bool {
         let switches = self.switches.load();
         switches & Switch::MAXMEMORY != 0
+            && switches & (Switch::LOADING | Switch::LOADING_ASIDE) == 0
             && (switches & Switch::REPLICA == 0 || !self.config.replica_ignore_maxmemory())
     }
 

@@ -108,9 +108,7 @@ impl Server {
     /// Counts a refused command, and adds it to ACL LOG.
     #[cold]
     pub fn note_denied(&self, info: &ClientInfo, event: AclEvent, now_ms: i64) {
-        let mut client = describe::line(self, info, now_ms, None);
-        client.truncate(client.trim_end().len());
-        self.note_denied_to(client, event, now_ms);
+        self.note_denied_to(describe::line_to_keep(self, info, now_ms), event, now_ms);
     }
 
     /// As `note_denied`. `client` is the description of the client for ACL LOG.

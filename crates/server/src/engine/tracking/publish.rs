@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
+use crate::base::trim::Trim;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
-use crate::engine::pubsub::notify::KeyspaceEvent;
 use crate::engine::server::Server;
 
 /// What other clients must be told of a change before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
-    /// For clients that listen to keyspace events.
-    Event(KeyspaceEvent),
-    /// A PUBLISH of a transaction or a script.
+    /// An event of a key, or a PUBLISH of a transaction or a script.
     Message(Publication),
     /// For the clients, by number, that keep copies of a key.
     Invalid {
@@ -30,6 +28,19 @@ pub enum Notice {
     Changed { key: Box<[u8]>, by_client: bool },
     /// For all clients that keep copies of any key.
     AllInvalid,
+}
+
+impl Notice {
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let beside = match self {
+            Self::Message(publication) => publication.memory(),
+            Self::Invalid { key, readers, .. } => key.len() + size_of_val(&readers[..]),
+            Self::Changed { key, .. } => key.len(),
+            Self::AllInvalid => 0,
+        };
+        size_of::<Self>() + beside
+    }
 }
 
 /// A worker's part in client-side caching.
@@ -124,7 +135,7 @@ impl Tracker {
     pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
         let by = |by_client: bool| if by_client { by } else { 0 };
         match notice {
-            Notice::Event(_) | Notice::Message(_) => {}
+            Notice::Message(_) => {}
             Notice::Invalid { key, readers, by_client } => {
                 self.invalidate(key, readers, by(*by_client), at_work);
             }
@@ -206,9 +217,7 @@ impl Tracker {
         }
         drop(registry);
         self.changed.clear();
-        if self.changed.capacity() > CHANGED_MAX / 4 {
-            self.changed = Vec::new();
-        }
+        self.changed.trim(CHANGED_MAX / 4);
     }
 
     fn tell(&self, reader: &TrackingClient, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {

@@ -150,6 +150,7 @@ impl Replay {
         self.ticks = ticks();
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
+        self.data.rest();
         self.limits = self.server.services.command_log.limits();
     }
 

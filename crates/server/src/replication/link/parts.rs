@@ -17,9 +17,9 @@ use crate::base::clock::ticks;
 use crate::base::cores::{self, CoreWork};
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::Registered;
+use crate::engine::command::data::Notices;
 use crate::engine::log::Effects;
 use crate::engine::server::{Server, background};
-use crate::engine::tracking::Notice;
 use crate::persistence::aof::replay::Replay;
 
 /// Fewer commands than this are executed by one thread.
@@ -72,7 +72,7 @@ struct Part {
     shards: Vec<ShardGuard<'static>>,
     effects: Vec<(usize, Effects)>,
     complaints: Vec<(usize, String)>,
-    notices: Vec<Notice>,
+    notices: Notices,
     /// A thread other than the link's executed it.
     was_taken: bool,
 }

@@ -1,13 +1,12 @@
 //! Changes of keys, and what has to be noted for them.
 
-use std::collections::VecDeque;
-
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
 
 use super::super::Failure;
+use super::gathered::ReadyKeys;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
 
@@ -34,18 +33,22 @@ impl Data {
     }
 
     /// The collection at the key, to be changed in place, as `write_as`. If the key does not exist,
-    /// it is created with `T::default()`. The collection must not stay empty: a key with an empty
-    /// collection does not exist.
+    /// it is created with `T::default()`, which does not count as a use. The collection must not stay
+    /// empty: a key with an empty collection does not exist.
     #[inline(always)]
     pub fn write_or_create<T: Collection + Default + 'static>(
         &mut self,
         key: Key<'_>,
     ) -> Result<&mut T, Failure> {
-        let place = match self.live::<true>(key) {
-            Some(place) => place,
-            None => self.create(key, T::default().into_any()),
+        let entry = match self.live::<true>(key) {
+            Some(place) => self.used::<true>(key, place),
+            None => {
+                let place = self.create(key, T::default().into_any());
+                let hasher = self.holding.keyspace.hasher();
+                self.database_of(key.hash).change(place, hasher)
+            }
         };
-        self.used::<true>(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+        entry.collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
@@ -92,6 +95,17 @@ impl Data {
             // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
+        self.put(key, found, value, expire);
+    }
+
+    /// As `set`, after a look at the key that counted as a use.
+    pub fn set_used(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
+        let found = self.live::<true>(key);
+        self.put(key, found, value, expire);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, key: Key<'_>, found: Option<Place>, value: NewValue<'_>, expire: Expire) {
         let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
@@ -128,16 +142,24 @@ impl Data {
     /// Removes the key's entry and returns it. While nothing expires by itself, an expired entry
     /// counts as present.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place = if self.turn.may_expire {
-            self.live::<true>(key)?
-        } else {
-            let database = self.database;
-            self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)?
-        };
+        let place =
+            if self.turn.may_expire { self.live::<true>(key)? } else { self.stored_place(key)? };
+        Some(self.take_from(key, place))
+    }
+
+    /// Deletes the key, even if it has expired.
+    pub fn evict(&mut self, key: Key<'_>) {
+        if let Some(place) = self.stored_place(key) {
+            let entry = self.take_from(key, place);
+            self.discard(entry);
+        }
+    }
+
+    fn take_from(&mut self, key: Key<'_>, place: Place) -> OwnedEntry {
         let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);
-        Some(entry)
+        entry
     }
 
     /// Deletes the key; returns whether it existed.
@@ -194,7 +216,10 @@ impl Data {
 
     /// Serves the clients that wait for the key, though the key has not changed as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
-        self.unit.work.ready.push_back((self.database, key.bytes.into()));
+        let database = self.database;
+        if self.shard(key.hash.shard()).is_waited(database, key.bytes) {
+            self.unit.work.ready.push(database, key.bytes);
+        }
     }
 
     /// To be called when a field of a hash gets an expiry that is earlier than those of all its
@@ -282,8 +307,8 @@ impl Data {
 }
 
 /// Notes all keys of a database that blocked clients wait for, as each may have another value now.
-fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
+fn note_waited(shard: &mut Shard, database: u32, ready: &mut ReadyKeys) {
     if let Some(watched) = shard.watched_mut() {
-        ready.extend(watched.waited(database).map(|key| (database, key.into())));
+        ready.extend(watched.waited(database).map(|key| (database, key)));
     }
 }

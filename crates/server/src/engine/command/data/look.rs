@@ -65,11 +65,16 @@ impl Data {
         Some(self.database_of(key.hash).entry(place))
     }
 
-    /// The key's entry, even if it has expired: for DEBUG, which shows what is there.
-    pub fn peek_dead(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+    /// The place of the key, even if it has expired.
+    pub(super) fn stored_place(&mut self, key: Key<'_>) -> Option<Place> {
         let database = self.database;
-        let database = self.shard(key.hash.shard()).database(database)?;
-        Some(database.entry(database.find(key.hash, key.bytes)?))
+        self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)
+    }
+
+    /// The key's entry, even if it has expired. It does not count as a use, a hit or a miss.
+    pub fn stored(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let place = self.stored_place(key)?;
+        Some(self.database_of(key.hash).entry(place))
     }
 
     #[inline]
@@ -170,9 +175,7 @@ impl Data {
     /// its removal would become part of the unit that serves a client.
     pub fn live_kind(&mut self, key: Key<'_>) -> Option<Kind> {
         let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
-        let database = self.database;
-        let database = self.shard(key.hash.shard()).database(database)?;
-        let entry = database.entry(database.find(key.hash, key.bytes)?);
+        let entry = self.stored(key)?;
         let is_dead = entry.expire_ms().is_some_and(|ms| ms <= now_ms) && !sees_dead;
         (!is_dead).then(|| entry.kind())
     }

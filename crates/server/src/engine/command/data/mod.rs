@@ -7,6 +7,7 @@
 mod change;
 pub mod evictor;
 mod expiry;
+mod gathered;
 mod holding;
 mod look;
 mod notices;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
 
 use self::evictor::Evictor;
+pub use self::gathered::Notices;
 use self::holding::Holding;
 pub use self::look::{Look, string};
 use self::notices::Audience;
@@ -32,6 +34,7 @@ pub use self::values::OfferedValues;
 use super::Registered;
 use super::plan::ShardSet;
 use crate::base::random::Random;
+use crate::base::trim::{Trim, kept_max};
 use crate::engine::client::Client;
 use crate::engine::log::Recorder;
 use crate::engine::script::Lua;
@@ -123,6 +126,19 @@ impl Data {
         self.turn.touch = !client.no_touch;
     }
 
+    /// Gives memory back that a rare, large command or unit needed. To be called from time to time,
+    /// between units.
+    pub fn rest(&mut self) {
+        self.unit.work.notices.rest();
+        self.unit.work.ready.rest();
+        self.shard_set.rest();
+        self.values.rest();
+        self.garbage.trim(kept_max::<OwnedEntry>());
+        if let Some(subscribers) = &mut self.audience.subscribers {
+            subscribers.rest();
+        }
+    }
+
     /// Whether this thread must stop what it executes.
     pub fn is_dismissed(&self) -> bool {
         self.dismissed.as_ref().is_some_and(|dismissed| dismissed.load(Ordering::SeqCst))
@@ -157,5 +173,37 @@ impl Data {
     /// The version of a watched key.
     pub fn watched_version(&mut self, database: u32, key: Key<'_>) -> Option<u64> {
         self.shard(key.hash.shard()).watched_version(database, key.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+    use crate::engine::log::append_command;
+
+    #[test]
+    fn the_memory_of_a_rare_large_command_is_given_back() {
+        const KEYS: usize = 50_000;
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"HELLO 3\r\nCLIENT TRACKING ON BCAST\r\n");
+        let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+        let mut words = vec![&b"MSET"[..]];
+        words.extend(keys.iter().flat_map(|key| [key.as_bytes(), b"v"]));
+        let mut request = Vec::new();
+        append_command(&mut request, &words);
+        embedded.feed(&mut session, &request);
+        let data = embedded.data();
+        let capacity = |data: &mut super::Data| {
+            let notices = data.unit.work.notices.take();
+            let kept = [notices.capacity(), data.shard_set.hashes.capacity()];
+            data.unit.work.notices.put_back(notices);
+            kept
+        };
+        assert!(capacity(data).iter().all(|capacity| *capacity >= KEYS));
+        data.rest();
+        let kept = capacity(data);
+        assert!(kept.iter().all(|capacity| *capacity < KEYS / 4), "{kept:?}");
     }
 }

@@ -5,8 +5,8 @@ use bobbin_store::{SHARDS, Shard};
 
 use super::{Data, Key};
 use crate::engine::client::Client;
-use crate::engine::pubsub::Subscribers;
-use crate::engine::pubsub::notify::{self, Classes, KeyspaceEvent};
+use crate::engine::pubsub::notify::{self, Classes};
+use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
 use crate::engine::tracking::{AtWork, Notice, Tracker};
 
 /// The clients that are told what a thread does to keys.
@@ -51,9 +51,19 @@ impl Data {
 
     #[cold]
     fn push_event(&mut self, name: &'static str, database: u32, key: &[u8]) {
-        let asked = self.audience.event_classes;
-        let event = KeyspaceEvent { asked, name, database, key: key.into() };
-        self.unit.work.notices.push(Notice::Event(event));
+        let Some(subscribers) = &self.audience.subscribers else { return };
+        if subscribers.is_silent(ChannelKind::Channel) {
+            return;
+        }
+        let (classes, notices) = (self.audience.event_classes, &mut self.unit.work.notices);
+        notify::each_message(classes, name, database, key, |channel, payload| {
+            // A client that begins to listen before the unit ends does so after the event.
+            if subscribers.count(ChannelKind::Channel, channel) > 0 {
+                let payload = MessagePayload::Bytes(payload);
+                let publication = Publication::new(ChannelKind::Channel, channel, payload);
+                notices.push(Notice::Message(publication));
+            }
+        });
     }
 
     /// Publishes what happened to keys. To be called while their shards are held. Messages for the
@@ -85,11 +95,10 @@ impl Data {
     /// whose reply is not complete yet. 0 if there is none.
     #[cold]
     fn publish_notices_of(&mut self, by: u64, at_work: u64) {
-        let mut notices = std::mem::take(&mut self.unit.work.notices);
+        let notices = self.unit.work.notices.take();
         if let Some(subscribers) = &mut self.audience.subscribers {
             for notice in &notices {
                 match notice {
-                    Notice::Event(event) => notify::publish(subscribers, event),
                     Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
                         if let Some(tracker) = &mut self.audience.tracker {
@@ -100,9 +109,7 @@ impl Data {
                 }
             }
         }
-        notices.clear();
-        self.unit.work.settled = 0;
-        self.unit.work.notices = notices;
+        self.unit.work.notices.put_back(notices);
     }
 
     /// Puts messages that were sent to the current client behind the reply of its job.
@@ -120,7 +127,7 @@ impl Data {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
-            self.unit.work.ready.push_back((database, key.bytes.into()));
+            self.unit.work.ready.push(database, key.bytes);
         }
         if let Some(readers) = concerned.readers {
             self.unit.work.notices.push(Notice::Invalid {

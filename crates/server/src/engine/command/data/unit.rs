@@ -1,18 +1,17 @@
 //! A unit: what a command, a transaction, a script or a background change does at one moment, as
 //! others see it.
 
-use std::collections::VecDeque;
 #[cfg(debug_assertions)]
 use std::panic::Location;
 
 use super::Data;
+use super::gathered::{Notices, ReadyKeys};
 use super::holding::{Aside, HeldShards};
 use super::turn::UnitTime;
 use crate::engine::blocking;
 use crate::engine::client::Client;
 use crate::engine::log::Effects;
 use crate::engine::server::Server;
-use crate::engine::tracking::Notice;
 
 /// What a thread holds, and what it has done that no other thread has seen yet.
 ///
@@ -32,12 +31,9 @@ pub struct Unit {
 pub struct UnitWork {
     pub(super) effects: Effects,
     /// What other clients are told when the unit ends.
-    pub notices: Vec<Notice>,
-    /// The number of notices, from the first, for which it is decided whether the unit's own client
-    /// gets them.
-    pub(super) settled: usize,
+    pub notices: Notices,
     /// The keys (with their databases) that the unit changed and that blocked clients wait for.
-    pub ready: VecDeque<(u32, Box<[u8]>)>,
+    pub ready: ReadyKeys,
 }
 
 /// What debug builds remember to find errors in the order of a unit's end.
@@ -66,6 +62,13 @@ pub enum Then {
     Ended,
 }
 
+impl UnitWork {
+    /// Bytes that are kept for other clients until the unit ends.
+    pub const fn bytes_for_others(&self) -> usize {
+        self.notices.bytes() + self.ready.bytes()
+    }
+}
+
 impl Unit {
     /// Whether the end of the unit has more to do than to unlock.
     #[inline(always)]
@@ -73,12 +76,6 @@ impl Unit {
         !self.work.effects.is_empty()
             || !self.work.notices.is_empty()
             || !self.work.ready.is_empty()
-    }
-
-    /// The notices since the last call.
-    pub fn unsettled(&mut self) -> &mut [Notice] {
-        let from = std::mem::replace(&mut self.work.settled, self.work.notices.len());
-        &mut self.work.notices[from..]
     }
 
     /// Marks the beginning of a command.

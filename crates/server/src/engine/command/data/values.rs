@@ -5,6 +5,7 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::super::Values;
 use super::Data;
+use crate::base::trim::{Trim, kept_max};
 
 /// Values that were made before the shards of their command are locked.
 #[derive(Default)]
@@ -20,6 +21,13 @@ pub(super) struct IncomingValues {
 /// hundred thousand, and each is looked for.
 #[derive(Default)]
 pub struct OfferedValues(Vec<(usize, Shared)>);
+
+impl IncomingValues {
+    /// Gives memory back that a rare command needed.
+    pub(super) fn rest(&mut self) {
+        self.prepared.trim(kept_max::<(usize, Option<Shared>)>());
+    }
+}
 
 impl OfferedValues {
     pub fn new<'a>(arguments: impl Iterator<Item = &'a Shared>) -> Self {

@@ -311,7 +311,8 @@ impl ScriptSession {
         let ended = ticks();
         let measured = Measured {
             ticks: ended - started,
-            request_bytes: args.iter().map(|arg| arg.len()).sum(),
+            // The words are no request. Those that were sent count for the script's own command.
+            request_bytes: 0,
             reply_bytes: call.reply.len_since(0),
         };
         stats.totals.commands.add(1);
@@ -525,6 +526,10 @@ impl Host for ScriptSession {
         self.nested_errors.has_others = true;
         self.stats().totals.error_replies.add(1);
         self.server.errors.count_custom(text);
+    }
+
+    fn kept_bytes(&mut self) -> usize {
+        self.data().unit.work.bytes_for_others()
     }
 
     fn watch(&mut self) -> Verdict {

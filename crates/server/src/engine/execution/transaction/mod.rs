@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use bobbin_store::shard::watch::OBSERVED_KEY_BYTES;
 
 use super::admission::{admit_again, make_way, wait_for_reserved};
+use crate::base::trim::{FEW, Trim};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};
@@ -190,6 +191,7 @@ fn release_watched(call: &mut Call<'_>) {
         let key = call.data.key(&watched.key);
         call.data.unwatch(watched.database, key);
     }
+    call.client.watched.trim(FEW);
     call.client.info.watches_nothing();
 }
 
@@ -207,8 +209,39 @@ pub fn forget(client: &mut Client, data: &mut Data) {
         let key = data.key(&watched.key);
         data.visit(key.hash.shard(), |shard| shard.unwatch(watched.database, &watched.key));
     }
+    client.watched.trim(FEW);
     client.info.watches_nothing();
 }
 
 /// A WATCH of more keys than this finds keys that are watched already by a table.
 const MANY_KEYS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+    use crate::engine::acl::Rights;
+    use crate::engine::clients::ClientInfo;
+
+    #[test]
+    fn the_memory_of_watched_keys_is_given_back() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let info = ClientInfo::new(1, -1, "test".into(), "test".into(), true, 0);
+        let mut client = Client::new(Arc::new(info), Rights::new(&embedded.server().acl));
+        let data = embedded.data();
+        data.enter();
+        let key = data.key(b"k");
+        assert!(data.hold_one(key.hash.shard()));
+        let version = data.watch(key);
+        data.release();
+        client.watched.reserve(10_000);
+        let watched = WatchedKey { database: 0, key: key.bytes.into(), version, stale: false };
+        client.watched.push(watched);
+        forget(&mut client, data);
+        data.leave();
+        assert!(client.watched.capacity() < 100, "{}", client.watched.capacity());
+    }
+}
