@@ -445,12 +445,12 @@ mod tests {
         let mut listener = embedded.connect();
         embedded.feed(&mut listener, b"SUBSCRIBE c\r\n");
         let mut session = embedded.connect();
-        for (channel, expected) in [("c", "-ERR the script needs more memory"), ("d", ":1\r\n")] {
+        for (channel, expected) in [("c", "the script needs more memory"), ("d", ":1\r\n")] {
             let script = "for i = 1, 4000 do redis.call('publish', KEYS[1], ARGV[1]) end return 1";
             let text = "x".repeat(10_000);
             let line = format!("EVAL \"{script}\" 1 {channel} {text}\r\n");
             let reply = String::from_utf8_lossy(embedded.feed(&mut session, line.as_bytes()));
-            assert!(reply.starts_with(expected), "{channel}: {reply}");
+            assert!(reply.contains(expected), "{channel}: {reply}");
         }
     }
 

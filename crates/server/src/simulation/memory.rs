@@ -99,6 +99,6 @@ fn a_client_that_has_read_a_large_reply_no_longer_counts_for_it() {
         read += client.received().len();
     }
     process.turns(1);
-    assert!(counted >= LEN, "{counted}");
+    assert!(counted > LEN / 2, "{counted}");
     assert!(counts(&process) < LEN / 2, "{}", counts(&process));
 }
