@@ -21,8 +21,8 @@ pub trait Host {
     /// An error stands within what the script returned: its text, and whether it was counted when
     /// a command failed with it.
     fn note_error(&mut self, _text: &[u8], _counted: bool) {}
-    /// Bytes that commands of the script have the host keep until the script ends. They count as the
-    /// script's.
+    /// Bytes that commands of the script have the host keep until the script ends. They count as
+    /// the script's.
     fn kept_bytes(&mut self) -> usize {
         0
     }

@@ -251,8 +251,8 @@ enum Fate {
     Used(u64),
 }
 
-/// Deletes the key if it still exists, expired or not, may still be evicted, and its score has not fallen since it
-/// was sampled.
+/// Deletes the key if it still exists, expired or not, may still be evicted, and its score has not
+/// fallen since it was sampled.
 fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
     if !data.hold_one(candidate.hash.shard()) {
         return Fate::Gone;

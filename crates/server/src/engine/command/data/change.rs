@@ -33,8 +33,8 @@ impl Data {
     }
 
     /// The collection at the key, to be changed in place, as `write_as`. If the key does not exist,
-    /// it is created with `T::default()`, which does not count as a use. The collection must not stay
-    /// empty: a key with an empty collection does not exist.
+    /// it is created with `T::default()`, which does not count as a use. The collection must not
+    /// stay empty: a key with an empty collection does not exist.
     #[inline(always)]
     pub fn write_or_create<T: Collection + Default + 'static>(
         &mut self,
