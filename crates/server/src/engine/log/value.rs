@@ -55,7 +55,7 @@ pub fn append_restore(
 }
 
 /// Appends the commands that give a stream and its groups their counters, and returns their number.
-/// Redis before 7.0 has no counters; it refuses the commands and lacks nothing else.
+/// Redis before 7.0 has no counters, so it refuses the commands.
 fn append_counters(out: &mut Vec<u8>, key: &[u8], stream: &Stream) -> usize {
     let log = stream.log();
     let [last_id, deleted_id] =
@@ -103,8 +103,7 @@ pub fn with_group_position(
     entries_read: Option<u64>,
     give: impl FnOnce(&[&[u8]]),
 ) {
-    // A command takes a signed number, and -1 for one that is not known.
-    let read = entries_read.map_or(-1, |read| i64::try_from(read).unwrap_or(i64::MAX)).to_string();
+    let read = entries_read.map_or("-1".to_owned(), |read| read.to_string());
     let id = format!("{}-{}", last_id.ms, last_id.seq);
     let read = [&b"ENTRIESREAD"[..], read.as_bytes()];
     give(&[&[&b"XGROUP"[..], b"SETID", key, group, id.as_bytes()][..], &read].concat());
