@@ -3,7 +3,6 @@
 use std::num::NonZero;
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -128,28 +127,6 @@ pub fn give_way() {
     std::thread::yield_now();
 }
 
-/// Has a thread that works in many small steps give way no more often than is of use. Where other
-/// threads work as long, each [`give_way`] costs milliseconds: a step that took a microsecond is
-/// not worth one.
-pub struct Pace {
-    since: Instant,
-}
-
-impl Pace {
-    /// The pace of a thread that begins to work now.
-    pub fn begin() -> Self {
-        Self { since: Instant::now() }
-    }
-
-    /// Gives way if the thread has worked long enough since it last did.
-    pub fn give_way(&mut self) {
-        if self.since.elapsed() >= TURN_MIN {
-            give_way();
-            self.since = Instant::now();
-        }
-    }
-}
-
 /// Makes the calling thread, and the threads that it starts later, leave the cores to the workers
 /// as far as those want them. Freeing memory can wait, clients should not.
 pub fn step_aside() {
@@ -164,8 +141,6 @@ pub fn step_aside() {
 const NICE: libc::c_int = 10;
 /// The shortest turn that the kernel accepts.
 const SLICE_MIN_NS: u64 = 100_000;
-/// How long a thread works in small steps before it gives way.
-const TURN_MIN: Duration = Duration::from_nanos(SLICE_MIN_NS);
 
 #[cfg(test)]
 mod tests {

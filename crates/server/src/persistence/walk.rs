@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bobbin_store::{Cut, Piece};
 
-use crate::base::cores::{CoreWork, Pace};
+use crate::base::cores::{self, CoreWork};
 use crate::engine::command::Data;
 use crate::engine::server::{Server, background};
 
@@ -52,7 +52,9 @@ pub fn walk(
 ) -> io::Result<()> {
     let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
     let mut pieces = Vec::new();
-    let (mut outcome, mut pace) = (Ok(()), Pace::begin());
+    let mut outcome = Ok(());
+    // What was walked since the thread gave way.
+    let mut walked = 0;
     loop {
         data.enter();
         let visit =
@@ -70,11 +72,16 @@ pub fn walk(
                 Err(_) => handle.abort(),
             }
         }
+        // A shard without keys takes about as long as a key.
+        walked += pieces.len() + 1;
         pieces.clear();
         if !more {
             return outcome;
         }
-        pace.give_way();
+        if walked >= PIECES {
+            walked = 0;
+            cores::give_way();
+        }
     }
 }
 
@@ -99,7 +106,7 @@ pub(super) fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool
 
 /// How long to wait while there are too many threads.
 const THREAD_WAIT: Duration = Duration::from_millis(10);
-/// How many keys are copied while a shard is locked.
+/// How many keys are copied while a shard is locked, and before the thread gives way.
 const PIECES: usize = 128;
 /// How often a delay checks whether it is still wanted.
 const DELAY_SLICE_US: u64 = 10_000;

@@ -408,7 +408,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {
-        save::save_held(call.server, call.data).map_err(|_| Failure::new("ERR"))?;
+        save::save_held(call.server, call.data).map_err(|_| Failure::new(&"ERR"))?;
     }
     let name = call.server.config.dbfilename();
     let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));

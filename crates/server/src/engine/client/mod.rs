@@ -64,6 +64,9 @@ pub struct Client {
     pub gate_wish: Option<GateWish>,
     /// How much monitors have seen of the script that the client runs, or that runs for it.
     pub shown: Shown,
+    /// Whether the client sends nothing more. Its connection closes once its commands are executed
+    /// and their replies sent.
+    pub ended: bool,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -115,6 +118,7 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             shown: Shown::default(),
+            ended: false,
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,
