@@ -474,6 +474,26 @@ mod tests {
     use crate::base::random::Random;
 
     #[test]
+    fn few_members_are_found_as_all_are() {
+        let hasher = Hasher::new(1);
+        let limits = SortedSetLimits { packed_entries: 16, packed_value_len: 64 };
+        let mut set = SortedSet::new();
+        for number in 0..500_u32 {
+            let score = f64::from(number * 7919 % 500);
+            set.insert(format!("member {number}").as_bytes(), score, limits, &hasher);
+        }
+        let hits: Vec<Hit> = (0..500).step_by(3).map(|rank| (rank, rank as f64 * 2.5)).collect();
+        let looks = Looks { ranks: Vec::new(), hits };
+        let plain = |found: &FoundMember<'_>| (found.member.to_vec(), found.score, found.distance);
+        let all = looks.all_found(&set);
+        for wanted in [vec![], vec![5], vec![40, 3, 17], (0..100).rev().collect::<Vec<_>>()] {
+            let found: Vec<_> = looks.found(&set, &wanted).iter().map(plain).collect();
+            let expected: Vec<_> = wanted.iter().map(|&at| plain(&all[at])).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
     fn runs_give_the_order_that_sorting_gives() {
         let args = b"GEOSEARCH k FROMLONLAT 1 1 BYRADIUS 1 m".split(|&byte| byte == b' ');
         let query = Query::parse(&args.collect::<Vec<_>>(), SearchForm::Search, None);
