@@ -33,7 +33,8 @@ pub struct Epoll {
 struct State {
     mode: Mode,
     writable: bool,
-    /// `Closed` was told, and the connection was removed from epoll so that it is told only once.
+    /// `Closed` was told. So that it is told only once, epoll watches the connection no more, or
+    /// only whether it has room.
     closed: bool,
 }
 
@@ -119,6 +120,9 @@ impl Epoll {
             self.change(token, socket, state);
         }
         let Some(entry) = self.slots.find(token) else { return 0 };
+        if entry.state.closed {
+            return 0;
+        }
         match entry.state.mode {
             Mode::Paused if broken => {
                 let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
@@ -175,8 +179,8 @@ impl Epoll {
         events: &mut Vec<Event>,
     ) {
         if let Some(entry) = self.slots.find(token) {
-            entry.state.closed = true;
-            let _ = epoll::delete(&self.poll, socket);
+            let state = State { closed: true, ..entry.state };
+            self.change(token, socket, state);
             events.push(Event::Closed { token, error });
         }
     }
@@ -186,11 +190,15 @@ impl Epoll {
     fn change(&mut self, token: Token, socket: BorrowedFd<'_>, state: State) {
         let Some(entry) = self.slots.find(token) else { return };
         let before = std::mem::replace(&mut entry.state, state);
-        if !before.closed && interest(before) != interest(state) {
-            let data = epoll::EventData::new_u64(token.raw());
-            let changed = epoll::modify(&self.poll, socket, data, interest(state));
-            debug_assert!(changed.is_ok(), "epoll lost a socket: {changed:?}");
-        }
+        let data = epoll::EventData::new_u64(token.raw());
+        let changed = match (interest(before), interest(state)) {
+            (before, after) if before == after => Ok(()),
+            (Some(_), Some(flags)) => epoll::modify(&self.poll, socket, data, flags),
+            (Some(_), None) => epoll::delete(&self.poll, socket),
+            (None, Some(flags)) => epoll::add(&self.poll, socket, data, flags),
+            (None, None) => Ok(()),
+        };
+        debug_assert!(changed.is_ok(), "epoll lost a socket: {changed:?}");
     }
 
     fn change_mode(&mut self, token: Token, socket: BorrowedFd<'_>, mode: Mode) {
@@ -221,14 +229,14 @@ impl Driver for Epoll {
 
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.raw());
-        epoll::add(&self.poll, socket, data, interest(State::default()))?;
+        epoll::add(&self.poll, socket, data, epoll::EventFlags::IN)?;
         self.slots.insert(token, socket.as_raw_fd());
         Ok(())
     }
 
     fn remove(&mut self, token: Token, socket: BorrowedFd<'_>) {
         let Some(entry) = self.slots.remove(token) else { return };
-        if !entry.state.closed {
+        if interest(entry.state).is_some() {
             let _ = epoll::delete(&self.poll, socket);
         }
         if !self.done.is_empty() {
@@ -307,11 +315,13 @@ impl Driver for Epoll {
     }
 }
 
-fn interest(state: State) -> epoll::EventFlags {
+/// What epoll watches; `None` if it does not know the connection.
+fn interest(state: State) -> Option<epoll::EventFlags> {
     let mut flags = epoll::EventFlags::empty();
-    flags.set(epoll::EventFlags::IN, state.mode != Mode::Paused);
+    flags.set(epoll::EventFlags::IN, state.mode != Mode::Paused && !state.closed);
     flags.set(epoll::EventFlags::OUT, state.writable);
-    flags
+    // Epoll always reports that a connection has broken, also if it watches nothing else.
+    (!state.closed || state.writable).then_some(flags)
 }
 
 /// The most reports taken from one `epoll_wait`. This limits how much one turn handles.

@@ -35,7 +35,9 @@ struct Line {
     output: Vec<u8>,
     /// How many more bytes the worker may send; `None` for no limit.
     room: Option<usize>,
-    /// The test has closed its end.
+    /// The test sends nothing more.
+    is_finished: bool,
+    /// The test has closed its end: it receives nothing more, either.
     is_closed: bool,
     /// The worker has closed its end.
     is_ended: bool,
@@ -62,6 +64,7 @@ struct State {
     line: SharedLine,
     mode: Mode,
     asks_for_room: bool,
+    /// `Closed` was told.
     is_closed: bool,
 }
 
@@ -87,6 +90,7 @@ impl Network {
             input: Vec::new(),
             output: Vec::new(),
             room: None,
+            is_finished: false,
             is_closed: false,
             is_ended: false,
             far,
@@ -113,7 +117,13 @@ impl Peer {
         self.0.borrow_mut().room = room;
     }
 
+    /// Sends nothing more, and still receives.
+    pub fn finish(&self) {
+        self.0.borrow_mut().is_finished = true;
+    }
+
     pub fn close(&self) {
+        self.finish();
         self.0.borrow_mut().is_closed = true;
     }
 
@@ -136,7 +146,7 @@ impl Line {
             self.is_lent = true;
         }
         self.is_lent = self.is_lent && ioctl_fionread(near)? > 0;
-        if self.is_closed && self.input.is_empty() && !self.is_lent {
+        if self.is_finished && self.input.is_empty() && !self.is_lent {
             self.far.shutdown(Shutdown::Write)?;
             return Ok(true);
         }
@@ -264,12 +274,15 @@ impl Driver for Memory {
         self.received.clear();
         events.clear();
         events.append(&mut self.done);
-        for state in self.connections.values_mut().filter(|state| !state.is_closed) {
+        for state in self.connections.values_mut() {
             let token = state.token;
             let line = &mut *state.line.borrow_mut();
-            if state.asks_for_room && line.room != Some(0) {
+            if state.asks_for_room && (line.is_closed || line.room != Some(0)) {
                 state.asks_for_room = false;
                 events.push(Event::Writable { token });
+            }
+            if state.is_closed {
+                continue;
             }
             // SAFETY: the socket stays open until the connection is removed here.
             let near = unsafe { BorrowedFd::borrow_raw(state.socket) };
@@ -282,7 +295,7 @@ impl Driver for Memory {
                     events.push(Event::Data { token, bytes: Bytes::lent(&mut bytes) });
                     self.received.push(bytes);
                 }
-                Mode::Data if line.is_closed => {
+                Mode::Data if line.is_finished => {
                     state.is_closed = true;
                     events.push(Event::Closed { token, error: None });
                 }

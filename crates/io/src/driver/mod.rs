@@ -71,8 +71,9 @@ pub enum Event {
     Data { token: Token, bytes: Bytes },
     /// In direct mode: the socket has bytes, or its end, and the worker should receive them itself.
     Readable { token: Token },
-    /// The peer closed its side (no error), or the socket failed. No event but `Sent` follows. The
-    /// worker must still call `remove`.
+    /// The peer sends nothing more (no error), or the socket failed. No events but `Sent` and
+    /// `Writable` follow: a peer may have finished sending and still read. The worker must still
+    /// call `remove`.
     Closed { token: Token, error: Option<Errno> },
     /// How much of an earlier `send` the kernel took. It may be fewer bytes than were offered, and
     /// 0 if the send would have blocked.

@@ -34,6 +34,7 @@ macro_rules! suite {
             sends_parts_as_one,
             tells_when_the_peer_closes,
             keeps_the_end_behind_the_data,
+            tells_of_room_behind_the_end,
             tells_nothing_after_remove,
             keeps_generations_apart,
             holds_data_back_while_paused,
@@ -401,6 +402,33 @@ fn keeps_the_end_behind_the_data(driver: impl Driver) {
     let mut reply = [0; 6];
     peer.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"answer");
+}
+
+fn tells_of_room_behind_the_end(driver: impl Driver) {
+    let mut bench = Bench::new(driver);
+    let (token, mut peer) = bench.connect();
+    let socket = bench.socket(token);
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    bench.until(|event| matches!(event, Event::Closed { error: None, .. }));
+    static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
+    rustix::net::sockopt::set_socket_send_buffer_size(&*socket, 4096).unwrap();
+    let mut offset = 0;
+    loop {
+        bench.send(token, &BLOCK);
+        match bench.result_of_send() {
+            0 => break,
+            sent => offset += sent,
+        }
+    }
+    bench.driver.notify_writable(token, socket.as_fd());
+    bench.for_a_while(|event| panic!("no room, and yet told {event:?}"));
+    let mut received = vec![0; offset];
+    peer.read_exact(&mut received).unwrap();
+    bench.until(|event| matches!(event, Event::Writable { .. }));
+    bench.for_a_while(|event| panic!("told twice: {event:?}"));
+    drop(peer);
+    bench.driver.remove(token, socket.as_fd());
+    bench.for_a_while(|event| panic!("after remove: {event:?}"));
 }
 
 fn tells_nothing_after_remove(driver: impl Driver) {

@@ -17,7 +17,7 @@ fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     }
     if !rewrite::begin_rewrite(call.server, call.data) {
         return Err(Failure::new(
-            "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+            &"ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
         ));
     }
     call.reply.simple("Background append only file rewriting started");

@@ -6,7 +6,7 @@ use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, KeySpec, KeyUse, Outcome};
 
 fn disabled(_: &mut Call<'_>) -> Outcome {
-    Err(Failure::new("ERR This instance has cluster support disabled"))
+    Err(Failure::new(&"ERR This instance has cluster support disabled"))
 }
 
 /// READONLY: lets the client read from a replica instead of being redirected to the primary.

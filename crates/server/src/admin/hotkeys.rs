@@ -158,7 +158,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-const IN_PROGRESS: Failure = Failure::new("ERR hotkey tracking session already in progress");
+const IN_PROGRESS: Failure = Failure::new(&"ERR hotkey tracking session already in progress");
 const SLOTS: i64 = 16384;
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);
 const DANGEROUS: Categories = Categories::NONE;

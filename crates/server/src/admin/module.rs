@@ -11,7 +11,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
 }
 
 fn refuse(_: &mut Call<'_>) -> Outcome {
-    Err(Failure::new("ERR Modules are not supported by this server"))
+    Err(Failure::new(&"ERR Modules are not supported by this server"))
 }
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);

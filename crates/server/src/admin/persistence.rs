@@ -26,7 +26,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
             // SAVE needs no thread if no other client is served meanwhile.
             let saved = save::save_held(server, call.data);
             waiter.answer(server, |reply| {
-                saved.map_err(|_| Failure::new("ERR"))?;
+                saved.map_err(|_| Failure::new(&"ERR"))?;
                 reply.ok();
                 Ok(())
             });
@@ -73,7 +73,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
     } else {
         save::start_save(server, call.data, None).map_err(|reason| match reason {
             NotBegun::Busy => BUSY,
-            NotBegun::NoThread => Failure::new("ERR"),
+            NotBegun::NoThread => Failure::new(&"ERR"),
         })?;
     }
     call.reply.simple("Background saving started");
@@ -100,9 +100,9 @@ fn lastsave(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-const BUSY: Failure = Failure::new("ERR Background save already in progress");
+const BUSY: Failure = Failure::new(&"ERR Background save already in progress");
 const REWRITING: Failure = Failure::new(
-    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+    &"ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
      BGSAVE whenever possible.",
 );
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);

@@ -50,7 +50,7 @@ fn commandlog_reset(call: &mut Call<'_>) -> Outcome {
 
 fn class(call: &Call<'_>, index: usize) -> Result<SlowlogClass, Failure> {
     SlowlogClass::find(call.args[index]).ok_or(Failure::new(
-        "ERR type should be one of the following: slow, large-request, large-reply",
+        &"ERR type should be one of the following: slow, large-request, large-reply",
     ))
 }
 

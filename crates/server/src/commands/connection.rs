@@ -206,7 +206,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
 }
 
 const NOT_AUTHENTICATED: Failure = Failure::new(
-    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+    &"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
      AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
      version at the same time",
 );

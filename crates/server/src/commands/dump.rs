@@ -359,7 +359,7 @@ impl RestoreOptions {
     }
 }
 
-const BUSY_KEY: Failure = Failure::new("BUSYKEY Target key name already exists.");
+const BUSY_KEY: Failure = Failure::new(&"BUSYKEY Target key name already exists.");
 
 const RESTORE_SYNTAX: &str = "key ttl:int serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] \
                               [IDLETIME seconds:int @5.0.0] [FREQ frequency:int @5.0.0]";

@@ -37,7 +37,7 @@ pub(super) fn from_one(
     error: &'static str,
 ) -> Result<usize, Failure> {
     let number = parse_i64(call.args[index]).and_then(|number| usize::try_from(number).ok());
-    number.filter(|&number| number > 0).ok_or_else(|| Failure::new(error))
+    number.filter(|&number| number > 0).ok_or_else(|| Failure::from(error))
 }
 
 /// The arguments of `[timeout] numkeys key [key ...] WHERE [COUNT count]`, without WHERE.
@@ -72,9 +72,9 @@ pub(super) fn popping<T>(
 
 /// The error for the one number that has no negation.
 pub(super) const TOO_LOW: Failure = Failure::new(
-    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    &"ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
-const NOT_POSITIVE: Failure = Failure::new("ERR value is out of range, must be positive");
+const NOT_POSITIVE: Failure = Failure::new(&"ERR value is out of range, must be positive");
 
 #[cfg(test)]
 mod tests {

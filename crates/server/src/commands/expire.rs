@@ -173,9 +173,9 @@ const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 
 const NX_AND_OTHERS: Failure =
-    Failure::new("ERR NX and XX, GT or LT options at the same time are not compatible");
+    Failure::new(&"ERR NX and XX, GT or LT options at the same time are not compatible");
 const GT_AND_LT: Failure =
-    Failure::new("ERR GT and LT options at the same time are not compatible");
+    Failure::new(&"ERR GT and LT options at the same time are not compatible");
 
 const UPDATED: &[KeySpec] = &[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::UPDATE))];
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyUse::READ_ONLY.with(KeyUse::ACCESS))];
@@ -267,6 +267,6 @@ mod tests {
             assert_eq!(parse(words).err(), Some(NX_AND_OTHERS), "{words}");
         }
         assert_eq!(parse("gt lt xx").err(), Some(GT_AND_LT));
-        assert_eq!(parse("gx").err(), Some(Failure::new("ERR Unsupported option gx")));
+        assert_eq!(parse("gx").err(), Some(Failure::new(&"ERR Unsupported option gx")));
     }
 }

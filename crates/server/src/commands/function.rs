@@ -170,8 +170,8 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     };
     let sources =
         bobbin_dump::parse_functions_payload(call.args[2]).map_err(|error| match error {
-            PayloadError::BadFormat => Failure::new("ERR given type is not a function"),
-            _ => Failure::new("ERR DUMP payload version or checksum are wrong"),
+            PayloadError::BadFormat => Failure::new(&"ERR given type is not a function"),
+            _ => Failure::new(&"ERR DUMP payload version or checksum are wrong"),
         })?;
     let random = &mut call.data.random;
     call.server.functions.restore(&sources, policy, || random.next_u64())?;

@@ -225,9 +225,9 @@ fn database(call: &Call<'_>, at: usize) -> Result<u32, Failure> {
     }
 }
 
-const SAME_OBJECT: Failure = Failure::new("ERR source and destination objects are the same");
+const SAME_OBJECT: Failure = Failure::new(&"ERR source and destination objects are the same");
 const NOT_AN_INT: Failure =
-    Failure::new("ERR value is out of range, value must between -2147483648 and 2147483647");
+    Failure::new(&"ERR value is out of range, value must between -2147483648 and 2147483647");
 
 const LOOK: Flags = Flags::READONLY.with(Flags::FAST);
 const CHANGE: Flags = Flags::WRITE.with(Flags::FAST);

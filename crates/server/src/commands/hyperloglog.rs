@@ -384,7 +384,7 @@ fn sparse_len_max(call: &Call<'_>) -> usize {
 }
 
 fn corrupt(_: Corrupt) -> Failure {
-    Failure::new("INVALIDOBJ Corrupted HLL object detected")
+    Failure::new(&"INVALIDOBJ Corrupted HLL object detected")
 }
 
 /// From this many elements in a sparse value, or this many keys, on it pays to avoid repeated work.
@@ -393,7 +393,7 @@ const WALKS_MAX: usize = 64;
 const MERGED: usize = 4;
 
 const NOT_A_HYPERLOGLOG: Failure =
-    Failure::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
+    Failure::new(&"WRONGTYPE Key is not a valid HyperLogLog string value.");
 
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 const READ_WRITE: KeyUse = KeyUse::READ_WRITE;

@@ -57,11 +57,11 @@ fn object(_: &mut Call<'_>) -> Outcome {
 }
 
 const NOT_LFU: Failure = Failure::new(
-    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+    &"ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
      when switching between policies at runtime LRU and LFU data will take some time to adjust.",
 );
 const LFU: Failure = Failure::new(
-    "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
+    &"ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
      when switching between policies at runtime LRU and LFU data will take some time to adjust.",
 );
 

@@ -58,7 +58,7 @@ fn script_kill(call: &mut Call<'_>) -> Outcome {
 
 fn script_show(call: &mut Call<'_>) -> Outcome {
     let script = call.server.scripts.find(call.args[2]);
-    let script = script.ok_or(Failure::new("NOSCRIPT No matching script."))?;
+    let script = script.ok_or(Failure::new(&"NOSCRIPT No matching script."))?;
     call.reply.bulk(&script.source);
     Ok(())
 }

@@ -77,7 +77,7 @@ fn save_for_those_who_wait(server: &'static Server, data: &mut Data) {
     if save::start_save(server, data, None) == Err(NotBegun::NoThread) {
         let waiting = std::mem::take(&mut *Persistence::of(server).waiting.lock());
         for waiter in waiting {
-            waiter.answer(server, |_| Err(Failure::new("ERR")));
+            waiter.answer(server, |_| Err(Failure::new(&"ERR")));
         }
     }
     data.release();

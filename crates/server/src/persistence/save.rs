@@ -211,7 +211,7 @@ impl SaveTask {
         for waiter in waiters {
             waiter.answer(server, |reply| {
                 if outcome.is_err() {
-                    return Err(Failure::new("ERR"));
+                    return Err(Failure::new(&"ERR"));
                 }
                 reply.ok();
                 Ok(())

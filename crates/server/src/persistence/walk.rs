@@ -53,7 +53,8 @@ pub fn walk(
     let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
     let mut pieces = Vec::new();
     let mut outcome = Ok(());
-    let mut work = Work::default();
+    // What was walked since the thread gave way.
+    let mut walked = 0;
     loop {
         data.enter();
         let visit =
@@ -71,35 +72,16 @@ pub fn walk(
                 Err(_) => handle.abort(),
             }
         }
-        work.add(&pieces);
+        // A shard without keys takes about as long as a key.
+        walked += pieces.len() + 1;
         pieces.clear();
         if !more {
             return outcome;
         }
-        if work.is_enough() {
+        if walked >= PIECES {
+            walked = 0;
             cores::give_way();
         }
-    }
-}
-
-/// What a walk has done since it last gave way. On a busy machine it costs the thread some
-/// milliseconds to give way, so it does not after each of thousands of shards that hold little.
-#[derive(Default)]
-struct Work(usize);
-
-impl Work {
-    fn add(&mut self, pieces: &[Piece]) {
-        let bytes = pieces.iter().map(|piece| piece.entry.as_ref().memory());
-        self.0 += bytes.sum::<usize>() + SHARD_WORK;
-    }
-
-    /// Whether it is time to give way; the count begins anew then.
-    fn is_enough(&mut self) -> bool {
-        let enough = self.0 >= WORK_MAX;
-        if enough {
-            self.0 = 0;
-        }
-        enough
     }
 }
 
@@ -124,28 +106,7 @@ pub(super) fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool
 
 /// How long to wait while there are too many threads.
 const THREAD_WAIT: Duration = Duration::from_millis(10);
-/// How many keys are copied while a shard is locked.
+/// How many keys are copied while a shard is locked, and before the thread gives way.
 const PIECES: usize = 128;
-/// How much a walk does before it gives way: bytes of entries, which take some tens of microseconds
-/// to write.
-const WORK_MAX: usize = 8 << 10;
-/// What a visit to a shard counts beside its entries.
-const SHARD_WORK: usize = 32;
 /// How often a delay checks whether it is still wanted.
 const DELAY_SLICE_US: u64 = 10_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_walk_gives_way_by_what_it_did_and_not_by_shards() {
-        let mut work = Work::default();
-        let mut times = 0;
-        for _ in 0..bobbin_store::SHARDS {
-            work.add(&[]);
-            times += usize::from(work.is_enough());
-        }
-        assert_eq!(times, bobbin_store::SHARDS * SHARD_WORK / WORK_MAX);
-    }
-}

@@ -421,7 +421,7 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
         return Err("ERR value is out of range, value must between 0 and 1".into());
     }
     let replicas = bobbin_resp::parse_i64(call.args[2]).and_then(|it| usize::try_from(it).ok());
-    let replicas = replicas.ok_or(Failure::new("ERR value is out of range, must be positive"))?;
+    let replicas = replicas.ok_or(Failure::new(&"ERR value is out of range, must be positive"))?;
     let deadline_ms = blocking::deadline_of_ms(call, 3)?;
     let (server, number) = (call.server, last_record(call));
     if local > 0 && !server.config.appendonly() {

@@ -198,7 +198,7 @@ impl Current {
 }
 
 const NEEDS_BOTH: Failure =
-    Failure::new("ERR FAILOVER with force option requires both a timeout and target HOST and IP.");
+    Failure::new(&"ERR FAILOVER with force option requires both a timeout and target HOST and IP.");
 
 #[cfg(test)]
 mod tests {

@@ -102,6 +102,44 @@ fn what_a_client_has_sent_is_done_though_it_goes() {
     assert_eq!(process.ask(&admin, "GET done"), "$1\r\n1\r\n");
 }
 
+/// A client may say that it sends nothing more and still read.
+#[test]
+fn a_client_that_has_finished_sending_gets_its_replies() {
+    let (mut process, client, admin) = process();
+    begin(&mut process, &client, &format!("{STORE}GET none\r\n"));
+    client.finish();
+    assert_eq!(wait(&mut process, &client), ":40000\r\n$-1\r\n");
+    process.turns(2);
+    assert!(client.is_ended());
+    // What follows CONFIG SET is parsed once that is done.
+    let client = process.connect(0);
+    client.send(b"CONFIG SET timeout 0\r\nCONFIG SET timeout 1\r\nPING\r\n");
+    client.finish();
+    process.turns(6);
+    assert_eq!(process.heard(&client), "+OK\r\n+OK\r\n+PONG\r\n");
+    assert!(client.is_ended());
+    // A reply waits for room.
+    let client = process.connect(0);
+    client.set_room(Some(3));
+    client.send(b"PING\r\n");
+    process.turns(1);
+    client.finish();
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+PO");
+    client.set_room(None);
+    process.turns(3);
+    assert_eq!(process.heard(&client), "NG\r\n");
+    assert!(client.is_ended());
+    // Nobody is there for a message.
+    let client = process.connect(0);
+    assert_eq!(process.ask(&client, "BLPOP none 0"), "");
+    client.finish();
+    process.turns(2);
+    assert!(client.is_ended());
+    assert_eq!(process.ask(&admin, "PING"), "+PONG\r\n");
+    assert_eq!(process.server.clients.len(), 1);
+}
+
 /// Likewise behind a large argument, which the worker receives by itself.
 #[test]
 fn what_a_client_has_sent_behind_a_large_argument_is_done_though_it_goes() {

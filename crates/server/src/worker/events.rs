@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use bobbin_io::{Driver, Event, Received, Token, receive_into, receive_split};
 
 use super::limits::is_queue_too_long;
-use super::{Worker, arrived, touch};
+use super::{Connection, Worker, arrived, touch};
 use crate::engine::buffers::output::Sending;
 use crate::engine::client::connection::Reading;
+use crate::engine::server::Server;
 
 /// How many bytes to receive from a `Direct` connection whose large argument is complete already.
 const STRAY_MAX: usize = 16 * 1024;
@@ -28,7 +29,7 @@ impl Worker {
         let Some(connection) = self.connections.find(token) else { return };
         let sending = std::mem::take(&mut connection.output.sending);
         let Ok(sent) = result else {
-            self.close(token.slot());
+            self.lose_reader(token);
             return;
         };
         if connection.tls.is_some() {
@@ -89,7 +90,7 @@ impl Worker {
                 }
             }
             Event::Readable { token } => self.receive(token),
-            Event::Closed { token, .. } => self.take_end(token),
+            Event::Closed { token, error } => self.take_end(token, error.is_some()),
             Event::Writable { token } => {
                 if let Some(connection) = self.connections.find(token) {
                     connection.output.blocked = false;
@@ -101,27 +102,43 @@ impl Worker {
         }
     }
 
-    /// The peer sends nothing more, or its connection is broken.
-    fn take_end(&mut self, token: Token) {
+    /// The peer sends nothing more, or its connection is broken. A peer that sends nothing more may
+    /// still read: it gets its replies.
+    fn take_end(&mut self, token: Token, is_broken: bool) {
         // Commands that arrived before the end are executed first.
         self.execute();
+        let server = self.server;
         let Some(connection) = self.connections.find(token) else { return };
         // The connection ended before it left for another worker.
         connection.moving = false;
-        // A command that a pause or a hanging disk holds back for long ends with its client.
-        let server = self.server;
-        let has_no_end = connection.client.is_postponed()
-            && !connection.client.waits_for_reserved
-            && (server.paused(self.data.turn.now_ms).is_some() || server.is_log_behind());
-        if connection.has_work_left() && !has_no_end {
-            // The commands that have arrived are still executed. Nobody reads their replies.
-            connection.ended = true;
-            connection.client.discard = true;
-            connection.replies = None;
-            connection.output.clear();
+        // The disk may hang for long, and a client that has gone looks like one that still reads.
+        let owes = connection.owes_replies() && !server.is_log_behind();
+        let now_ms = self.data.turn.now_ms;
+        if is_broken {
+            self.lose_reader(token);
+        } else if owes || works_on(server, connection, now_ms) {
+            connection.client.ended = true;
+            touch(&mut self.slots.touched, connection);
         } else {
             self.close(token.slot());
         }
+    }
+
+    /// Nobody reads the replies of a connection any more. The commands that have arrived are still
+    /// executed.
+    #[cold]
+    fn lose_reader(&mut self, token: Token) {
+        let (server, now_ms) = (self.server, self.data.turn.now_ms);
+        let Some(connection) = self.connections.find(token) else { return };
+        if connection.closing || !works_on(server, connection, now_ms) {
+            self.close(token.slot());
+            return;
+        }
+        connection.client.ended = true;
+        connection.client.discard = true;
+        connection.replies = None;
+        connection.output.clear();
+        touch(&mut self.slots.touched, connection);
     }
 
     /// Handles bytes that arrived, decrypted if the connection has TLS.
@@ -182,10 +199,10 @@ impl Worker {
                 self.received_own(token.slot());
             }
             Ok(Received::WouldBlock) => {}
-            Ok(Received::End) | Err(_) => {
+            end @ (Ok(Received::End) | Err(_)) => {
                 // Otherwise the driver would report the end again and again.
                 self.read_by(token.slot(), Reading::Paused);
-                self.take_end(token);
+                self.take_end(token, end.is_err());
             }
         }
     }
@@ -207,4 +224,14 @@ impl Worker {
             self.parse_own(slot);
         }
     }
+}
+
+/// Whether commands have arrived that will be executed soon. One that a pause or a hanging disk
+/// holds back for long ends with its client.
+fn works_on(server: &Server, connection: &Connection, now_ms: i64) -> bool {
+    let client = &connection.client;
+    let waits_long = client.is_postponed()
+        && !client.waits_for_reserved
+        && (server.paused(now_ms).is_some() || server.is_log_behind());
+    connection.has_work_left() && !waits_long
 }

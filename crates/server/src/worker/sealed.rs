@@ -149,7 +149,7 @@ impl Worker {
     fn end_sealed(&mut self, token: Token) {
         self.execute();
         if let Some(connection) = self.connections.find(token) {
-            connection.ended = true;
+            connection.client.ended = true;
             touch(&mut self.slots.touched, connection);
         }
     }

@@ -16,7 +16,8 @@ impl Worker {
                 continue;
             }
             connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
-            let (has_ended, has_feeder) = (connection.ended, connection.client.feeder.is_some());
+            let (has_ended, has_feeder) =
+                (connection.client.ended, connection.client.feeder.is_some());
             if has_ended && !self.end_if_done(slot) || has_feeder && !self.feed(slot) {
                 continue;
             }

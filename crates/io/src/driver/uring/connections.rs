@@ -206,14 +206,7 @@ impl Connections {
                 }
                 self.mark(token);
             }
-            Operation::WatchOutput { token } => {
-                let Some(entry) = self.slots.find(token) else { return };
-                entry.state.watching_output = false;
-                if entry.state.end != End::Told {
-                    entry.state.output_wanted = false;
-                    events.push(Event::Writable { token });
-                }
-            }
+            Operation::WatchOutput { token } => self.looked_for_room(token, result, flags, events),
             Operation::WatchHangup { token } => self.hung_up(token, result, events),
             Operation::Send { .. } | Operation::Cancel { .. } | Operation::Wake => {}
         }
@@ -264,6 +257,34 @@ impl Connections {
         }
     }
 
+    /// Handles what a watch for room has reported. The kernel also reports that the peer has
+    /// finished sending, and at once if that was before. So the watch goes on until there is room.
+    fn looked_for_room(
+        &mut self,
+        token: Token,
+        result: Result<usize, Errno>,
+        flags: u32,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.slots.find(token) else { return };
+        let state = &mut entry.state;
+        state.watching_output = cqueue::more(flags);
+        let has_room = match result {
+            Ok(polled) => PollFlags::from_bits_retain(polled as _).intersects(ROOM),
+            // The attempt to send shows what is wrong.
+            Err(error) => error != Errno::CANCELED,
+        };
+        if !has_room || !state.output_wanted {
+            self.mark(token);
+            return;
+        }
+        state.output_wanted = false;
+        events.push(Event::Writable { token });
+        if state.watching_output {
+            self.cancel(Operation::WatchOutput { token });
+        }
+    }
+
     fn hung_up(&mut self, token: Token, result: Result<usize, Errno>, events: &mut Vec<Event>) {
         let Some(entry) = self.slots.find(token) else { return };
         entry.state.watching_hangup = false;
@@ -277,7 +298,7 @@ impl Connections {
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
-            // Nothing follows `Closed`, as there is no peer to answer.
+            // No data follows `Closed`, as there is no peer to answer.
             self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {
@@ -306,7 +327,7 @@ impl Connections {
     fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
         let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
         let fd = *fd;
-        if state.output_wanted && !state.watching_output && state.end != End::Told {
+        if state.output_wanted && !state.watching_output {
             state.watching_output = true;
             self.operations.push_back((Operation::WatchOutput { token }, fd));
         }
@@ -414,6 +435,9 @@ fn holds_back(held: &HashMap<Token, Vec<u8>>, token: Token) -> bool {
     !held.is_empty() && held.contains_key(&token)
 }
 
+/// What ends a watch for room: there is some, or the connection is broken.
+const ROOM: PollFlags =
+    PollFlags::OUT.union(PollFlags::ERR).union(PollFlags::HUP).union(PollFlags::NVAL);
 const KIND_SHIFT: u32 = 56;
 const RECEIVE: u64 = 1;
 const WATCH_INPUT: u64 = 2;

@@ -326,7 +326,7 @@ fn entry_of(operation: Operation, fd: RawFd) -> Entry {
     let entry = match operation {
         Operation::Receive { .. } => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
         Operation::WatchInput { .. } => opcode::PollAdd::new(fd, POLL_IN).build(),
-        Operation::WatchOutput { .. } => opcode::PollAdd::new(fd, POLL_OUT).build(),
+        Operation::WatchOutput { .. } => opcode::PollAdd::new(fd, POLL_OUT).multi(true).build(),
         // Errors and hang-ups are always reported.
         Operation::WatchHangup { .. } => opcode::PollAdd::new(fd, 0).build(),
         Operation::Cancel { word } => {

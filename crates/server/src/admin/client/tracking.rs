@@ -236,7 +236,7 @@ pub(super) fn trackinginfo(call: &mut Call<'_>) -> Outcome {
 }
 
 const NO_SUCH_CLIENT: Failure =
-    Failure::new("ERR The client ID you want redirect to does not exist");
+    Failure::new(&"ERR The client ID you want redirect to does not exist");
 
 #[cfg(test)]
 mod tests {

@@ -22,4 +22,4 @@ pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyU
     Ok(keys)
 }
 
-const INVALID_COMMAND: Failure = Failure::new("ERR Invalid command specified");
+const INVALID_COMMAND: Failure = Failure::new(&"ERR Invalid command specified");

@@ -91,7 +91,7 @@ pub(super) fn populate(call: &mut Call<'_>) -> Outcome {
         call.integer(index)
             .ok()
             .and_then(|value| usize::try_from(value).ok())
-            .ok_or(Failure::new("ERR value is out of range, must be positive"))
+            .ok_or(Failure::new(&"ERR value is out of range, must be positive"))
     };
     let count = positive(call, 2)?;
     let prefix = call.args.get(3).copied().unwrap_or(b"key");
@@ -122,7 +122,7 @@ pub(super) fn table_statistics(call: &mut Call<'_>) -> Outcome {
         .integer(2)
         .ok()
         .filter(|number| (0..call.server.config.databases()).contains(number))
-        .ok_or(Failure::new("ERR Out of range database"))?;
+        .ok_or(Failure::new(&"ERR Out of range database"))?;
     let (mut slots, mut keys, mut volatile, mut shards) = (0, 0, 0, 0);
     for index in 0..SHARDS {
         call.data.visit(index, |shard| {

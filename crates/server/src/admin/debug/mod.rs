@@ -296,7 +296,7 @@ fn error(call: &mut Call<'_>) -> Outcome {
 
 /// Does what the end of Valkey's child process does.
 fn fail_cut(call: &mut Call<'_>) -> Outcome {
-    let what = call.server.abort_cut().ok_or(Failure::new("ERR Nothing is written"))?;
+    let what = call.server.abort_cut().ok_or(Failure::new(&"ERR Nothing is written"))?;
     log::warn!("The {what} was aborted by DEBUG FAIL-CUT");
     ok(call)
 }
@@ -430,7 +430,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {
-        save::save_held(call.server, call.data).map_err(|_| Failure::new("ERR"))?;
+        save::save_held(call.server, call.data).map_err(|_| Failure::new(&"ERR"))?;
     }
     let name = call.server.config.dbfilename();
     let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));

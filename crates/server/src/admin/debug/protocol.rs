@@ -48,7 +48,7 @@ pub(super) fn reply(call: &mut Call<'_>) -> Outcome {
         b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
         b"true" => reply.boolean(true),
         b"false" => reply.boolean(false),
-        _ => return Err(Failure::new(UNKNOWN)),
+        _ => return Err(Failure::new(&UNKNOWN)),
     }
     Ok(())
 }

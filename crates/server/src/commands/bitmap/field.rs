@@ -150,7 +150,7 @@ fn parse(call: &Call<'_>) -> Result<Vec<BitFieldStep>, Failure> {
             _ => return Err(Failure::SYNTAX),
         };
         let width = Width::parse(width).ok_or(Failure::new(
-            "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but \
+            &"ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but \
              i64 is.",
         ))?;
         let offset = parse_offset(call, offset, width)?;
@@ -170,7 +170,7 @@ fn parse_overflow(word: &[u8]) -> Result<Overflow, Failure> {
     const NAMES: [(&[u8], Overflow); 3] =
         [(b"WRAP", Overflow::Wrap), (b"SAT", Overflow::Saturate), (b"FAIL", Overflow::Fail)];
     let found = NAMES.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
-    found.map(|(_, overflow)| overflow).ok_or(Failure::new("ERR Invalid OVERFLOW type specified"))
+    found.map(|(_, overflow)| overflow).ok_or(Failure::new(&"ERR Invalid OVERFLOW type specified"))
 }
 
 /// The bit where an integer begins. `#n` counts in integers of its width.

@@ -9,7 +9,7 @@ use super::string::{BytesMut, StringChange, edit_or_make, len_max};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
-const BAD_OFFSET: Failure = Failure::new("ERR bit offset is not an integer or out of range");
+const BAD_OFFSET: Failure = Failure::new(&"ERR bit offset is not an integer or out of range");
 
 fn setbit(call: &mut Call<'_>) -> Outcome {
     let offset = bit_offset(call, call.args[2])?;

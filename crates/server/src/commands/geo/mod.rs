@@ -153,7 +153,7 @@ fn limits(server: &crate::engine::server::Server) -> SortedSetLimits {
 }
 
 const UNKNOWN_UNIT: Failure =
-    Failure::new("ERR unsupported unit provided. please use M, KM, FT, MI");
+    Failure::new(&"ERR unsupported unit provided. please use M, KM, FT, MI");
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);

@@ -268,7 +268,7 @@ impl SearchParser<'_> {
 
     /// Parses a radius and its unit.
     fn radius(&mut self, at: usize) -> Result<(), Failure> {
-        let radius = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric radius"))?;
+        let radius = parse_f64(self.args[at]).ok_or(Failure::new(&"ERR need numeric radius"))?;
         if radius < 0.0 {
             return Err("ERR radius cannot be negative".into());
         }
@@ -279,8 +279,9 @@ impl SearchParser<'_> {
 
     /// Parses a width, a height and their unit.
     fn sides(&mut self, at: usize) -> Result<(), Failure> {
-        let width = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric width"))?;
-        let height = parse_f64(self.args[at + 1]).ok_or(Failure::new("ERR need numeric height"))?;
+        let width = parse_f64(self.args[at]).ok_or(Failure::new(&"ERR need numeric width"))?;
+        let height =
+            parse_f64(self.args[at + 1]).ok_or(Failure::new(&"ERR need numeric height"))?;
         if width < 0.0 || height < 0.0 {
             return Err("ERR height or width cannot be negative".into());
         }
@@ -293,7 +294,7 @@ impl SearchParser<'_> {
     /// Parses the number of vertices and the vertices.
     fn polygon(&mut self) -> Result<(), Failure> {
         let count = parse_i64(self.args[self.at + 1]).and_then(|count| i32::try_from(count).ok());
-        let count = count.ok_or(Failure::new("ERR invalid number of vertices"))?;
+        let count = count.ok_or(Failure::new(&"ERR invalid number of vertices"))?;
         let first = self.at + 2;
         let end = usize::try_from(count).ok().filter(|count| *count >= 3).map(|n| first + 2 * n);
         let words = end.and_then(|end| self.args.get(first..end)).ok_or(FEW_VERTICES)?;
@@ -355,4 +356,5 @@ impl SearchParser<'_> {
     }
 }
 
-const FEW_VERTICES: Failure = Failure::new("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
+const FEW_VERTICES: Failure =
+    Failure::new(&"ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");

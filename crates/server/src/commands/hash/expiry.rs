@@ -250,7 +250,7 @@ pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, removed: usize, 
 }
 
 pub(super) const FIELD_COUNT: Failure =
-    Failure::new("ERR numfields should be greater than 0 and match the provided number of fields");
+    Failure::new(&"ERR numfields should be greater than 0 and match the provided number of fields");
 
 /// The commands' replies for a field.
 const NO_FIELD: i64 = -2;

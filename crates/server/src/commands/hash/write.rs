@@ -91,7 +91,7 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     };
     let sum = old
         .checked_add(increment)
-        .ok_or(Failure::new("ERR increment or decrement would overflow"))?;
+        .ok_or(Failure::new(&"ERR increment or decrement would overflow"))?;
     let text = integer::Text::new(sum);
     let len_before = hash.len();
     let value = Given::Bytes(text.as_bytes());
@@ -120,14 +120,14 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
             Some(field) => {
                 let mut room = integer::Text::new(0);
                 let text = field.value.item().text(&mut room);
-                Extended::parse(text).ok_or(Failure::new("ERR hash value is not a float"))?
+                Extended::parse(text).ok_or(Failure::new(&"ERR hash value is not a float"))?
             }
             None => Extended::ZERO,
         },
         None => Extended::ZERO,
     };
     let sum =
-        old.plus(increment).ok_or(Failure::new("ERR increment would produce NaN or Infinity"))?;
+        old.plus(increment).ok_or(Failure::new(&"ERR increment would produce NaN or Infinity"))?;
     let text = sum.text();
     let hash = call.data.write_or_create::<Hash>(key)?;
     let len_before = hash.len();
@@ -210,4 +210,4 @@ pub(super) fn given<'a>(shared: &'a [(usize, Shared)], bytes: &'a [u8], at: usiz
     }
 }
 
-const NOT_AN_INTEGER: Failure = Failure::new("ERR hash value is not an integer");
+const NOT_AN_INTEGER: Failure = Failure::new(&"ERR hash value is not an integer");

@@ -140,13 +140,13 @@ impl PositionSearch {
 
 fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<usize, Failure> {
     let number = bobbin_resp::parse_i64(call.args[index]);
-    number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::new(error))
+    number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::from(error))
 }
 
 /// How many elements are examined between two looks at the clock. Each takes some nanoseconds.
 pub(super) const LOOKS: usize = 16 * SLICE;
 
 const RANK_ZERO: Failure = Failure::new(
-    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
+    &"ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
      or use negative to start from the end of the list",
 );

@@ -142,7 +142,7 @@ const USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE)
 /// The timeout if none is given.
 const TIMEOUT_MS: u64 = 1000;
 const KEY_AND_KEYS: Failure = Failure::new(
-    "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
+    &"ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
 );
 
 pub const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)

@@ -38,7 +38,7 @@ impl Broken {
     }
 
     pub(super) fn failure(self) -> Failure {
-        Failure::new(match self {
+        Failure::from(match self {
             Self::Connecting => "IOERR error or timeout connecting to the client",
             Self::Writing { .. } => "IOERR error or timeout writing to target instance",
             Self::Reading { .. } => "IOERR error or timeout reading to target instance",

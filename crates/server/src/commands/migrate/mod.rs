@@ -355,7 +355,7 @@ const THREADS_MAX: usize = 8;
 const ROUNDS_MAX: usize = 16;
 /// How long a thread sleeps between two checks for the end of a pause or of a slow script.
 const POLL: Duration = Duration::from_millis(1);
-const NO_THREAD: Failure = Failure::new("ERR too many threads to migrate keys");
+const NO_THREAD: Failure = Failure::new(&"ERR too many threads to migrate keys");
 const STILL_CHANGING: Failure = Failure::new(
-    "TRYAGAIN Some keys changed again and again while they were migrated, and are still here",
+    &"TRYAGAIN Some keys changed again and again while they were migrated, and are still here",
 );

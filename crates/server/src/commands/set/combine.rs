@@ -175,18 +175,18 @@ impl SlicedChange for SetStoring {
 
 pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     let count = call.integer(1).ok().filter(|&count| count > 0);
-    let count = count.ok_or(Failure::new("ERR numkeys should be greater than 0"))?;
+    let count = count.ok_or(Failure::new(&"ERR numkeys should be greater than 0"))?;
     let end = usize::try_from(count).ok().and_then(|count| count.checked_add(2));
     let end = end
         .filter(|&end| end <= call.args.len())
-        .ok_or(Failure::new("ERR Number of keys can't be greater than number of args"))?;
+        .ok_or(Failure::new(&"ERR Number of keys can't be greater than number of args"))?;
     let (mut limit, mut at) = (usize::MAX, end);
     while at < call.args.len() {
         if !call.word_is(at, "limit") || at + 1 == call.args.len() {
             return Err(Failure::SYNTAX);
         }
         let given = call.integer(at + 1).ok().and_then(|limit| usize::try_from(limit).ok());
-        limit = given.ok_or(Failure::new("ERR LIMIT can't be negative"))?;
+        limit = given.ok_or(Failure::new(&"ERR LIMIT can't be negative"))?;
         if limit == 0 {
             limit = usize::MAX;
         }

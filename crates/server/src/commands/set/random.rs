@@ -224,4 +224,4 @@ fn reply_member(reply: &mut Reply<'_>, set: &Set, index: usize) {
     }
 }
 
-const NOT_POSITIVE: Failure = Failure::new("ERR value is out of range, must be positive");
+const NOT_POSITIVE: Failure = Failure::new(&"ERR value is out of range, must be positive");

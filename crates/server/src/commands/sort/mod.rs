@@ -109,7 +109,7 @@ fn needs_gate(args: &[&[u8]]) -> bool {
     SortOptions::parse(args, true).is_ok_and(|options| options.needs_other_keys())
 }
 
-const NOT_NUMBERS: Failure = Failure::new("ERR One or more scores can't be converted into double");
+const NOT_NUMBERS: Failure = Failure::new(&"ERR One or more scores can't be converted into double");
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);

@@ -257,7 +257,7 @@ impl Sorting {
                 ELEMENT_BYTES + value.map_or(0, <[u8]>::len)
             });
             if self.got_bytes + bytes > REPEATED_BYTES_MAX {
-                return Err(Failure::new(TOO_LONG));
+                return Err(Failure::new(&TOO_LONG));
             }
         }
         Ok(bytes)

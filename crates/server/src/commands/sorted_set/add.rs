@@ -157,4 +157,4 @@ impl AddOptions {
     }
 }
 
-const NAN: Failure = Failure::new("ERR resulting score is not a number (NaN)");
+const NAN: Failure = Failure::new(&"ERR resulting score is not a number (NaN)");

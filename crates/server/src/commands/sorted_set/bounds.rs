@@ -113,5 +113,5 @@ impl<'a> MemberBound<'a> {
     }
 }
 
-const NOT_SCORES: Failure = Failure::new("ERR min or max is not a float");
-const NOT_MEMBERS: Failure = Failure::new("ERR min or max not valid string range item");
+const NOT_SCORES: Failure = Failure::new(&"ERR min or max is not a float");
+const NOT_MEMBERS: Failure = Failure::new(&"ERR min or max not valid string range item");

@@ -99,4 +99,4 @@ fn reply_member(reply: &mut Reply<'_>, set: &SortedSet, rank: usize, with_scores
     }
 }
 
-const OUT_OF_RANGE: Failure = Failure::new("ERR value is out of range");
+const OUT_OF_RANGE: Failure = Failure::new(&"ERR value is out of range");

@@ -320,7 +320,7 @@ impl RangeOptions {
 }
 
 const LIMIT_OF_RANKS: Failure = Failure::new(
-    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+    &"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
 );
 const SCORES_OF_MEMBERS: Failure =
-    Failure::new("ERR syntax error, WITHSCORES not supported in combination with BYLEX");
+    Failure::new(&"ERR syntax error, WITHSCORES not supported in combination with BYLEX");

@@ -143,8 +143,8 @@ pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {
 }
 
 const EXHAUSTED: Failure =
-    Failure::new("ERR The stream has exhausted the last possible ID, unable to add more items");
+    Failure::new(&"ERR The stream has exhausted the last possible ID, unable to add more items");
 const NOT_ABOVE: Failure = Failure::new(
-    "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+    &"ERR The ID specified in XADD is equal or smaller than the target stream top item",
 );
-const TOO_LARGE: Failure = Failure::new("ERR Elements are too large to be stored");
+const TOO_LARGE: Failure = Failure::new(&"ERR Elements are too large to be stored");

@@ -481,7 +481,7 @@ impl Claims {
 }
 
 fn milliseconds(text: &[u8], error: &'static str) -> Result<i64, Failure> {
-    parse_i64(text).ok_or_else(|| Failure::new(error))
+    parse_i64(text).ok_or_else(|| Failure::from(error))
 }
 
 #[cold]

@@ -162,7 +162,7 @@ const CREATE_ARGS_MAX: usize = 8;
 const SETID_ARGS_MAX: usize = 7;
 
 const NO_KEY: Failure = Failure::new(
-    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \
+    &"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \
      to create an empty stream automatically.",
 );
 const ENTRIES_READ: &str = "ERR value for ENTRIESREAD must be positive or -1";

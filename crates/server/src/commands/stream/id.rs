@@ -146,9 +146,10 @@ fn number(text: &[u8]) -> Option<u64> {
 /// Longer arguments are not IDs.
 const LEN_MAX: usize = 127;
 
-const INVALID: Failure = Failure::new("ERR Invalid stream ID specified as stream command argument");
-const NO_START: Failure = Failure::new("ERR invalid start ID for the interval");
-const NO_END: Failure = Failure::new("ERR invalid end ID for the interval");
+const INVALID: Failure =
+    Failure::new(&"ERR Invalid stream ID specified as stream command argument");
+const NO_START: Failure = Failure::new(&"ERR invalid start ID for the interval");
+const NO_END: Failure = Failure::new(&"ERR invalid end ID for the interval");
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ pub(super) fn incrby(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn decrby(call: &mut Call<'_>) -> Outcome {
     let decrement = call.integer(2)?;
-    let overflow = Failure::new("ERR decrement would overflow");
+    let overflow = Failure::new(&"ERR decrement would overflow");
     add(call, decrement.checked_neg().ok_or(overflow)?)
 }
 
@@ -38,7 +38,7 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
             let old = old.ok_or(Failure::NOT_AN_INTEGER)?;
             sum = old
                 .checked_add(increment)
-                .ok_or(Failure::new("ERR increment or decrement would overflow"))?;
+                .ok_or(Failure::new(&"ERR increment or decrement would overflow"))?;
             entry.replace(NewValue::Inline(digits.format(sum).as_bytes())).is_ok()
         }
         None => {
@@ -67,7 +67,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
     };
     let increment = Extended::parse(call.args[2]).ok_or(Failure::NOT_A_FLOAT)?;
     let sum =
-        old.plus(increment).ok_or(Failure::new("ERR increment would produce NaN or Infinity"))?;
+        old.plus(increment).ok_or(Failure::new(&"ERR increment would produce NaN or Infinity"))?;
     let text = sum.text();
     let value = match NewValue::string(&text) {
         NewValue::Inline(text) => NewValue::InlineText(text),

@@ -85,7 +85,7 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
     let offset = usize::try_from(call.integer(2)?)
-        .map_err(|_| Failure::new("ERR offset is out of range"))?;
+        .map_err(|_| Failure::new(&"ERR offset is out of range"))?;
     let key = call.key(1)?;
     let part = call.args[3];
     if part.is_empty() {

@@ -46,7 +46,7 @@ pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
-    const INVALID: Failure = Failure::new("ERR invalid numkeys value or out of range");
+    const INVALID: Failure = Failure::new(&"ERR invalid numkeys value or out of range");
     let args = call.args;
     let pairs = bobbin_resp::parse_i64(args[1])
         .filter(|pairs| (1..=KEYS_MAX).contains(pairs))

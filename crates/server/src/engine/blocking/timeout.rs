@@ -50,8 +50,8 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
     Ok((ms > 0.0).then_some(deadline))
 }
 
-const NOT_A_TIMEOUT: Failure = Failure::new("ERR timeout is not a float or out of range");
+const NOT_A_TIMEOUT: Failure = Failure::new(&"ERR timeout is not a float or out of range");
 const NOT_AN_INTEGER_TIMEOUT: Failure =
-    Failure::new("ERR timeout is not an integer or out of range");
-const NEGATIVE_TIMEOUT: Failure = Failure::new("ERR timeout is negative");
-const TIMEOUT_OUT_OF_RANGE: Failure = Failure::new("ERR timeout is out of range");
+    Failure::new(&"ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: Failure = Failure::new(&"ERR timeout is negative");
+const TIMEOUT_OUT_OF_RANGE: Failure = Failure::new(&"ERR timeout is out of range");

@@ -368,6 +368,6 @@ const QUEUED_BYTES: usize = 192;
 /// The number of locks that the queues are spread over.
 const PARTS: usize = 256;
 const DISMISSED: Failure = Failure::new(
-    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    &"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
 );
-const UNBLOCKED: Failure = Failure::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+const UNBLOCKED: Failure = Failure::new(&"UNBLOCKED client unblocked via CLIENT UNBLOCK");

@@ -61,6 +61,9 @@ pub struct Client {
     pub waits_for_reserved: bool,
     /// The wish of a client whose command was refused the gate.
     pub gate_wish: Option<GateWish>,
+    /// Whether the client sends nothing more. Its connection closes once its commands are executed
+    /// and their replies sent.
+    pub ended: bool,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -111,6 +114,7 @@ impl Client {
             halts: Halts::default(),
             waits_for_reserved: false,
             gate_wish: None,
+            ended: false,
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,

@@ -20,7 +20,7 @@ pub fn check_debug_allowed(server: &Server, client: &Client) -> Outcome {
     if is_allowed(server.config.enable_debug_command(), client) {
         Ok(())
     } else {
-        Err(Failure::new(DEBUG_NOT_ALLOWED))
+        Err(Failure::new(&DEBUG_NOT_ALLOWED))
     }
 }
 

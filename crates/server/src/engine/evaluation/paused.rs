@@ -197,7 +197,8 @@ impl PausedScript {
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
         match std::mem::replace(&mut self.next, NextStep::Done) {
             NextStep::Resume(mut run) => {
-                if slice.client.discard && !self.in_transaction && run.session.is_slow() {
+                let has_gone = slice.client.ended || slice.client.discard;
+                if has_gone && !self.in_transaction && run.session.is_slow() {
                     // Others wait for the script, and its client has gone. If the script has
                     // written something, it cannot be killed and goes on.
                     drop(self.busy.kill());

@@ -235,5 +235,5 @@ fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
     }
 }
 
-const NO_SCRIPT: Failure = Failure::new("NOSCRIPT No matching script.");
-const STOPPED: Failure = Failure::new("ERR Script stopped.");
+const NO_SCRIPT: Failure = Failure::new(&"NOSCRIPT No matching script.");
+const STOPPED: Failure = Failure::new(&"ERR Script stopped.");

@@ -91,7 +91,7 @@ fn check_state(
     data.turn.sees_dead = server.shows_dead(&client.info);
     if is_spectator(client) && flags.any.has(KEY_USERS) {
         // Pauses do not stop these clients, so they must not use keys at all.
-        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
+        return Err(Failure::new(&"ERR Replica can't interact with the keyspace"));
     }
     check_role(server, client, flags, switches)?;
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {

@@ -80,7 +80,7 @@ pub fn repeat_in_slices(
     mut one: impl FnMut(&mut Reply<'_>) + Send + 'static,
 ) -> Outcome {
     if count > REPEATED_BYTES_MAX / ELEMENT_LEN_MIN {
-        return Err(Failure::new(TOO_LONG));
+        return Err(Failure::new(&TOO_LONG));
     }
     let mut done = 0;
     let mut step = move |reply: &mut Reply<'_>| {
@@ -107,7 +107,7 @@ pub fn repeat_in_slices(
                 if is_over_limit && call.client.caller == 0 {
                     call.client.set_overflowed(true);
                 }
-                return Err(Failure::new(TOO_LONG));
+                return Err(Failure::new(&TOO_LONG));
             }
             if bytes > PIECE && call.may_leave_job {
                 // A few elements are long already: the rest of the reply is made in slices.

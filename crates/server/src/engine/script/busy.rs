@@ -80,7 +80,7 @@ impl Busy {
     pub fn begin_change(&self) -> Result<(), Failure> {
         match self.move_to(CHANGED) {
             true => Ok(()),
-            false => Err(Failure::new(self.text_of_kill())),
+            false => Err(Failure::from(self.text_of_kill())),
         }
     }
 
@@ -107,6 +107,6 @@ impl Busy {
 }
 
 const UNKILLABLE: Failure = Failure::new(
-    "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script \
+    &"UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script \
      termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
 );

@@ -342,11 +342,11 @@ impl Host for LibraryLoading {
 /// How long the code of a library may run while it is loaded.
 const LOADING_MAX: Duration = Duration::from_millis(500);
 
-const NO_MEMORY: Failure = Failure::new("ERR the library needs more memory than scripts may have");
+const NO_MEMORY: Failure = Failure::new(&"ERR the library needs more memory than scripts may have");
 const BAD_LIBRARY_NAME: &str = "ERR Library names can only contain letters, numbers, or \
      underscores(_) and must be at least one character long";
 const BAD_FUNCTION_NAME: Failure = Failure::new(
-    "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+    &"ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long",
 );
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ impl EndRequest {
     /// Tells the clients of the request that the server goes on.
     pub(crate) fn refuse(&self, server: &Server) {
         for waiter in &self.waiters {
-            waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
+            waiter.answer(server, |_| Err(Failure::new(&CANNOT_END)));
         }
     }
 }

@@ -101,7 +101,7 @@ pub struct AofFigures {
 
 /// WAITAOF's error if there is no log on disk.
 pub const NO_LOG: Failure =
-    Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+    Failure::new(&"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 /// A longer `fsync` counts as delayed. Redis waits for the same time before it counts one.
 const SLOW_SYNC_US: u64 = 2_000_000;
 /// The writer is stuck if one of its steps takes longer than this.

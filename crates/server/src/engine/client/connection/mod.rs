@@ -38,8 +38,6 @@ pub struct Connection {
     pub deferred: bool,
     /// Whether the connection closes once its output is sent.
     pub closing: bool,
-    /// Whether the peer sends no more. The connection closes once its commands are executed.
-    pub ended: bool,
     /// Whether the connection is on its way to another worker.
     pub moving: bool,
 }
@@ -71,7 +69,6 @@ impl Connection {
             touched: false,
             deferred: false,
             closing: false,
-            ended: false,
             moving: false,
         }
     }
@@ -137,13 +134,24 @@ impl Connection {
     /// where messages are left for it, and one with a command at work must stay until the command
     /// is done. A connection whose peer sends no more gains nothing by moving.
     pub fn may_move(&self) -> bool {
-        !self.moving && !self.ended && self.client.long_command.is_none() && !self.client.listens()
+        !self.moving
+            && !self.client.ended
+            && self.client.long_command.is_none()
+            && !self.client.listens()
     }
 
     /// Whether received commands still wait for their turn. Commands behind a blocked one do not
     /// count.
     pub fn has_work_left(&self) -> bool {
         self.deferred || self.client.long_command.is_some() || self.client.is_postponed()
+    }
+
+    /// Whether a client has replies that were not sent yet. What a replica, a monitor or a listener
+    /// is told has no end, so that does not count.
+    pub fn owes_replies(&self) -> bool {
+        let is_told = self.client.feeder.is_some() || self.client.listens();
+        let is_sealed = self.tls.as_ref().is_some_and(|tls| !tls.wire().is_empty());
+        !is_told && (!self.output.is_empty() || self.replies.is_some() || is_sealed)
     }
 
     /// Whether further commands have to wait: a command is at work in slices or blocks, replies

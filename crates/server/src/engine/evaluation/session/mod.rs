@@ -558,13 +558,13 @@ const REPLICATE_ALL: u8 = 3;
 /// Commands that write. PUBLISH is one of them, as subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
-const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
-const STALE: Failure = Failure::new("ERR Can not execute the command on a stale replica");
+const WRONG_ARITY: Failure = Failure::new(&"ERR Wrong number of args calling command from script");
+const STALE: Failure = Failure::new(&"ERR Can not execute the command on a stale replica");
 const NOT_FROM_SCRIPTS: Failure =
-    Failure::new("ERR This Bobbin command is not allowed from script");
-const UNKNOWN_COMMAND: Failure = Failure::new("ERR Unknown command called from script");
+    Failure::new(&"ERR This Bobbin command is not allowed from script");
+const UNKNOWN_COMMAND: Failure = Failure::new(&"ERR Unknown command called from script");
 const READ_ONLY: Failure =
-    Failure::new("ERR Write commands are not allowed from read-only scripts.");
+    Failure::new(&"ERR Write commands are not allowed from read-only scripts.");
 const CONTENDED: Failure = Failure::new(
-    "TRYAGAIN The script needs what another one uses, which waits as well, and it cannot begin anew",
+    &"TRYAGAIN The script needs what another one uses, which waits as well, and it cannot begin anew",
 );
