@@ -131,8 +131,8 @@ struct KnownScripts {
 }
 
 impl KnownScripts {
-    /// Takes out the script to forget: the oldest that was not used lately. One that
-    /// was is spared once.
+    /// Takes out the script that goes next: the oldest that was not used lately. One that was is
+    /// spared once.
     fn next_to_go(&mut self) -> Option<Sha> {
         for _ in 0..self.evictable.len() {
             let oldest = self.evictable.pop_front()?;
