@@ -1,12 +1,11 @@
 //! SET and related commands, which set or remove one key's string.
 
-use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
 
 use super::options::{ExpiryChange, OptionGrammar, StringOptions, TimeUnit, WriteCondition};
 use super::read::{append, get, get_key};
 use crate::engine::command::data::string;
-use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 3 {
@@ -184,38 +183,25 @@ fn store_if(
     expire: Expire,
 ) -> Result<bool, Failure> {
     let holds = match condition {
-        WriteCondition::Always => {
-            store(call, key, index, expire);
-            return Ok(true);
-        }
-        WriteCondition::Absent => call.data.write(key).is_none(),
-        WriteCondition::Present => call.data.write(key).is_some(),
-        WriteCondition::Equal(expected) => match call.data.write(key) {
-            Some(entry) => string(entry.as_ref())? == *expected,
+        WriteCondition::Always => true,
+        WriteCondition::Absent => !call.data.exists(key),
+        WriteCondition::Present => call.data.exists(key),
+        WriteCondition::Equal(expected) => match call.data.peek(key) {
+            Some(entry) => string(entry)? == *expected,
             None => false,
         },
     };
     if holds {
-        store_with(call, key, index, expire, Data::set_used);
+        store(call, key, index, expire);
+    } else {
+        // The look at the key was a use of it.
+        call.data.write(key);
     }
     Ok(holds)
 }
 
 /// Stores the argument at `index`. If the expiry has passed, no key is left.
-#[inline]
 pub(super) fn store(call: &mut Call<'_>, key: Key<'_>, index: usize, expire: Expire) {
-    store_with(call, key, index, expire, Data::set);
-}
-
-/// As `store`, by a function that sets the key's value.
-#[inline]
-fn store_with(
-    call: &mut Call<'_>,
-    key: Key<'_>,
-    index: usize,
-    expire: Expire,
-    set: impl FnOnce(&mut Data, Key<'_>, NewValue<'_>, Expire),
-) {
     match expire {
         Expire::At(expire_ms) if call.data.is_past(expire_ms) => {
             if call.data.remove(key) {
@@ -225,7 +211,7 @@ fn store_with(
         }
         Expire::At(_) | Expire::Keep | Expire::Clear => {
             let value = call.value(index);
-            set(call.data, key, value, expire);
+            call.data.set(key, value, expire);
             call.data.event(Classes::STRING, "set", key);
             if let Expire::At(_) = expire {
                 call.data.event(Classes::GENERIC, "expire", key);

@@ -95,17 +95,6 @@ impl Data {
             // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
-        self.put(key, found, value, expire);
-    }
-
-    /// As `set`, after a look at the key that counted as a use.
-    pub fn set_used(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
-        let found = self.live::<true>(key);
-        self.put(key, found, value, expire);
-    }
-
-    #[inline(always)]
-    fn put(&mut self, key: Key<'_>, found: Option<Place>, value: NewValue<'_>, expire: Expire) {
         let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
@@ -116,6 +105,13 @@ impl Data {
             self.event(Classes::NEW, "new", key);
         }
         self.changed(key);
+    }
+
+    /// As `set`, after a look at the key that counted as a use.
+    pub fn set_used(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
+        let touch = std::mem::replace(&mut self.turn.touch, false);
+        self.set(key, value, expire);
+        self.turn.touch = touch;
     }
 
     /// Puts an entry in the place of the key's entry, if there is one.
