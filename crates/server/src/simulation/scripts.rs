@@ -46,6 +46,9 @@ fn a_script_that_is_used_again_is_forgotten_behind_others() {
     run(&mut process, &second, 1000);
     let is_known = |at: &usize| process.server.scripts.find(&names[*at]).is_some();
     assert_eq!((0..500).filter(|at| !is_known(at)).collect::<Vec<_>>(), [4]);
+    (1001..1500).for_each(|number| _ = run(&mut process, &first, number));
+    let is_known = |at: &usize| process.server.scripts.find(&names[*at]).is_some();
+    assert_eq!((0..500).filter(is_known).count(), 0, "once it is not used any more");
 }
 
 /// The worker that ran them does so in time, and others by the clock.

@@ -1,6 +1,6 @@
 //! The scripts that the server knows, by the SHA-1 of their source.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -33,8 +33,8 @@ pub struct Script {
     /// SCRIPT LOAD.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
-    /// Whether the script was used again since it came, or was last spared.
-    was_used: AtomicBool,
+    /// How many scripts had come when this one was last used.
+    used_at: AtomicU64,
 }
 
 /// Which keys the runs of a script have used so far.
@@ -99,6 +99,8 @@ pub struct Scripts {
     wishes: AtomicUsize,
     pub(super) waits: Waits,
     evicted: AtomicU64,
+    /// How many scripts have come.
+    came: AtomicU64,
     /// The memory of the workers' Lua states in bytes. Each worker writes its own cells.
     states: Mutex<Vec<Weak<OwnLine<AtomicUsize>>>>,
     /// What all Lua states, including those of libraries, are made with.
@@ -116,6 +118,7 @@ impl Default for Scripts {
             wishes: AtomicUsize::new(0),
             waits: Waits::default(),
             evicted: AtomicU64::new(0),
+            came: AtomicU64::new(0),
             states: Mutex::default(),
             state_source: Arc::new(StateSource::new(STATES_LEAST as usize)),
         }
@@ -125,24 +128,18 @@ impl Default for Scripts {
 #[derive(Default)]
 struct KnownScripts {
     by_sha: HashMap<Sha, Arc<Script>>,
-    /// Scripts that may be forgotten, the oldest first.
-    evictable: VecDeque<Sha>,
+    /// Scripts that may be forgotten, in the order in which they came.
+    evictable: Vec<Arc<Script>>,
     bytes: usize,
 }
 
 impl KnownScripts {
-    /// Takes out the script that goes next: the oldest that was not used lately. One that was is
-    /// spared once.
-    fn next_to_go(&mut self) -> Option<Sha> {
-        for _ in 0..self.evictable.len() {
-            let oldest = self.evictable.pop_front()?;
-            let script = self.by_sha.get(&oldest);
-            if !script.is_some_and(|script| script.was_used.swap(false, Ordering::Relaxed)) {
-                return Some(oldest);
-            }
-            self.evictable.push_back(oldest);
-        }
-        self.evictable.pop_front()
+    /// Takes out the script that has not been used for the longest time, by the scripts that have
+    /// come since.
+    fn next_to_go(&mut self) -> Option<Arc<Script>> {
+        let used_at = |script: &Arc<Script>| script.used_at.load(Ordering::Relaxed);
+        let (at, _) = self.evictable.iter().enumerate().min_by_key(|(_, it)| used_at(it))?;
+        Some(self.evictable.remove(at))
     }
 }
 
@@ -164,7 +161,7 @@ impl Script {
             learned: Arc::default(),
             is_evictable: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
-            was_used: AtomicBool::new(false),
+            used_at: AtomicU64::new(0),
         })
     }
 
@@ -177,12 +174,14 @@ impl Script {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
-    /// Notes that a script that was there already is used.
+    /// Notes that the script is used.
     #[inline]
-    pub fn note_use(&self) {
-        // All workers read this, so it is written only when it changes.
-        if !self.was_used.load(Ordering::Relaxed) {
-            self.was_used.store(true, Ordering::Relaxed);
+    pub fn note_use(&self, scripts: &Scripts) {
+        let came = scripts.came.load(Ordering::Relaxed);
+        // All workers read this, so it is written only when it changes: while no new scripts come,
+        // it does not.
+        if self.used_at.load(Ordering::Relaxed) != came {
+            self.used_at.store(came, Ordering::Relaxed);
         }
     }
 
@@ -209,23 +208,25 @@ impl Scripts {
         if let Some(found) = known.by_sha.get(&script.sha) {
             let found = Arc::clone(found);
             if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
-                known.evictable.retain(|sha| *sha != found.sha);
+                known.evictable.retain(|script| !Arc::ptr_eq(script, &found));
             }
-            found.note_use();
+            found.note_use(self);
             return found;
         }
         let script = Arc::new(script);
+        self.came.fetch_add(1, Ordering::Relaxed);
+        script.note_use(self);
         if !keep {
             script.is_evictable.store(true, Ordering::Relaxed);
             if known.evictable.len() >= EVICTABLE_MAX
-                && let Some(oldest) = known.next_to_go()
-                && let Some(gone) = known.by_sha.remove(&oldest)
+                && let Some(gone) = known.next_to_go()
             {
+                known.by_sha.remove(&gone.sha);
                 gone.is_evicted.store(true, Ordering::Relaxed);
                 known.bytes -= gone.memory();
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
-            known.evictable.push_back(script.sha);
+            known.evictable.push(Arc::clone(&script));
         }
         known.bytes += script.memory();
         known.by_sha.insert(script.sha, Arc::clone(&script));

@@ -188,7 +188,7 @@ impl Lua {
         source: &[u8],
     ) -> Result<usize, Failure> {
         self.recent = match self.find_source(keyspace, source) {
-            Some(at) if self.is_known(at) => at,
+            Some(at) if self.is_known(server, at) => at,
             _ => self.add_source(server, source, keyspace.hash(source))?,
         };
         Ok(self.recent)
@@ -196,9 +196,9 @@ impl Lua {
 
     /// Whether the script at this place, which is about to be used, was not forgotten.
     #[inline]
-    fn is_known(&self, at: usize) -> bool {
+    fn is_known(&self, server: &Server, at: usize) -> bool {
         let script = &self.compiled[at].script;
-        script.note_use();
+        script.note_use(&server.scripts);
         !script.is_evicted()
     }
 
@@ -226,7 +226,7 @@ impl Lua {
     fn add_source(&mut self, server: &Server, source: &[u8], hash: Hash) -> Result<usize, Failure> {
         let script = Script::parse(source)?;
         let at = match self.by_sha.get(&script.sha) {
-            Some(&at) if self.is_known(at) => at,
+            Some(&at) if self.is_known(server, at) => at,
             _ => {
                 let chunk = self.compile(&script)?;
                 let script = server.scripts.add(script, false);
@@ -241,12 +241,12 @@ impl Lua {
     #[inline]
     pub fn of_sha(&mut self, server: &Server, sha: &[u8]) -> Result<Option<usize>, Failure> {
         self.recent = match self.find_sha(sha) {
-            Some(at) if self.is_known(at) => at,
+            Some(at) if self.is_known(server, at) => at,
             _ => {
                 let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
                 let sha = sha.map(|byte| byte.to_ascii_lowercase());
                 let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
-                script.note_use();
+                script.note_use(&server.scripts);
                 let chunk = self.compile(&script)?;
                 self.keep(script, chunk)
             }
