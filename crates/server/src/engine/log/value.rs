@@ -103,7 +103,7 @@ pub fn with_group_position(
     entries_read: Option<u64>,
     give: impl FnOnce(&[&[u8]]),
 ) {
-    let read = entries_read.map_or("-1".to_owned(), |read| read.to_string());
+    let read = entries_read.map_or_else(|| "-1".to_owned(), |read| read.to_string());
     let id = format!("{}-{}", last_id.ms, last_id.seq);
     let read = [&b"ENTRIESREAD"[..], read.as_bytes()];
     give(&[&[&b"XGROUP"[..], b"SETID", key, group, id.as_bytes()][..], &read].concat());
