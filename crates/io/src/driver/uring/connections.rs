@@ -206,7 +206,9 @@ impl Connections {
                 }
                 self.mark(token);
             }
-            Operation::WatchOutput { token } => self.looked_for_room(token, result, flags, events),
+            Operation::WatchOutput { token } => {
+                self.looked_for_room(token, result, flags, events);
+            }
             Operation::WatchHangup { token } => self.hung_up(token, result, events),
             Operation::Send { .. } | Operation::Cancel { .. } | Operation::Wake => {}
         }
