@@ -96,7 +96,7 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     if call.data.write(from).is_none() {
         return Err(Failure::NO_SUCH_KEY);
     }
-    if from.bytes == to.bytes || !overwrite && call.data.exists(to) {
+    if from.bytes == to.bytes || !overwrite && call.data.write(to).is_some() {
         return Ok(false);
     }
     let Some(old) = call.data.take(from) else { return Err(Failure::NO_SUCH_KEY) };
@@ -165,7 +165,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     }
     let entry = OwnedEntry::new(to.bytes, value, expire_ms, access);
     let copied = in_database(call, target, |call| {
-        let free = replace || !call.data.exists(to);
+        let free = replace || call.data.write(to).is_none();
         if free {
             call.data.install(to, entry);
             call.data.event(Classes::GENERIC, "copy_to", to);

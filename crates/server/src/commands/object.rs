@@ -179,6 +179,8 @@ mod tests {
             ("LMOVE list moved LEFT LEFT", "moved", 5),
             ("PFADD estimate a", "estimate", 5),
             ("PFADD estimate b", "estimate", 6),
+            ("RENAMENX estimate other", "other", 6),
+            ("COPY estimate other", "other", 7),
         ] {
             embedded.feed(&mut session, format!("{line}\r\n").as_bytes());
             let asked = format!("OBJECT FREQ {key}\r\n");

@@ -221,6 +221,8 @@ impl WatchedKeys {
             keys.remove(key);
             if keys.is_empty() {
                 self.databases.swap_remove(at);
+            } else if keys.len() < keys.capacity() / 8 {
+                keys.shrink_to(2 * keys.len());
             }
         }
     }
@@ -229,6 +231,16 @@ impl WatchedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_keys_that_were_watched_is_given_back() {
+        let mut keys = WatchedKeys::default();
+        let names: Vec<String> = (0..1000).map(|name| name.to_string()).collect();
+        names.iter().for_each(|name| _ = keys.watch(0, name.as_bytes()));
+        names[1..].iter().for_each(|name| keys.unwatch(0, name.as_bytes()));
+        assert_eq!(keys.version(0, b"0"), Some(0));
+        assert!(keys.databases[0].1.capacity() < 50, "{}", keys.databases[0].1.capacity());
+    }
 
     #[test]
     fn observers_are_told_of_the_keys_of_their_database() {
