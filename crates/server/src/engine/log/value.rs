@@ -60,7 +60,7 @@ fn append_counters(out: &mut Vec<u8>, key: &[u8], stream: &Stream) -> usize {
     let log = stream.log();
     let [last_id, deleted_id] =
         [log.last_id, log.max_deleted_id].map(|id| format!("{}-{}", id.ms, id.seq));
-    let added = log.entries_added.to_string();
+    let added = counter(log.entries_added);
     let words = [&b"ENTRIESADDED"[..], added.as_bytes(), b"MAXDELETEDID", deleted_id.as_bytes()];
     let mut commands = 0;
     if log.entries_added != log.len() as u64 || log.max_deleted_id != StreamId::ZERO {
@@ -95,6 +95,11 @@ fn append_field_times(out: &mut Vec<u8>, key: &[u8], hash: &Hash) -> usize {
     commands
 }
 
+/// A counter as a command takes it: as a signed number.
+fn counter(count: u64) -> String {
+    count.min(i64::MAX as u64).to_string()
+}
+
 /// Calls `give` with the command that sets a group's last ID and counter.
 pub fn with_group_position(
     key: &[u8],
@@ -103,7 +108,7 @@ pub fn with_group_position(
     entries_read: Option<u64>,
     give: impl FnOnce(&[&[u8]]),
 ) {
-    let read = entries_read.map_or_else(|| "-1".to_owned(), |read| read.to_string());
+    let read = entries_read.map_or_else(|| "-1".to_owned(), counter);
     let id = format!("{}-{}", last_id.ms, last_id.seq);
     let read = [&b"ENTRIESREAD"[..], read.as_bytes()];
     give(&[&[&b"XGROUP"[..], b"SETID", key, group, id.as_bytes()][..], &read].concat());
