@@ -78,7 +78,7 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use bobbin_store::Hasher;
-    use bobbin_store::value::hash::Expiry;
+    use bobbin_store::value::hash::FieldExpiry;
     use bobbin_store::value::pages::Given;
     use bobbin_store::value::{AnyCollection, End, Hash, Item, List, Set, SortedSet};
 
@@ -99,8 +99,9 @@ mod tests {
             list.push(Item::Bytes(bytes), End::Back, target.list);
             set.insert(bytes, &target.set, target.hasher);
             sorted.insert(bytes, index as f64 - 1.5, target.sorted_set, target.hasher);
-            let expiry = if index == 1 { Expiry::Clear } else { Expiry::At(5000 + index as i64) };
-            for (hash, expiry) in [(&mut hash, Expiry::Clear), (&mut expiring, expiry)] {
+            let expiry =
+                if index == 1 { FieldExpiry::Clear } else { FieldExpiry::At(5000 + index as i64) };
+            for (hash, expiry) in [(&mut hash, FieldExpiry::Clear), (&mut expiring, expiry)] {
                 hash.set(bytes, Given::Bytes(bytes), expiry, 0, &target.hash, target.hasher);
             }
         }
@@ -123,7 +124,7 @@ mod tests {
             }
             AnyCollection::SortedSet(set) => format!("{:?}", set.iter().collect::<Vec<_>>()),
             AnyCollection::Hash(hash) => {
-                let field = |field: bobbin_store::value::hash::Field<'_>| {
+                let field = |field: bobbin_store::value::hash::HashField<'_>| {
                     format!("{:?} {:?} {:?}", field.name, field.value.item(), field.expire_ms)
                 };
                 let mut fields: Vec<_> = hash.iter().map(field).collect();

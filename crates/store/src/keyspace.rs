@@ -20,7 +20,7 @@ use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
 
 use crate::gate::GateGuard;
-use crate::hash::{Hash, Hasher, SHARD_BITS};
+use crate::hash::{Hasher, KeyHash, SHARD_BITS};
 use crate::shard::{Gauge, Shard};
 use crate::table::{Bucket, home};
 use crate::value::prefetch::{prefetch, prefetch_to_write};
@@ -131,7 +131,7 @@ impl Keyspace {
     }
 
     #[inline(always)]
-    pub fn hash(&self, key: &[u8]) -> Hash {
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
         self.hasher.hash(key)
     }
 
@@ -264,13 +264,13 @@ impl Keyspace {
     /// Prefetches the cache line of the key's shard for writing, because the lock will be taken.
     /// Otherwise `prefetch_bucket`, which reads it first, would fetch it only for reading.
     #[inline(always)]
-    pub fn prefetch_shard(&self, hash: Hash) {
+    pub fn prefetch_shard(&self, hash: KeyHash) {
         prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
     }
 
     /// Prefetches the bucket of a key in database 0.
     #[inline(always)]
-    pub fn prefetch_bucket(&self, hash: Hash) {
+    pub fn prefetch_bucket(&self, hash: KeyHash) {
         let cell = &self.shards[hash.shard()];
         let count = cell.bucket_count.load(Ordering::Relaxed) as usize;
         let buckets = cell.buckets.load(Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl Keyspace {
 
     /// Prefetches a key's entry, for reading or writing, if its shard is free at the moment.
     #[inline(always)]
-    pub fn prefetch_entry(&self, hash: Hash, database: u32, writes: bool) {
+    pub fn prefetch_entry(&self, hash: KeyHash, database: u32, writes: bool) {
         let cell = &self.shards[hash.shard()];
         if cell.lock.try_lock() {
             // Nothing changes, so there is nothing to publish, as dropping the guard would.

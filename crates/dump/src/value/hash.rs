@@ -1,7 +1,7 @@
 //! Hashes as RDB has them: their fields one by one, with or without expiries, or packed in one of
 //! three ways, of which servers now write the listpack only.
 
-use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, Listpack};
 
@@ -45,7 +45,7 @@ pub(crate) fn read_hash(
                 let name = read_string(&mut input, options.element_len_max())?;
                 let value = read_string(&mut input, options.element_len_max())?;
                 let expiry = match expires.then(|| input.array().map(i64::from_le_bytes)) {
-                    None | Some(Some(NO_EXPIRY)) => Expiry::Clear,
+                    None | Some(Some(NO_EXPIRY)) => FieldExpiry::Clear,
                     Some(expire_ms) => expiry_at(expire_ms?)?,
                 };
                 add(&mut hash, &name, &value, expiry, target)?;
@@ -64,7 +64,7 @@ fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -
     for _ in 0..Length::read_plain(input)? {
         let later_ms = i64::try_from(Length::read_plain(input)?).ok()?;
         let expiry = match later_ms {
-            0 => Expiry::Clear,
+            0 => FieldExpiry::Clear,
             _ => expiry_at(earliest_ms.checked_add(later_ms - 1)?)?,
         };
         let name = read_string(input, options.element_len_max())?;
@@ -83,7 +83,7 @@ fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) ->
     while let Some(name) = items.next() {
         let (value, time) = (items.next()?, items.next()?);
         let expiry = match time.as_integer()? {
-            0 => Expiry::Clear,
+            0 => FieldExpiry::Clear,
             expire_ms => expiry_at(expire_ms)?,
         };
         add(&mut hash, &name.to_vec(), &value.to_vec(), expiry, target)?;
@@ -91,8 +91,8 @@ fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) ->
     Some(hash)
 }
 
-fn expiry_at(expire_ms: i64) -> Option<Expiry> {
-    (expire_ms >= 0).then_some(Expiry::At(expire_ms))
+fn expiry_at(expire_ms: i64) -> Option<FieldExpiry> {
+    (expire_ms >= 0).then_some(FieldExpiry::At(expire_ms))
 }
 
 /// Adds a field, which must be new. Whether it has expired is for the readers of the hash.
@@ -100,7 +100,7 @@ fn add(
     hash: &mut Hash,
     name: &[u8],
     value: &[u8],
-    expiry: Expiry,
+    expiry: FieldExpiry,
     target: Target<'_>,
 ) -> Option<()> {
     let value = Given::Bytes(value);
@@ -153,7 +153,7 @@ const NO_EXPIRY: i64 = -1;
 mod tests {
     use bobbin_store::Hasher;
     use bobbin_store::value::AnyCollection;
-    use bobbin_store::value::hash::Field;
+    use bobbin_store::value::hash::HashField;
 
     use super::*;
     use crate::{Payload, VersionCheck, parse_payload_with};
@@ -168,8 +168,9 @@ mod tests {
             return None;
         };
         let Ok(AnyCollection::Hash(hash)) = serialized.read(&options, target) else { return None };
-        let parts =
-            |field: Field<'_>| (field.name.to_vec(), field.value.item().to_vec(), field.expire_ms);
+        let parts = |field: HashField<'_>| {
+            (field.name.to_vec(), field.value.item().to_vec(), field.expire_ms)
+        };
         let mut fields: Vec<_> = hash.iter().map(parts).collect();
         fields.sort();
         Some(fields)

@@ -24,7 +24,7 @@ pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut 
     for (entries, count) in list.chunks() {
         if count == 1
             && entries.len() > PLAIN_LEN_MIN
-            && let Some(element) = listpack::Iter::over(entries).next()
+            && let Some(element) = listpack::ListpackIter::over(entries).next()
         {
             append_length(PLAIN, output);
             append_string(&element.to_vec(), compress, output);

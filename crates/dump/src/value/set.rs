@@ -66,5 +66,5 @@ pub(crate) const fn form(set: &Set) -> ValueKind {
 
 /// Appends an element as a string.
 pub(crate) fn append_item(item: Item<'_>, compress: bool, output: &mut Vec<u8>) {
-    append_string(item.text(&mut integer::Text::new(0)), compress, output);
+    append_string(item.text(&mut integer::IntegerText::new(0)), compress, output);
 }

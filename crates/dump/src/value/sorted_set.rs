@@ -31,7 +31,7 @@ pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &
         return;
     }
     append_length(set.len(), output);
-    let mut room = integer::Text::new(0);
+    let mut room = integer::IntegerText::new(0);
     for (member, score) in set.iter().rev() {
         append_string(member.text(&mut room), compress, output);
         output.extend_from_slice(&score.to_le_bytes());

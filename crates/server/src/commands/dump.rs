@@ -9,7 +9,7 @@ use bobbin_dump::{
     parse_payload_with,
 };
 use bobbin_resp::Reply;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::{INLINE_MAX, SharedString};
 use bobbin_store::value::{AnyCollection, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
@@ -125,7 +125,9 @@ impl PinnedValue {
     pub(crate) fn new(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),
-            ValueRef::Shared(shared) => Self::Long(PinnedString::Shared(Shared::clone(shared))),
+            ValueRef::Shared(shared) => {
+                Self::Long(PinnedString::Shared(SharedString::clone(shared)))
+            }
             ValueRef::Chunked(chunked) => Self::Long(PinnedString::Chunked(chunked.clone())),
             ValueRef::Collection(collection) => Self::Collection(collection.cloned()),
         }
@@ -217,7 +219,7 @@ impl RestoredValue {
         let new = |value| OwnedEntry::new(key.bytes, value, expire_ms, access);
         match self {
             Self::String(bytes) if bytes.len() <= INLINE_MAX => new(NewValue::Inline(&bytes)),
-            Self::String(bytes) => new(NewValue::Shared(Shared::new(bytes))),
+            Self::String(bytes) => new(NewValue::Shared(SharedString::new(bytes))),
             Self::Collection(collection) => new(NewValue::Collection(collection)),
         }
     }

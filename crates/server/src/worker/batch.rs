@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
-use bobbin_store::{Hash, Keyspace};
+use bobbin_store::{KeyHash, Keyspace};
 
 use crate::engine::client::connection::large::OutsideArgument;
 use crate::engine::command::{Flags, Registered, Registry};
@@ -51,7 +51,7 @@ pub struct Batch {
 pub struct Parsed {
     pub command: Option<&'static Registered>,
     pub args: Range<u32>,
-    pub first_hash: Hash,
+    pub first_hash: KeyHash,
     /// Where the command ends in its connection's bytes.
     pub end: usize,
     /// How many bytes before `end` are the command as an array of bulk strings. 0: the client sent
@@ -181,7 +181,7 @@ impl Batch {
                 command
             }
         };
-        let mut first_hash = Hash::default();
+        let mut first_hash = KeyHash::default();
         if let Some(command) = command
             && command.first_is_key
             && let Some(key) = args.get(1)
@@ -233,7 +233,7 @@ impl Batch {
         if window.len() < 2 {
             return;
         }
-        let keyed = || window.iter().filter(|parsed| parsed.first_hash != Hash::default());
+        let keyed = || window.iter().filter(|parsed| parsed.first_hash != KeyHash::default());
         if database == 0 {
             keyed().for_each(|parsed| keyspace.prefetch_bucket(parsed.first_hash));
         }

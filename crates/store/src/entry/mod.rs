@@ -35,12 +35,12 @@ use std::sync::Arc;
 
 use crate::value::prefetch::prefetch;
 use crate::value::{
-    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Defragmenter, Encoding,
-    Hash, Kind, List, SLOT, Set, SortedSet, Stream, StringRef,
+    AnyCollection, CHUNKED_LEN_MIN, ChunkedString, Collection, CollectionRef, Defragmenter,
+    Encoding, Hash, List, SLOT, Set, SortedSet, Stream, StringRef, ValueType,
 };
 use access::ACCESS_MASK;
 
-pub use crate::value::Shared;
+pub use crate::value::SharedString;
 
 pub mod access;
 
@@ -87,11 +87,11 @@ enum Form {
     InlineRaw = 1,
     /// The bytes themselves, never `int`.
     InlineText = 2,
-    /// Eight bytes: a `Shared`.
+    /// Eight bytes: a `SharedString`.
     Shared = 3,
     /// `SLOT` bytes: the collection of the kind in the high half of the byte.
     Collection = 4,
-    /// Eight bytes: a `Chunked`.
+    /// Eight bytes: a `ChunkedString`.
     Chunked = 5,
 }
 
@@ -114,7 +114,8 @@ const _: () = assert!(HEADER == 8 && offset_of!(Header, value_len) == 6);
 
 /// A string that is converted to chunks stays in its block.
 const _: () = assert!(
-    size_of::<Chunked>() == size_of::<Shared>() && align_of::<Chunked>() == align_of::<Shared>()
+    size_of::<ChunkedString>() == size_of::<SharedString>()
+        && align_of::<ChunkedString>() == align_of::<SharedString>()
 );
 
 impl Form {
@@ -133,8 +134,8 @@ pub enum NewValue<'a> {
     InlineRaw(&'a [u8]),
     /// A short string for which OBJECT ENCODING never says `int`, because INCRBYFLOAT made it.
     InlineText(&'a [u8]),
-    Shared(Shared),
-    Chunked(Chunked),
+    Shared(SharedString),
+    Chunked(ChunkedString),
     Collection(AnyCollection),
 }
 
@@ -142,8 +143,8 @@ pub enum NewValue<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
     Bytes(&'a [u8]),
-    Shared(&'a Shared),
-    Chunked(&'a Chunked),
+    Shared(&'a SharedString),
+    Chunked(&'a ChunkedString),
     Collection(CollectionRef<'a>),
 }
 
@@ -165,14 +166,14 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: nothing else has a pointer to the block, and its contents may be sent: `Shared` and
-// `Chunked` by the assertion below, collections by the one beside their list.
+// SAFETY: nothing else has a pointer to the block, and its contents may be sent: `SharedString` and
+// `ChunkedString` by the assertion below, collections by the one beside their list.
 unsafe impl Send for OwnedEntry {}
 
 const _: () = {
     const fn is_send<T: Send>() {}
-    is_send::<Shared>();
-    is_send::<Chunked>();
+    is_send::<SharedString>();
+    is_send::<ChunkedString>();
 };
 
 impl Header {
@@ -195,14 +196,14 @@ impl Header {
 
     /// The kind. A string's bits are 0.
     #[inline(always)]
-    const fn kind(&self) -> Kind {
+    const fn kind(&self) -> ValueType {
         match self.first >> KIND_SHIFT {
-            0 => Kind::String,
-            1 => Kind::List,
-            2 => Kind::Set,
-            3 => Kind::SortedSet,
-            4 => Kind::Hash,
-            _ => Kind::Stream,
+            0 => ValueType::String,
+            1 => ValueType::List,
+            2 => ValueType::Set,
+            3 => ValueType::SortedSet,
+            4 => ValueType::Hash,
+            _ => ValueType::Stream,
         }
     }
 
@@ -567,7 +568,7 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline(always)]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> ValueType {
         self.header().kind()
     }
 
@@ -807,8 +808,8 @@ impl<'a> EntryMut<'a> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
         if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it in the
-            // borrow.
+            // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it
+            // in the borrow.
             return padded(unsafe { self.at_mut(at) }, len);
         } else if !form.is_inline() {
             return None;
@@ -834,29 +835,29 @@ impl<'a> EntryMut<'a> {
     /// Converts the string to chunks if necessary. Other readers of the string keep its old
     /// contents, and only changed chunks are copied. `None`: the string lies in its entry.
     #[cold]
-    pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
+    pub fn chunked_mut(&mut self, len: usize) -> Option<&mut ChunkedString> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
         if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it. An
-            // empty one stays in its place, so that the entry is whole even if the conversion
+            // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
+            // An empty one stays in its place, so that the entry is whole even if the conversion
             // panics.
-            let shared = std::mem::take(unsafe { self.at_mut::<Shared>(at) });
-            let chunked = Chunked::from_shared(shared);
-            // SAFETY: the place has room for a `Chunked`, which has the size and alignment of a
-            // `Shared`. The empty string that lies there is dropped first.
+            let shared = std::mem::take(unsafe { self.at_mut::<SharedString>(at) });
+            let chunked = ChunkedString::from_shared(shared);
+            // SAFETY: the place has room for a `ChunkedString`, which has the size and alignment of
+            // a `SharedString`. The empty string that lies there is dropped first.
             unsafe {
                 let place = self.pointer.add(at);
-                place.cast::<Shared>().drop_in_place();
+                place.cast::<SharedString>().drop_in_place();
                 place.cast().write(chunked);
             }
             self.header_mut().first = Form::Chunked as u8;
         } else if form != Form::Chunked {
             return None;
         }
-        // SAFETY: the form says that a `Chunked` lies there. *Held*: nothing else uses it in the
-        // borrow.
-        let chunked = unsafe { self.at_mut::<Chunked>(at) };
+        // SAFETY: the form says that a `ChunkedString` lies there. *Held*: nothing else uses it in
+        // the borrow.
+        let chunked = unsafe { self.at_mut::<ChunkedString>(at) };
         chunked.grow(len);
         Some(chunked)
     }
@@ -876,15 +877,15 @@ impl<'a> EntryMut<'a> {
     /// to help.
     pub(crate) fn defragment(self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self.as_ref().kind() {
-            Kind::String => {
+            ValueType::String => {
                 self.defragment_string(defragmenter);
                 0
             }
-            Kind::List => self.defragment_collection::<List>(from, defragmenter),
-            Kind::Set => self.defragment_collection::<Set>(from, defragmenter),
-            Kind::SortedSet => self.defragment_collection::<SortedSet>(from, defragmenter),
-            Kind::Hash => self.defragment_collection::<Hash>(from, defragmenter),
-            Kind::Stream => self.defragment_collection::<Stream>(from, defragmenter),
+            ValueType::List => self.defragment_collection::<List>(from, defragmenter),
+            ValueType::Set => self.defragment_collection::<Set>(from, defragmenter),
+            ValueType::SortedSet => self.defragment_collection::<SortedSet>(from, defragmenter),
+            ValueType::Hash => self.defragment_collection::<Hash>(from, defragmenter),
+            ValueType::Stream => self.defragment_collection::<Stream>(from, defragmenter),
         }
     }
 
@@ -902,8 +903,8 @@ impl<'a> EntryMut<'a> {
             return;
         }
         let at = look.value_offset();
-        // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it.
-        let shared = unsafe { self.at_mut::<Shared>(at) };
+        // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
+        let shared = unsafe { self.at_mut::<SharedString>(at) };
         if let Some(string) = Arc::get_mut(shared)
             && defragmenter.wants(NonNull::from(string.as_slice()).cast())
         {
@@ -927,7 +928,7 @@ impl<'a> EntryMut<'a> {
 }
 
 /// A long string, padded with zeros to at least `len` bytes. `None`: that needs chunks.
-fn padded(shared: &mut Shared, len: usize) -> Option<&mut [u8]> {
+fn padded(shared: &mut SharedString, len: usize) -> Option<&mut [u8]> {
     if len.max(shared.len()) >= CHUNKED_LEN_MIN {
         let grows = len > shared.len();
         return Arc::get_mut(shared).filter(|_| !grows).map(Vec::as_mut_slice);

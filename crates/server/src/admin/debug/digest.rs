@@ -108,7 +108,7 @@ impl Digest {
     }
 
     fn mix_collection(&mut self, collection: CollectionRef<'_>, now_ms: i64) {
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         match collection {
             CollectionRef::Set(set) => {
                 set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));

@@ -1,7 +1,7 @@
 //! The commands that wait until there is an element to pop or move.
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_store::value::{End, ListLimits};
 
 use super::super::elements;
@@ -91,8 +91,8 @@ impl Wait for ListPop {
         Ok(false)
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::List)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::List)
     }
 }
 
@@ -136,8 +136,8 @@ impl Wait for Move {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::List)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::List)
     }
 
     fn destination(&self) -> Option<&[u8]> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bobbin_store::shard::watch::Observer;
-use bobbin_store::{Hash, SHARDS};
+use bobbin_store::{KeyHash, SHARDS};
 
 use crate::engine::command::{Data, Key};
 
@@ -18,7 +18,7 @@ pub(super) struct Lookups {
     /// By shard.
     looked: Box<[LookedAt]>,
     /// Changes that were not compared with the lookups yet.
-    changes: Vec<Hash>,
+    changes: Vec<KeyHash>,
     /// Something that was looked up has changed.
     is_stale: bool,
     rounds: u32,
@@ -85,7 +85,7 @@ impl Lookups {
             }
         }
         let rest = self.changes.len().saturating_sub(CHECKED);
-        let is_known = |hash: Hash| self.looked[hash.shard()].contains(hash);
+        let is_known = |hash: KeyHash| self.looked[hash.shard()].contains(hash);
         self.is_stale |= self.changes.drain(rest..).any(is_known);
         true
     }
@@ -109,13 +109,13 @@ impl Lookups {
 /// The keys of a shard that were looked up. One key may be looked up a million times.
 #[derive(Clone, Default)]
 struct LookedAt {
-    hashes: Vec<Hash>,
+    hashes: Vec<KeyHash>,
     /// How many of the hashes are sorted and different.
     sorted: usize,
 }
 
 impl LookedAt {
-    fn contains(&mut self, hash: Hash) -> bool {
+    fn contains(&mut self, hash: KeyHash) -> bool {
         if self.sorted < self.hashes.len() {
             self.hashes.sort_unstable_by_key(|hash| hash.0);
             self.hashes.dedup();

@@ -2,7 +2,7 @@
 //! creates.
 
 use bobbin_resp::Reply;
-use bobbin_store::value::stream::{ConsumerNumber, Group};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber};
 
 use super::group;
 use super::pending::{PendingPart, PendingRemoval};
@@ -27,7 +27,11 @@ pub(super) fn seen(
 }
 
 /// The consumer with this name, as in `seen`, and whether it is new.
-pub(super) fn seen_in(group: &mut Group, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
+pub(super) fn seen_in(
+    group: &mut ConsumerGroup,
+    name: &[u8],
+    now_ms: i64,
+) -> (ConsumerNumber, bool) {
     let known = group.consumer_number(name);
     let number = known.unwrap_or_else(|| group.add_consumer(name, now_ms));
     if let Some(consumer) = group.consumer_mut(number) {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
-use bobbin_store::Kind;
-use bobbin_store::value::stream::Log;
+use bobbin_store::ValueType;
+use bobbin_store::value::stream::StreamLog;
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
@@ -206,7 +206,7 @@ impl ReadOptions {
 
 impl From {
     /// The first ID that XREAD looks for. `None`: no entry can have it.
-    fn first(self, log: &Log) -> Option<StreamId> {
+    fn first(self, log: &StreamLog) -> Option<StreamId> {
         let after = match self {
             Self::After(id) => Some(id),
             Self::Last | Self::New => log.last_id.previous(),
@@ -245,8 +245,8 @@ impl Wait for StreamReading {
         Ok(true)
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::Stream)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::Stream)
     }
 
     fn ends_when_gone(&self) -> bool {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_sync::Mutex;
 
 pub use self::timeout::{deadline_ms, deadline_of_ms};
@@ -49,7 +49,7 @@ pub trait Wait: Send + Sync {
 
     /// The type of value that the client waits for, if it waits for a value. Keys with another type
     /// are passed over until they change.
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<ValueType> {
         None
     }
 

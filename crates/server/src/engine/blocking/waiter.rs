@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_sync::Mutex;
 
 use super::Wait;
@@ -230,7 +230,7 @@ impl Waiters {
         database: u32,
         key: Key<'_>,
         at: usize,
-        kind: Option<Kind>,
+        kind: Option<ValueType>,
     ) -> Option<Arc<Waiter>> {
         let part = self.part(key).lock();
         let queue = part.get(&(database, key.bytes.into()))?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
@@ -192,7 +192,7 @@ fn run_held(
     client: &mut Client,
     command: &'static Registered,
     request: &Request<'_>,
-    hashes: &[Hash],
+    hashes: &[KeyHash],
     output: &mut Vec<u8>,
 ) -> Result<RequestOutcome, Failure> {
     let mut call = Call {

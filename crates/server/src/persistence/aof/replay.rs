@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use bobbin_resp::{Part, Reply};
-use bobbin_store::{Hash, ShardGuard};
+use bobbin_store::{KeyHash, ShardGuard};
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
@@ -180,7 +180,7 @@ impl Replay {
     /// afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
-        let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let first_hash = args.get(1).map_or_else(KeyHash::default, |key| self.data.key(key).hash);
         let mut executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
         // one needs.
@@ -203,7 +203,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
-        first_hash: Hash,
+        first_hash: KeyHash,
         before_release: impl FnOnce(bool, u32),
     ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
@@ -281,7 +281,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: &'static Registered,
-        hash: Hash,
+        hash: KeyHash,
     ) -> (Option<Effects>, Result<(), String>) {
         let mut call = Call {
             server: self.server,
@@ -326,7 +326,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
-        first_hash: Hash,
+        first_hash: KeyHash,
     ) -> RequestOutcome {
         let executed = match (&self.client.long_command, command) {
             (Some(_), Some(command)) => RequestOutcome::Ran(command),

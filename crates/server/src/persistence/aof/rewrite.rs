@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{CutHandle, EntryRef, Kind};
+use bobbin_store::{CutHandle, EntryRef, ValueType};
 use bobbin_sync::Mutex;
 
 use super::place::LogPlace;
@@ -528,7 +528,7 @@ fn write_commands(
 
 /// Appends the commands that make an entry.
 fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
-    if entry.kind() == Kind::String {
+    if entry.kind() == ValueType::String {
         let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
         command.array(if entry.expire_ms().is_some() { 5 } else { 3 });
         command.bulk(b"SET");

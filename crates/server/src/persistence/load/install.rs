@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use bobbin_dump::rdb::{RdbError, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
 use bobbin_store::value::AnyCollection;
-use bobbin_store::{AccessClock, Hash, Keyspace, NewValue, OwnedEntry};
+use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
 use super::blocks::{BLOCKS_MAX, Counts, FileBlock};
@@ -81,7 +81,7 @@ pub(super) fn make(
     count: &Counts,
     now_ms: i64,
     done: &Cell<usize>,
-    mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
+    mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,
 ) -> Result<(), String> {
     let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
     let target = commands::target(server);

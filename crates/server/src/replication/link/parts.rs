@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use bobbin_store::{Hash, SHARDS, ShardGuard};
+use bobbin_store::{KeyHash, SHARDS, ShardGuard};
 use bobbin_sync::crew::Crew;
 
 use super::apply::Prepared;
@@ -83,7 +83,7 @@ struct PartCommand {
     number: usize,
     /// Where its arguments end: an index into `Part::ends`.
     args_end: usize,
-    hash: Hash,
+    hash: KeyHash,
 }
 
 /// Whether another thread may execute the command, while the commands behind it run too.

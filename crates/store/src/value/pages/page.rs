@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
 use super::super::tags::{self, GROUP};
-use super::record::{self, NewRecord, Record};
+use super::record::{self, NewRecord, TableRecord};
 use crate::value::Defragmenter;
 use crate::value::prefetch::prefetch;
 
@@ -182,15 +182,15 @@ impl Page {
             let key = old.key;
             let tag = self.tag(index);
             // The old record is removed first, and its key with it.
-            if !old_outside && let record::Text::Inline(bytes) = key {
+            if !old_outside && let record::RecordText::Inline(bytes) = key {
                 room[..bytes.len()].copy_from_slice(bytes);
                 let key = record::Given::Bytes(&room[..bytes.len()]);
                 self.remove(index);
                 self.insert(tag, &NewRecord { key, ..*new });
             } else {
                 let key = match key {
-                    record::Text::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
-                    record::Text::Outside(outside) => outside.to_shared(),
+                    record::RecordText::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
+                    record::RecordText::Outside(outside) => outside.to_shared(),
                 };
                 self.remove(index);
                 self.insert(tag, &NewRecord { key: record::Given::Shared(&key), ..*new });
@@ -308,7 +308,7 @@ impl Page {
     }
 
     #[inline]
-    pub(super) fn record(&self, index: usize) -> Record<'_> {
+    pub(super) fn record(&self, index: usize) -> TableRecord<'_> {
         assert!(index < self.len(), "record {index} of {}", self.len());
         // SAFETY: *recorded*: a record lies there, with a value if the page has values. It lives
         // and does not change while we are borrowed.

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use crate::value::Defragmenter;
 use crate::value::shared_block::SharedBlock;
-use crate::value::tags::{self, Found};
+use crate::value::tags::{self, TagMatches};
 
 /// Some members of a sorted set, in order. The order is by score, then by the member's bytes.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub(super) struct Leaf(SharedBlock);
 
 /// One element.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Element<'a> {
+pub(super) struct ScoredMember<'a> {
     pub score: f64,
     pub member: &'a [u8],
     pub tag: u8,
@@ -34,12 +34,14 @@ impl Leaf {
     }
 
     /// A leaf with one element.
-    pub(super) fn of(element: Element<'_>) -> Self {
+    pub(super) fn of(element: ScoredMember<'_>) -> Self {
         Self::from_elements(std::iter::once(element))
     }
 
     /// A leaf with elements, which come in order.
-    pub(super) fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
+    pub(super) fn from_elements<'a>(
+        elements: impl Iterator<Item = ScoredMember<'a>> + Clone,
+    ) -> Self {
         let (mut count, mut members_len) = (0, 0);
         for element in elements.clone() {
             count += 1;
@@ -63,7 +65,7 @@ impl Leaf {
     }
 
     /// Inserts an element at its place, which [`Self::lower_bound`] found.
-    pub(super) fn insert(&mut self, index: usize, element: Element<'_>) {
+    pub(super) fn insert(&mut self, index: usize, element: ScoredMember<'_>) {
         let old = self.shape();
         let added = element.member.len();
         let members_len = self.0.len() - old.members();
@@ -190,15 +192,15 @@ impl Leaf {
         &self.0[shape.members() + start..shape.members() + shape.end(&self.0, index)]
     }
 
-    pub(super) fn element(&self, index: usize) -> Element<'_> {
+    pub(super) fn element(&self, index: usize) -> ScoredMember<'_> {
         let tag = self.0[self.shape().tags() + index];
-        Element { score: self.score(index), member: self.member(index), tag }
+        ScoredMember { score: self.score(index), member: self.member(index), tag }
     }
 
     pub(super) fn elements(
         &self,
         range: std::ops::Range<usize>,
-    ) -> impl Iterator<Item = Element<'_>> + Clone {
+    ) -> impl Iterator<Item = ScoredMember<'_>> + Clone {
         range.map(|index| self.element(index))
     }
 
@@ -234,7 +236,7 @@ impl Leaf {
 
     /// The elements with this tag.
     #[inline]
-    pub(super) fn tagged(&self, tag: u8) -> Found {
+    pub(super) fn tagged(&self, tag: u8) -> TagMatches {
         let shape = self.shape();
         tags::find_all(&self.0[shape.tags()..], shape.count, tag)
     }

@@ -8,7 +8,7 @@ use super::id_map::{IdMap, Keyed, Records};
 
 /// A consumer group.
 #[derive(Clone, Default)]
-pub struct Group {
+pub struct ConsumerGroup {
     /// The last entry that was delivered.
     pub last_id: StreamId,
     /// How many of all entries ever added have been read. `None`: unknown.
@@ -58,7 +58,7 @@ impl Pending {
     }
 }
 
-impl Group {
+impl ConsumerGroup {
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
         Self { last_id, entries_read, ..Self::default() }
     }
@@ -210,7 +210,7 @@ impl Consumer {
 /// Pending entries in order.
 pub enum PendingFrom<'a> {
     All(Records<'a, Pending>),
-    Of(&'a Group, Records<'a, StreamId>),
+    Of(&'a ConsumerGroup, Records<'a, StreamId>),
 }
 
 impl<'a> Iterator for PendingFrom<'a> {

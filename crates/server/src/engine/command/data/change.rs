@@ -1,7 +1,7 @@
 //! Changes of keys, and what has to be noted for them.
 
 use bobbin_store::shard::{Database, Expire};
-use bobbin_store::table::Place;
+use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
 
@@ -51,7 +51,7 @@ impl Data {
         entry.collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
-    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
+    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> EntryPlace {
         let (access, hasher) = (self.turn.clock.fresh(), self.holding.keyspace.hasher());
         let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
         let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
@@ -105,7 +105,13 @@ impl Data {
     }
 
     #[inline(always)]
-    fn put(&mut self, key: Key<'_>, found: Option<Place>, value: NewValue<'_>, expire: Expire) {
+    fn put(
+        &mut self,
+        key: Key<'_>,
+        found: Option<EntryPlace>,
+        value: NewValue<'_>,
+        expire: Expire,
+    ) {
         let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
@@ -155,7 +161,7 @@ impl Data {
         }
     }
 
-    fn take_from(&mut self, key: Key<'_>, place: Place) -> OwnedEntry {
+    fn take_from(&mut self, key: Key<'_>, place: EntryPlace) -> OwnedEntry {
         let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);

@@ -19,7 +19,7 @@ mod values;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
+use bobbin_store::{Gate, KeyHash, Keyspace, OwnedEntry};
 
 use self::evictor::Evictor;
 pub use self::gathered::Notices;
@@ -44,7 +44,7 @@ use crate::engine::telemetry::stats::Totals;
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
-    pub hash: Hash,
+    pub hash: KeyHash,
 }
 
 /// What a thread needs to execute commands: the locked shards, the unit, the time, the log.

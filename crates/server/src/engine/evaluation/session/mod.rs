@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
@@ -284,7 +284,7 @@ impl ScriptSession {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        hashes: &[Hash],
+        hashes: &[KeyHash],
         reply: Reply<'_>,
     ) -> Option<u64> {
         let started = ticks();
@@ -434,7 +434,7 @@ impl Host for ScriptSession {
             self.refuse(Refusal::by(command, failure), reply);
             return Called::Replied;
         }
-        let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
+        let (mut lone, mut hashes) = ([KeyHash::default(); 2], Vec::new());
         match self.reach(command, args, &mut lone, &mut hashes) {
             Ok(()) => {}
             Err(Unreached::BeginAnew) => return Called::Stop,

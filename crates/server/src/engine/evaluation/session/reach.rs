@@ -1,6 +1,6 @@
 //! How a script gets the shards that its commands need.
 
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::{ScriptSession, Unreached, Way};
 use crate::base::clock::ticks;
@@ -16,8 +16,8 @@ impl ScriptSession {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        lone: &mut [Hash; 2],
-        hashes: &mut Vec<Hash>,
+        lone: &mut [KeyHash; 2],
+        hashes: &mut Vec<KeyHash>,
     ) -> Result<(), Unreached> {
         let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
@@ -33,7 +33,7 @@ impl ScriptSession {
         }
         *hashes = self.data().shard_set.take_hashes();
         hashes.clear();
-        hashes.resize(args.len(), Hash::default());
+        hashes.resize(args.len(), KeyHash::default());
         let mut reached = Ok(());
         command.key_positions(args, |at| {
             if reached.is_ok() {

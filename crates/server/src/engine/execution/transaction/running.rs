@@ -9,7 +9,7 @@
 //! its other commands may need the gate for more than keys.
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
@@ -28,7 +28,7 @@ use crate::engine::telemetry::slowlog::Measured;
 pub struct RunningTransaction {
     transaction: Box<Transaction>,
     /// The hashes of the keys, by argument; see `Call::hashes`.
-    hashes: Vec<Hash>,
+    hashes: Vec<KeyHash>,
     /// The large words of the transaction, while it pauses. They become values without a copy.
     offered: OfferedValues,
     /// The index of the next command in the queue.
@@ -72,7 +72,7 @@ struct PausedTransaction {
 
 /// Runs a transaction whose shards are all held. If it takes long, the rest becomes a job of the
 /// client.
-pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<Hash>) {
+pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<KeyHash>) {
     let start = call.reply.output().len();
     call.reply.array(transaction.queue.len());
     let offered = OfferedValues::new(transaction.words.large());
@@ -106,7 +106,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
 }
 
 /// Ends a transaction that does not run because a watched key has changed.
-pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
+pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<KeyHash>) {
     call.data.release();
     call.data.shard_set.give_back(hashes);
     leave(call.client);
@@ -206,7 +206,7 @@ fn run(
     call: &mut Call<'_>,
     queued: &Queued,
     args: &[&[u8]],
-    hashes: &[Hash],
+    hashes: &[KeyHash],
     pause_at: u64,
 ) -> Ran {
     if call.client.is_unread() && queued.command.has(Flags::READONLY) {

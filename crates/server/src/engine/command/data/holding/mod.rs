@@ -8,7 +8,7 @@
 mod aside;
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Cut, Gate, GateGuard, Hash, Keyspace, Member, SHARDS, Shard, ShardGuard};
+use bobbin_store::{Cut, Gate, GateGuard, KeyHash, Keyspace, Member, SHARDS, Shard, ShardGuard};
 
 pub use self::aside::Aside;
 use super::Data;
@@ -189,7 +189,7 @@ impl Data {
     }
 
     /// Prefetches the entry of a key whose shard is held, for reading or writing.
-    pub fn prefetch(&mut self, database: u32, hash: Hash, writes: bool) {
+    pub fn prefetch(&mut self, database: u32, hash: KeyHash, writes: bool) {
         if let Some(database) = self.shard(hash.shard()).database(database) {
             database.table().prefetch_entry(hash, writes);
         }
@@ -264,7 +264,7 @@ impl Data {
 
     /// The index of the first hash in whose shard blocked clients wait for keys. Several shards are
     /// held.
-    pub fn first_awaited(&mut self, hashes: impl Iterator<Item = Hash>) -> Option<usize> {
+    pub fn first_awaited(&mut self, hashes: impl Iterator<Item = KeyHash>) -> Option<usize> {
         let HeldShards::Many(guards) = &self.unit.held else { return None };
         if !guards.iter().any(|shard| shard.has_waiters()) {
             return None;
@@ -408,7 +408,7 @@ impl Data {
     }
 
     #[inline(always)]
-    pub(super) fn database_of(&mut self, hash: Hash) -> &mut Database {
+    pub(super) fn database_of(&mut self, hash: KeyHash) -> &mut Database {
         let database = self.database;
         self.shard(hash.shard()).database_mut(database)
     }
