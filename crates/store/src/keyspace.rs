@@ -33,7 +33,7 @@ static CLASS: Class = Class::of::<Shard>(0);
 
 /// All keys of the process.
 pub struct Keyspace {
-    shards: Box<[Cell; SHARDS]>,
+    shards: Box<[ShardCell; SHARDS]>,
     hasher: Hasher,
     /// From when on (Unix ms) each shard may have keys to expire. `i64::MAX`: never. These times
     /// are outside of the shards, so that looking for work reads few cache lines.
@@ -46,7 +46,7 @@ pub struct Keyspace {
 
 /// A shard behind its lock.
 #[repr(C, align(64))]
-struct Cell {
+struct ShardCell {
     lock: RawLock,
     /// Database 0's buckets, for prefetching without the lock. The values may be stale or torn, so
     /// they are only prefetched and never followed.
@@ -62,19 +62,19 @@ struct Cell {
 }
 
 /// The data that every command touches fits one cache line.
-const _: () = assert!(size_of::<Cell>() == 64 || cfg!(shuttle));
+const _: () = assert!(size_of::<ShardCell>() == 64 || cfg!(shuttle));
 
 // SAFETY: one thread at a time reaches the shard (see the module), so sharing a cell only moves the
 // shard from thread to thread. The assertion below says that a shard is `Send`. The rest of the
 // cell is atomic.
-unsafe impl Sync for Cell {}
+unsafe impl Sync for ShardCell {}
 
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Shard>();
 };
 
-impl Default for Cell {
+impl Default for ShardCell {
     fn default() -> Self {
         Self {
             lock: RawLock::default(),
@@ -103,7 +103,7 @@ impl Keyspace {
 
     pub fn with_hasher(hasher: Hasher) -> Self {
         Self {
-            shards: boxed(Cell::default),
+            shards: boxed(ShardCell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
             tally: Box::default(),

@@ -67,7 +67,7 @@ const FRESH_ZEROS_MIN: usize = 64 * 1024;
 /// Collections of at most this many blocks of memory are freed at once.
 const LIGHT_EFFORT: usize = 64;
 
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<EntryHeader>();
 /// In the first byte the kind lies above the form.
 const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
@@ -80,7 +80,7 @@ const FLAGS: u8 = 0x0f;
 /// How the value lies in the entry. It is the low half of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Form {
+enum ValueForm {
     /// The bytes themselves. They are `int`, `embstr` or `raw`, depending on their contents.
     Inline = 0,
     /// The bytes themselves, after a change in place: always `raw`.
@@ -97,7 +97,7 @@ enum Form {
 
 /// The beginning of every entry, byte for byte.
 #[repr(C)]
-struct Header {
+struct EntryHeader {
     /// The form, and above it the kind.
     first: u8,
     /// The flags, and above them the lowest 4 of the access bits.
@@ -110,7 +110,7 @@ struct Header {
     value_len: u16,
 }
 
-const _: () = assert!(HEADER == 8 && offset_of!(Header, value_len) == 6);
+const _: () = assert!(HEADER == 8 && offset_of!(EntryHeader, value_len) == 6);
 
 /// A string that is converted to chunks stays in its block.
 const _: () = assert!(
@@ -118,7 +118,7 @@ const _: () = assert!(
         && align_of::<ChunkedString>() == align_of::<SharedString>()
 );
 
-impl Form {
+impl ValueForm {
     #[inline(always)]
     const fn is_inline(self) -> bool {
         matches!(self, Self::Inline | Self::InlineRaw | Self::InlineText)
@@ -176,21 +176,21 @@ const _: () = {
     is_send::<ChunkedString>();
 };
 
-impl Header {
+impl EntryHeader {
     #[inline(always)]
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     #[inline(always)]
-    const fn form(&self) -> Form {
+    const fn form(&self) -> ValueForm {
         match self.first & 0x0f {
-            0 => Form::Inline,
-            1 => Form::InlineRaw,
-            2 => Form::InlineText,
-            3 => Form::Shared,
-            4 => Form::Collection,
-            _ => Form::Chunked,
+            0 => ValueForm::Inline,
+            1 => ValueForm::InlineRaw,
+            2 => ValueForm::InlineText,
+            3 => ValueForm::Shared,
+            4 => ValueForm::Collection,
+            _ => ValueForm::Chunked,
         }
     }
 
@@ -249,14 +249,14 @@ impl<'a> NewValue<'a> {
     }
 
     #[inline(always)]
-    const fn form(&self) -> Form {
+    const fn form(&self) -> ValueForm {
         match self {
-            NewValue::Inline(_) => Form::Inline,
-            NewValue::InlineRaw(_) => Form::InlineRaw,
-            NewValue::InlineText(_) => Form::InlineText,
-            NewValue::Shared(_) => Form::Shared,
-            NewValue::Chunked(_) => Form::Chunked,
-            NewValue::Collection(_) => Form::Collection,
+            NewValue::Inline(_) => ValueForm::Inline,
+            NewValue::InlineRaw(_) => ValueForm::InlineRaw,
+            NewValue::InlineText(_) => ValueForm::InlineText,
+            NewValue::Shared(_) => ValueForm::Shared,
+            NewValue::Chunked(_) => ValueForm::Chunked,
+            NewValue::Collection(_) => ValueForm::Collection,
         }
     }
 
@@ -265,7 +265,7 @@ impl<'a> NewValue<'a> {
     const fn first_byte(&self) -> u8 {
         match self {
             NewValue::Collection(collection) => {
-                Form::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
+                ValueForm::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
             }
             _ => self.form() as u8,
         }
@@ -333,7 +333,7 @@ impl OwnedEntry {
             flags |= LONG_KEY;
             end += 4;
         }
-        let mut header = Header {
+        let mut header = EntryHeader {
             first: value.first_byte(),
             flags,
             key_len: key.len() as u8,
@@ -462,10 +462,12 @@ impl Emptied {
         // again.
         unsafe {
             match look.header().form() {
-                Form::Inline | Form::InlineRaw | Form::InlineText => look.to_new_value(),
-                Form::Shared => NewValue::Shared(self.0.add(at).cast().read()),
-                Form::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
-                Form::Collection => {
+                ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => {
+                    look.to_new_value()
+                }
+                ValueForm::Shared => NewValue::Shared(self.0.add(at).cast().read()),
+                ValueForm::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
+                ValueForm::Collection => {
                     NewValue::Collection(AnyCollection::read(look.header().kind(), self.0.add(at)))
                 }
             }
@@ -493,7 +495,7 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline(always)]
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a EntryHeader {
         // SAFETY: *whole*: an entry begins with its header. *Held*: it does not change in 'a.
         unsafe { self.pointer.cast().as_ref() }
     }
@@ -547,9 +549,9 @@ impl<'a> EntryRef<'a> {
     fn end(self) -> usize {
         let (offset, len) = self.key_place();
         let value = match self.header().form() {
-            Form::Inline | Form::InlineRaw | Form::InlineText => self.value_len(),
-            Form::Shared | Form::Chunked => 8,
-            Form::Collection => SLOT,
+            ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => self.value_len(),
+            ValueForm::Shared | ValueForm::Chunked => 8,
+            ValueForm::Collection => SLOT,
         };
         offset + len + value
     }
@@ -605,12 +607,12 @@ impl<'a> EntryRef<'a> {
         // collection. *Held*: it lives and does not change in 'a.
         unsafe {
             match self.header().form() {
-                Form::Inline | Form::InlineRaw | Form::InlineText => {
+                ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => {
                     ValueRef::Bytes(self.bytes(at, self.value_len()))
                 }
-                Form::Shared => ValueRef::Shared(self.at(at)),
-                Form::Chunked => ValueRef::Chunked(self.at(at)),
-                Form::Collection => {
+                ValueForm::Shared => ValueRef::Shared(self.at(at)),
+                ValueForm::Chunked => ValueRef::Chunked(self.at(at)),
+                ValueForm::Collection => {
                     ValueRef::Collection(CollectionRef::new(self.kind(), self.pointer.add(at)))
                 }
             }
@@ -688,12 +690,15 @@ impl<'a> EntryRef<'a> {
 
     /// Whether the string was changed in place since it was set.
     pub fn is_raw(self) -> bool {
-        matches!(self.header().form(), Form::InlineRaw | Form::Shared | Form::Chunked)
+        matches!(
+            self.header().form(),
+            ValueForm::InlineRaw | ValueForm::Shared | ValueForm::Chunked
+        )
     }
 
     /// Whether the string counts as text even if it is an integer.
     fn is_text(self) -> bool {
-        self.header().form() == Form::InlineText
+        self.header().form() == ValueForm::InlineText
     }
 
     /// The answer of OBJECT ENCODING, by the rules of valkey-server 9.1.2: `embstr` depends on the
@@ -753,7 +758,7 @@ impl<'a> EntryMut<'a> {
     }
 
     #[inline(always)]
-    fn header_mut(&mut self) -> &mut Header {
+    fn header_mut(&mut self) -> &mut EntryHeader {
         // SAFETY: *whole*: an entry begins with its header. *Held*: nothing else uses the entry,
         // and it is borrowed exclusively while the result is used.
         unsafe { self.pointer.cast().as_mut() }
@@ -807,7 +812,7 @@ impl<'a> EntryMut<'a> {
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
-        if form == Form::Shared {
+        if form == ValueForm::Shared {
             // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it
             // in the borrow.
             return padded(unsafe { self.at_mut(at) }, len);
@@ -825,7 +830,7 @@ impl<'a> EntryMut<'a> {
         }
         let len = len.max(old_len);
         let header = self.header_mut();
-        (header.first, header.value_len) = (Form::InlineRaw as u8, len as u16);
+        (header.first, header.value_len) = (ValueForm::InlineRaw as u8, len as u16);
         // SAFETY: *whole*: the string's bytes lie there; the last of them were set to zero above.
         // *Held*: nothing else uses them in the borrow.
         unsafe { Some(NonNull::slice_from_raw_parts(self.pointer.add(at), len).as_mut()) }
@@ -838,7 +843,7 @@ impl<'a> EntryMut<'a> {
     pub fn chunked_mut(&mut self, len: usize) -> Option<&mut ChunkedString> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
-        if form == Form::Shared {
+        if form == ValueForm::Shared {
             // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
             // An empty one stays in its place, so that the entry is whole even if the conversion
             // panics.
@@ -851,8 +856,8 @@ impl<'a> EntryMut<'a> {
                 place.cast::<SharedString>().drop_in_place();
                 place.cast().write(chunked);
             }
-            self.header_mut().first = Form::Chunked as u8;
-        } else if form != Form::Chunked {
+            self.header_mut().first = ValueForm::Chunked as u8;
+        } else if form != ValueForm::Chunked {
             return None;
         }
         // SAFETY: the form says that a `ChunkedString` lies there. *Held*: nothing else uses it in
@@ -899,7 +904,7 @@ impl<'a> EntryMut<'a> {
 
     fn defragment_string(mut self, defragmenter: &mut Defragmenter<'_>) {
         let look = self.as_ref();
-        if look.header().form() != Form::Shared {
+        if look.header().form() != ValueForm::Shared {
             return;
         }
         let at = look.value_offset();

@@ -56,14 +56,14 @@ impl KeyHash {
 /// that sees the order of SCAN. So nobody can compute keys that collide; see
 /// `docs/adr/0013-keyed-hashing.md`.
 #[derive(Clone)]
-pub struct Hasher(Form);
+pub struct Hasher(HashFunction);
 
 /// Bytes of a hasher's key.
 pub const KEY_LEN: usize = 32;
 
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there are two or three hashers in a process")]
-enum Form {
+enum HashFunction {
     #[cfg(target_arch = "x86_64")]
     Aes(aes::AesKeys),
     Sip(sip::SipKeys),
@@ -77,9 +77,9 @@ impl Hasher {
     pub fn with_key(key: &[u8; KEY_LEN]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(keys) = aes::AesKeys::new(key) {
-            return Self(Form::Aes(keys));
+            return Self(HashFunction::Aes(keys));
         }
-        Self(Form::Sip(sip::SipKeys::new(key)))
+        Self(HashFunction::Sip(sip::SipKeys::new(key)))
     }
 
     /// A hasher that is not secret, for tests and for checks of files.
@@ -92,17 +92,17 @@ impl Hasher {
     /// A hasher for tests of keys that collide.
     #[cfg(test)]
     pub(crate) fn given(hash: fn(&[u8]) -> u64) -> Self {
-        Self(Form::Given(hash))
+        Self(HashFunction::Given(hash))
     }
 
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Form::Aes(keys) => keys.hash(key),
-            Form::Sip(keys) => keys.hash(key),
+            HashFunction::Aes(keys) => keys.hash(key),
+            HashFunction::Sip(keys) => keys.hash(key),
             #[cfg(test)]
-            Form::Given(hash) => hash(key),
+            HashFunction::Given(hash) => hash(key),
         };
         KeyHash(hash | PRESENT)
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn hashers() -> impl Iterator<Item = Hasher> {
-        let sip = |seed| Hasher(Form::Sip(sip::SipKeys::new(&[seed; KEY_LEN])));
+        let sip = |seed| Hasher(HashFunction::Sip(sip::SipKeys::new(&[seed; KEY_LEN])));
         (1..=3).flat_map(move |seed| [Hasher::new(seed.into()), sip(seed)])
     }
 

@@ -18,7 +18,7 @@ use crate::hash::KeyHash;
 #[derive(Default)]
 pub struct WatchedKeys {
     /// By database. There are few.
-    databases: Vec<(u32, Keys)>,
+    databases: Vec<(u32, WatchedByKey)>,
     /// Grows with each change of any watched key. So a key that is watched again after all clients
     /// left does not get an earlier version.
     clock: u64,
@@ -28,7 +28,7 @@ pub struct WatchedKeys {
     pub tracked: TrackedKeys,
 }
 
-type Keys = HashMap<Box<[u8]>, Watched>;
+type WatchedByKey = HashMap<Box<[u8]>, Watched>;
 
 #[derive(Default)]
 struct Watched {
@@ -204,7 +204,7 @@ impl WatchedKeys {
 
     fn enter(&mut self, database: u32, key: &[u8]) -> &mut Watched {
         let at = self.databases.iter().position(|(of, _)| *of == database).unwrap_or_else(|| {
-            self.databases.push((database, Keys::new()));
+            self.databases.push((database, WatchedByKey::new()));
             self.databases.len() - 1
         });
         let version = self.clock;

@@ -29,10 +29,10 @@ static ZEROS: LazyLock<SharedString> = LazyLock::new(|| Arc::new(vec![0; CHUNK_L
 
 /// A string in chunks.
 #[derive(Clone)]
-pub struct ChunkedString(Cow<Parts>);
+pub struct ChunkedString(Cow<ChunkedParts>);
 
 #[derive(Clone)]
-struct Parts {
+struct ChunkedParts {
     len: usize,
     /// The buffer of the chunks without memory of their own. Chunks behind its end are zeros.
     base: SharedString,
@@ -51,7 +51,7 @@ impl ChunkedString {
         {
             buffer.shrink_to_fit();
         }
-        let mut parts = Parts { len: 0, base, chunks: Directory::new(), own: 0 };
+        let mut parts = ChunkedParts { len: 0, base, chunks: Directory::new(), own: 0 };
         parts.lengthen(len);
         Self(Cow::new(parts))
     }
@@ -81,7 +81,7 @@ impl ChunkedString {
     pub fn memory(&self) -> usize {
         let parts = &*self.0;
         let directory = parts.chunks.len() * size_of::<Option<SharedString>>();
-        Cow::<Parts>::size() + directory + parts.base.capacity() + parts.own * CHUNK_LEN
+        Cow::<ChunkedParts>::size() + directory + parts.base.capacity() + parts.own * CHUNK_LEN
     }
 
     /// The bytes from `at` on that lie in one piece; none at the end.
@@ -170,7 +170,7 @@ impl ChunkedString {
     }
 }
 
-impl Parts {
+impl ChunkedParts {
     fn lengthen(&mut self, len: usize) {
         while self.chunks.len() < len.div_ceil(CHUNK_LEN) {
             self.chunks.push(None);

@@ -25,9 +25,9 @@
 //! shortest form, so equal values have equal bytes.
 //!
 //! The unsafe code here relies on one rule, called *whole*: the block belongs only to its
-//! [`Listpack`], begins with a [`Header`], and was given as many bytes as the header says. The
-//! bytes behind the gap are initialised; those in the gap need not be. Only `splice` changes the
-//! header, and the room that it returns lies behind the gap. No unsafe code relies on the bytes
+//! [`Listpack`], begins with a [`ListpackHeader`], and was given as many bytes as the header says.
+//! The bytes behind the gap are initialised; those in the gap need not be. Only `splice` changes
+//! the header, and the room that it returns lies behind the gap. No unsafe code relies on the bytes
 //! being entries: safe code reads them, and may panic.
 
 use std::borrow::Cow;
@@ -62,7 +62,7 @@ unsafe impl Sync for Listpack {}
 
 /// The beginning of a block. The gap and the entries follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Header {
+struct ListpackHeader {
     /// The bytes of the entries, and of what Redis has beside them.
     total: u32,
     /// How many entries there are, or [`COUNT_UNKNOWN`].
@@ -386,24 +386,24 @@ impl Listpack {
     }
 
     #[inline(always)]
-    fn header(&self) -> Header {
+    fn header(&self) -> ListpackHeader {
         // SAFETY: *whole*: the block begins with these two fields. It is aligned to 8.
         let (total, count) = unsafe {
             (self.block.cast::<u32>().read(), self.block.add(COUNT).cast::<u16>().read())
         };
         let (total, count) = (u32::from_le(total), u16::from_le(count));
         if total & GAPPED == 0 {
-            return Header { total, count, gap: 0 };
+            return ListpackHeader { total, count, gap: 0 };
         }
         // SAFETY: *whole*: the bit says that this field follows.
         let gap = unsafe { self.block.add(GAP).cast::<u16>().read() };
-        Header { total: total & !GAPPED, count, gap: u16::from_le(gap) }
+        ListpackHeader { total: total & !GAPPED, count, gap: u16::from_le(gap) }
     }
 
     /// # Safety
     /// The block was given as many bytes as the header says, and the entries lie where it says.
     #[inline(always)]
-    unsafe fn write_header(&mut self, header: Header) {
+    unsafe fn write_header(&mut self, header: ListpackHeader) {
         let gapped = if header.gap == 0 { 0 } else { GAPPED };
         // SAFETY: the caller says that the block is long enough, and that no entry lies here.
         unsafe {
@@ -421,7 +421,13 @@ impl Listpack {
     /// # Panics
     /// If the listpack would become longer than 1 GiB (see [`Self::has_room`]), or if the bytes
     /// reach past the end, which may happen with the position of another listpack.
-    fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Room<'_> {
+    fn splice(
+        &mut self,
+        at: usize,
+        removed: usize,
+        inserted: usize,
+        count: isize,
+    ) -> EntryRoom<'_> {
         let old = self.header();
         let old_len = old.len();
         assert!(
@@ -431,7 +437,7 @@ impl Listpack {
         let len = old_len - removed + inserted;
         assert!(len <= LEN_MAX - OVERHEAD, "a listpack of {len} bytes");
         let is_front = at == 0 && old_len > 0 && (removed == 0 || inserted == 0);
-        let new = Header {
+        let new = ListpackHeader {
             // A count beyond 16 bits stays unknown, as in Redis.
             count: match old.count {
                 COUNT_UNKNOWN => COUNT_UNKNOWN,
@@ -462,7 +468,7 @@ impl Listpack {
         let rest = unsafe {
             NonNull::slice_from_raw_parts(self.block.add(to + at).cast(), inserted).as_mut()
         };
-        Room { rest }
+        EntryRoom { rest }
     }
 
     /// Moves `len` bytes within the block.
@@ -487,14 +493,14 @@ impl Listpack {
 
     /// Resizes the block from one header's size to another's.
     #[inline]
-    fn resize_block(&mut self, old: Header, new: Header) {
+    fn resize_block(&mut self, old: ListpackHeader, new: ListpackHeader) {
         // SAFETY: only this listpack uses the block, which was given as many bytes as its header
         // said until now. The new size includes a header.
         unsafe { block::resize(&mut self.block, old.given(), new.given()) };
     }
 }
 
-impl Header {
+impl ListpackHeader {
     /// The bytes of the gap and its field.
     #[inline(always)]
     const fn gap_bytes(self) -> usize {
@@ -554,11 +560,11 @@ impl Header {
 
 /// Room in a listpack that has to be written. Bytes that are not written because of a panic become
 /// zeros, so *whole* holds in any case.
-struct Room<'a> {
+struct EntryRoom<'a> {
     rest: &'a mut [MaybeUninit<u8>],
 }
 
-impl Room<'_> {
+impl EntryRoom<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (front, rest) = std::mem::take(&mut self.rest).split_at_mut(bytes.len());
@@ -573,7 +579,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for EntryRoom<'_> {
     #[inline]
     fn drop(&mut self) {
         self.rest.fill(MaybeUninit::new(0));

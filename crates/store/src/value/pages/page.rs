@@ -38,11 +38,11 @@ use crate::value::prefetch::prefetch;
 
 /// Records whose hashes lie close together.
 pub(super) struct Page {
-    block: NonNull<Header>,
+    block: NonNull<PageHeader>,
 }
 
 #[repr(C)]
-struct Header {
+struct PageHeader {
     owners: AtomicU32,
     /// The length of the block in bytes.
     size: u32,
@@ -89,13 +89,13 @@ impl Page {
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
-        let block = start.cast::<Header>();
+        let block = start.cast::<PageHeader>();
         // Tags are compared in groups, including the unused tags of a group.
         // SAFETY: only this function uses the new block. It is aligned to 8 and has room for the
         // header and the tags behind it. That makes it *whole*, without records.
         unsafe {
             start.add(HEADER).write_bytes(0, slots);
-            block.write(Header {
+            block.write(PageHeader {
                 owners: AtomicU32::new(1),
                 size,
                 earliest_ms: NEVER,
@@ -579,7 +579,7 @@ impl Page {
     }
 
     #[inline(always)]
-    fn header(&self) -> &Header {
+    fn header(&self) -> &PageHeader {
         // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, the header does not change while we are borrowed.
         unsafe { self.block.as_ref() }
@@ -587,7 +587,7 @@ impl Page {
 
     /// Must be called only after `make_unique`, or on a new page.
     #[inline(always)]
-    fn header_mut(&mut self) -> &mut Header {
+    fn header_mut(&mut self) -> &mut PageHeader {
         debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
         // SAFETY: *sole*: callers have made us the only owner, and we are borrowed exclusively
         // while the result is used.
@@ -637,7 +637,7 @@ const LIVE_MAX: usize = 4096;
 const NARROW_MAX: usize = 1 << 16;
 /// The length of a cache line. Header and tags lie on two.
 const LINE: usize = 64;
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<PageHeader>();
 const _: () = assert!(HEADER == 32);
 
 /// Whether offsets in a block of this size have 32 bits.

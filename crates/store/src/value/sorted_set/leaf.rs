@@ -47,7 +47,7 @@ impl Leaf {
             count += 1;
             members_len += element.member.len();
         }
-        let shape = Shape { count, wide: members_len > usize::from(u16::MAX) };
+        let shape = LeafShape { count, wide: members_len > usize::from(u16::MAX) };
         let members = shape.members();
         let mut block = SharedBlock::with_capacity(members + members_len);
         let bytes = block.extend(members + members_len);
@@ -79,7 +79,7 @@ impl Leaf {
             *self = new;
             return;
         }
-        let new = Shape { count: old.count + 1, ..old };
+        let new = LeafShape { count: old.count + 1, ..old };
         let start = self.end_before(index);
         let len = self.0.len();
         self.0.extend(SCORE + END + TAG + added);
@@ -119,7 +119,7 @@ impl Leaf {
             *self = new;
             return;
         }
-        let new = Shape { count: old.count - 1, ..old };
+        let new = LeafShape { count: old.count - 1, ..old };
         let (start, end) = (self.end_before(first), self.end_before(last));
         let len = self.0.len();
         let bytes = self.0.bytes_mut();
@@ -256,9 +256,9 @@ impl Leaf {
     }
 
     #[inline(always)]
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> LeafShape {
         let header = u32::from_le_bytes(*self.0.first_chunk().expect("every leaf has a header"));
-        Shape { count: (header & !WIDE) as usize, wide: header & WIDE != 0 }
+        LeafShape { count: (header & !WIDE) as usize, wide: header & WIDE != 0 }
     }
 
     fn end_before(&self, index: usize) -> usize {
@@ -274,12 +274,12 @@ impl std::fmt::Debug for Leaf {
 
 /// The offsets of the parts of a leaf.
 #[derive(Clone, Copy)]
-struct Shape {
+struct LeafShape {
     count: usize,
     wide: bool,
 }
 
-impl Shape {
+impl LeafShape {
     fn header(self) -> [u8; HEADER] {
         (self.count as u32 | if self.wide { WIDE } else { 0 }).to_le_bytes()
     }

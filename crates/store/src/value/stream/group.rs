@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::StreamId;
-use super::id_map::{IdMap, Keyed, Records};
+use super::id_map::{IdMap, IdMapIter, Keyed};
 
 /// A consumer group.
 #[derive(Clone, Default)]
@@ -209,8 +209,8 @@ impl Consumer {
 
 /// Pending entries in order.
 pub enum PendingFrom<'a> {
-    All(Records<'a, Pending>),
-    Of(&'a ConsumerGroup, Records<'a, StreamId>),
+    All(IdMapIter<'a, Pending>),
+    Of(&'a ConsumerGroup, IdMapIter<'a, StreamId>),
 }
 
 impl<'a> Iterator for PendingFrom<'a> {

@@ -16,7 +16,7 @@ use std::mem::offset_of;
 
 pub use group::{Consumer, ConsumerGroup, ConsumerNumber, Pending, PendingFrom};
 pub use id::StreamId;
-pub use id_map::{IdMap, Keyed, Records, RecordsBack};
+pub use id_map::{IdMap, IdMapIter, Keyed, RecordsBack};
 use node::StreamCursor;
 pub use node::{
     Entries, NODE_BYTES_MAX, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS, Pairs, StreamEntry,

@@ -1,11 +1,11 @@
 //! Walks through the entries of a stream, in order and in reverse.
 
-use super::{Entries, Records, RecordsBack, StreamEntry, StreamId, StreamLog, StreamNode};
+use super::{Entries, IdMapIter, RecordsBack, StreamEntry, StreamId, StreamLog, StreamNode};
 
 /// Entries in order, without deleted ones.
 #[derive(Clone)]
 pub struct Range<'a> {
-    nodes: Records<'a, StreamNode>,
+    nodes: IdMapIter<'a, StreamNode>,
     entries: Option<Entries<'a>>,
     start: StreamId,
     end: StreamId,
