@@ -83,14 +83,14 @@ mod tests {
     use bobbin_store::value::{AnyCollection, End, Hash, Item, List, Set, SortedSet};
 
     use super::*;
-    use crate::options::Options;
-    use crate::value::{SerializedCollection, Target, append_collection};
+    use crate::options::DumpOptions;
+    use crate::value::{CollectionTarget, SerializedCollection, append_collection};
 
     const ALL: [Format; 5] =
         [Format::Oldest, Format::Redis7, Format::Shared, Format::Redis8, Format::Valkey];
 
     /// A small collection of each kind, and a hash with fields that expire.
-    fn samples(target: &Target<'_>) -> Vec<AnyCollection> {
+    fn samples(target: &CollectionTarget<'_>) -> Vec<AnyCollection> {
         let (mut list, mut set, mut sorted) =
             (List::default(), Set::default(), SortedSet::default());
         let (mut hash, mut expiring) = (Hash::default(), Hash::default());
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn each_format_is_read_back() {
         let hasher = Hasher::new(1);
-        let target = Target::new(&hasher);
+        let target = CollectionTarget::new(&hasher);
         for format in ALL {
             for sample in samples(&target) {
                 let kind = format.form(sample.as_ref());
@@ -151,7 +151,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 append_collection(sample.as_ref(), kind, true, &mut bytes);
                 let serialized = SerializedCollection { kind, bytes: &bytes };
-                let read = serialized.read(&Options::default(), target).expect("it is whole");
+                let read = serialized.read(&DumpOptions::default(), target).expect("it is whole");
                 assert_eq!(text(&read), text(&sample), "{format:?} {kind:?}");
             }
         }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
+use bobbin_client::{RespClient, ServerAddress, TlsConnector, TlsOptions, Transport, Value};
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Server, peers, until};
@@ -106,7 +106,7 @@ fn who_reads_slowly_gets_everything_and_holds_up_nobody() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_come_over_tls_and_connections_change_workers() {
     on_both_drivers(&["--tls-auth-clients", "no", "--io-threads", "2"], |server| {
-        let mut listeners: Vec<Client> = (0..8).map(|_| connect(server)).collect();
+        let mut listeners: Vec<RespClient> = (0..8).map(|_| connect(server)).collect();
         for listener in &mut listeners {
             listener.command(&["SUBSCRIBE", "news"]).unwrap();
         }
@@ -212,9 +212,9 @@ fn protected_mode_holds_over_tls() {
     on_both_drivers(&["--tls-auth-clients", "no", "--bind", "0.0.0.0"], |server| {
         let connector = TlsConnector::new(&options(server, None)).unwrap();
         let connect = |host: &str| {
-            let address = Address::Tcp { host: host.to_owned(), port: server.port };
+            let address = ServerAddress::Tcp { host: host.to_owned(), port: server.port };
             let transport = Transport { tls: Some(connector.clone()), ..Transport::default() };
-            Client::connect_to(&address, &transport)
+            RespClient::connect_to(&address, &transport)
         };
         // Its own words may be what the connection's end cuts off.
         let stranger = connect(&elsewhere).ok();
@@ -481,7 +481,7 @@ fn what_was_done_before_the_end_is_answered() {
         let log = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "always"];
         let own = ["--io-driver", driver, "--io-threads", "2", "--enable-debug-command", "yes"];
         let mut server = TlsServer::start(Server::bobbin, "server", &[log, own].concat());
-        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        let mut clients: Vec<RespClient> = (0..CLIENTS).map(|_| connect(&server)).collect();
         let mut last = connect(&server);
         assert_eq!(text(&mut last, "DEBUG AOF-FLUSH-SLEEP 400000"), "OK");
         // The log's thread is at work on this one while the others come.
@@ -521,7 +521,7 @@ fn what_was_done_before_the_end_is_answered() {
 }
 
 /// Every reply to come.
-fn until_closed(client: &mut Client) -> Vec<Value> {
+fn until_closed(client: &mut RespClient) -> Vec<Value> {
     let mut replies = Vec::new();
     loop {
         match client.receive() {
@@ -595,19 +595,19 @@ fn options(server: &TlsServer, shown: Option<&Certificates>) -> TlsOptions {
     }
 }
 
-fn connect(server: &TlsServer) -> Client {
+fn connect(server: &TlsServer) -> RespClient {
     let connector = TlsConnector::new(&options(server, Some(&server.certificates))).unwrap();
     connect_by(server, &connector).unwrap()
 }
 
-fn connect_by(server: &TlsServer, connector: &TlsConnector) -> std::io::Result<Client> {
-    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port };
+fn connect_by(server: &TlsServer, connector: &TlsConnector) -> std::io::Result<RespClient> {
+    let address = ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: server.port };
     let transport = Transport {
         tls: Some(connector.clone()),
         timeout: Some(Duration::from_secs(20)),
         ..Transport::default()
     };
-    let mut client = Client::connect_to(&address, &transport)?;
+    let mut client = RespClient::connect_to(&address, &transport)?;
     client.set_read_timeout(Some(Duration::from_secs(20)))?;
     Ok(client)
 }
@@ -628,7 +628,7 @@ fn socket(server: &TlsServer) -> TcpStream {
     socket
 }
 
-fn text(client: &mut Client, line: &str) -> String {
+fn text(client: &mut RespClient, line: &str) -> String {
     match client.line(line).unwrap() {
         Value::Simple(text) | Value::Bulk(text) | Value::Error(text) => {
             String::from_utf8(text).unwrap()

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 use serde_json::json;
 
 use super::{Failure, write_file};
@@ -120,7 +120,7 @@ impl Measurement {
     pub(super) fn run(
         &self,
         common: &Common,
-        client: &mut Client,
+        client: &mut RespClient,
         count: u64,
     ) -> Result<(Duration, Duration), Failure> {
         self.remove(client, count)?;
@@ -145,7 +145,7 @@ impl Measurement {
         Ok(result)
     }
 
-    fn measure(&self, client: &mut Client, count: u64) -> Result<Duration, String> {
+    fn measure(&self, client: &mut RespClient, count: u64) -> Result<Duration, String> {
         let lost = |error| format!("Error: {error}");
         let commands: Vec<Vec<&str>> =
             self.commands.iter().map(|command| command.split(' ').collect()).collect();
@@ -177,7 +177,7 @@ impl Measurement {
         Ok(started.elapsed())
     }
 
-    fn remove(&self, client: &mut Client, count: u64) -> Result<(), String> {
+    fn remove(&self, client: &mut RespClient, count: u64) -> Result<(), String> {
         let keys = if self.keys == Keys::Own { count } else { HUNDRED };
         for start in (0..keys).step_by(BATCH as usize) {
             let end = keys.min(start + BATCH);
@@ -194,7 +194,7 @@ impl Measurement {
     }
 }
 
-fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Result<Duration, String> {
+fn longest_wait(client: &mut RespClient, is_over: &AtomicBool) -> Result<Duration, String> {
     let mut longest = Duration::ZERO;
     while !is_over.load(Relaxed) {
         let started = Instant::now();

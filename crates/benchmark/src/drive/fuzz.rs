@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, Value};
+use bobbin_client::{ClientError, RespClient, Value};
 
 use super::{Failure, redis::seed};
 use crate::{
@@ -132,7 +132,7 @@ fn shown(words: &[Vec<u8>]) -> String {
 }
 
 /// What the server is set to, as far as it can be set.
-fn options(client: &mut Client) -> Result<Options, Failure> {
+fn options(client: &mut RespClient) -> Result<Options, Failure> {
     let reply = server::call(client, &["CONFIG", "GET", "*"])?;
     let bytes = |value: &Value| value.as_bytes().unwrap_or_default().to_vec();
     let pairs: Vec<_> = match &reply {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 use rustix::{event::epoll, time::Timespec};
 
 use super::{
@@ -339,7 +339,7 @@ fn quickness(trips: &Latencies) -> f64 {
 }
 
 /// PING after PING over one connection.
-fn ping_trips(client: &mut Client, time: Duration) -> Result<Latencies, Failure> {
+fn ping_trips(client: &mut RespClient, time: Duration) -> Result<Latencies, Failure> {
     let mut trips = latencies();
     let started = Instant::now();
     while started.elapsed() < time {
@@ -352,7 +352,7 @@ fn ping_trips(client: &mut Client, time: Duration) -> Result<Latencies, Failure>
 
 /// Bytes a second over one connection that are sent to the server and come back. Nothing where it
 /// does not echo.
-fn echo_bandwidth(client: &mut Client, time: Duration) -> Option<f64> {
+fn echo_bandwidth(client: &mut RespClient, time: Duration) -> Option<f64> {
     let block = vec![b'x'; ECHO_LEN];
     let mut sum = 0;
     let started = Instant::now();
@@ -364,7 +364,7 @@ fn echo_bandwidth(client: &mut Client, time: Duration) -> Option<f64> {
 }
 
 /// The server's process, if it runs on this machine.
-fn local_process(client: &mut Client) -> Option<u32> {
+fn local_process(client: &mut RespClient) -> Option<u32> {
     let reply = server::call(client, &["INFO", "server"]).ok()?;
     let text = String::from_utf8_lossy(reply.as_bytes()?).into_owned();
     let field = |name: &str| {

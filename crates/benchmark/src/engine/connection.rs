@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc};
 
-use bobbin_client::TlsSession;
+use bobbin_client::ClientTlsSession;
 use rustix::{
     io::Errno,
     net::{SendFlags, send},
@@ -45,7 +45,7 @@ pub(super) struct Wire {
 
 #[derive(Debug)]
 pub(super) struct Tls {
-    pub(super) session: TlsSession,
+    pub(super) session: ClientTlsSession,
     /// Bytes for the network; those before `sent` have gone.
     network: Vec<u8>,
     sent: usize,
@@ -128,7 +128,7 @@ impl Connection {
 }
 
 impl Wire {
-    pub(super) fn new(socket: OwnedFd, session: Option<TlsSession>) -> Self {
+    pub(super) fn new(socket: OwnedFd, session: Option<ClientTlsSession>) -> Self {
         let tls = session.map(|session| Box::new(Tls { session, network: Vec::new(), sent: 0 }));
         Self { socket, tls }
     }

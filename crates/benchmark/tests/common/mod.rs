@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{RespClient, Value};
 use bobbin_testkit::Server;
 
 /// Runs the program with the server's port in front of `line`; words are between blanks, and `~` in
@@ -101,8 +101,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub fn client(server: &Server) -> Client {
-    Client::connect(&server.address().to_string()).unwrap()
+pub fn client(server: &Server) -> RespClient {
+    RespClient::connect(&server.address().to_string()).unwrap()
 }
 
 pub fn ask(server: &Server, command: &str) -> Value {

@@ -9,7 +9,7 @@ use std::{
     process::{self, ExitCode},
 };
 
-use bobbin_client::{Client, error_text};
+use bobbin_client::{RespClient, error_text};
 
 use super::progress::Progress;
 use crate::session::{
@@ -35,7 +35,7 @@ pub fn run(session: &mut Session, part: Part) -> ExitCode {
 /// Writes the data to the file, and says so. The connection is of no use then: what follows would
 /// be commands for a replica. A failure ends the program; a server that does not send the part is
 /// said.
-pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
+pub fn save(client: &mut RespClient, part: Part, name: &OsStr) -> bool {
     replication::configure(client, "capa", "eof");
     replication::configure(client, "rdb-only", "1");
     if part == Part::Functions && !replication::configure(client, "rdb-filter-only", "functions") {

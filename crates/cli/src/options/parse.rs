@@ -1,6 +1,6 @@
 //! Reading the command line.
 
-use bobbin_client::{Address, AddressFamily};
+use bobbin_client::{AddressFamily, ServerAddress};
 
 use super::{
     Mode, Options, ProtocolChoice, StandardInput,
@@ -109,7 +109,7 @@ impl Seen {
         debug_assert!(!self.resp3 || options.protocol == ProtocolChoice::Resp3);
         debug_assert!(!self.tag || matches!(options.standard_input, StandardInput::Tag(_)));
         debug_assert!(!self.ipv6 || options.transport.family != AddressFamily::Any);
-        let socket = matches!(options.target.address, Address::Unix(_));
+        let socket = matches!(options.target.address, ServerAddress::Unix(_));
         let pairs = [
             (options.cluster && socket, "-c and -s"),
             (self.resp2 && self.resp3, "-2 and -3"),
@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn the_command_starts_at_the_first_plain_word() {
         let options = run("-p 7000 -r -1 --csv SET -n 1").unwrap();
-        assert_eq!(options.target.address, Address::Tcp { host: "127.0.0.1".into(), port: 7000 });
+        assert_eq!(
+            options.target.address,
+            ServerAddress::Tcp { host: "127.0.0.1".into(), port: 7000 }
+        );
         assert_eq!(options.repeat, Some(Repeat::Forever));
         assert_eq!(options.style.form, Form::Csv);
         assert_eq!(options.command, [&b"SET"[..], b"-n", b"1"]);

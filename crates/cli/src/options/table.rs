@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
-use bobbin_client::{Address, AddressFamily, Target};
+use bobbin_client::{AddressFamily, ServerAddress, Target};
 use bobbin_resp::split_arguments;
 
 use crate::format::Form;
@@ -130,7 +130,7 @@ static FLAGS: &[Flag] = &[
         "socket",
         "Connect to this Unix socket, whatever host and port say.",
         |options, value| {
-            options.target.address = Address::Unix(path(value));
+            options.target.address = ServerAddress::Unix(path(value));
             Ok(())
         },
     ),
@@ -629,14 +629,14 @@ const HOT_KEYS_MAX: usize = 10_000;
 
 fn set_host(target: &mut Target, host: String) {
     match &mut target.address {
-        Address::Tcp { host: old, .. } => *old = host,
+        ServerAddress::Tcp { host: old, .. } => *old = host,
         // A socket wins over host and port, wherever it stands.
-        Address::Unix(_) => {}
+        ServerAddress::Unix(_) => {}
     }
 }
 
 fn set_port(target: &mut Target, port: u16) {
-    if let Address::Tcp { port: old, .. } = &mut target.address {
+    if let ServerAddress::Tcp { port: old, .. } = &mut target.address {
         *old = port;
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use bobbin_client::{Client, Target, Transport, Value};
+use bobbin_client::{RespClient, Target, Transport, Value};
 use bobbin_resp::split_arguments;
 use rustix::termios::tcgetwinsize;
 use rustyline::completion::Candidate;
@@ -159,7 +159,7 @@ trait Ask {
 #[derive(Default)]
 pub struct Lookups {
     place: Option<Rc<(Target, Transport)>>,
-    client: Option<Client>,
+    client: Option<RespClient>,
 }
 
 impl Lookups {
@@ -188,10 +188,10 @@ impl Lookups {
         reply.ok().filter(|reply| !reply.is_error())
     }
 
-    fn open(&self) -> Option<Client> {
+    fn open(&self) -> Option<RespClient> {
         let place = self.place.as_ref()?;
         let (target, transport) = &**place;
-        let mut client = Client::connect_to(&target.address, transport).ok()?;
+        let mut client = RespClient::connect_to(&target.address, transport).ok()?;
         client.limit_replies(REPLY_LEN_MAX);
         client.set_read_timeout(Some(PATIENCE)).ok()?;
         if let Some(password) = &target.password {

@@ -150,7 +150,7 @@ impl Debugger<'_> {
         self.client()?.command(words).map_err(|error| lost(&error))
     }
 
-    fn client(&mut self) -> Result<&mut bobbin_client::Client, String> {
+    fn client(&mut self) -> Result<&mut bobbin_client::RespClient, String> {
         self.session.client().ok_or_else(|| "Error: not connected".to_owned())
     }
 }

@@ -1,7 +1,7 @@
 //! What the server says about its commands: COMMAND DOCS, read into a tree of arguments. Help,
 //! completion and hints come from it; nothing is known of commands beside it.
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{RespClient, Value};
 
 /// All commands and their subcommands, by name.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub enum Kind {
 
 impl Docs {
     /// Asks the server. `None` where it cannot or will not say.
-    pub fn ask(client: &mut Client) -> Option<Self> {
+    pub fn ask(client: &mut RespClient) -> Option<Self> {
         let reply = client.command(&["COMMAND", "DOCS"]).ok()?;
         if reply.is_error() {
             return None;

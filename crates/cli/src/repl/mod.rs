@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Address;
+use bobbin_client::ServerAddress;
 use bobbin_resp::split_arguments;
 
 use crate::{format::Form, interrupt, options::Repeat, session::Session, terminal};
@@ -195,7 +195,7 @@ fn connect(session: &mut Session, words: &[Vec<u8>]) {
         out!("Invalid server port.\n");
         return;
     };
-    session.address = Address::Tcp { host, port };
+    session.address = ServerAddress::Tcp { host, port };
     let _ = session.connect();
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Client, ClientError};
+use bobbin_client::{ClientError, RespClient};
 
 use super::{
     Lost, Session, explain,
@@ -46,7 +46,7 @@ pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
 /// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a
 /// replica sends them: the first that comes after the file puts us online, and without any the
 /// primary thinks us dead. They say that we have nothing, for we keep nothing.
-fn show_commands(client: &mut Client, style: &Style) -> ClientError {
+fn show_commands(client: &mut RespClient, style: &Style) -> ClientError {
     if let Err(error) = client.set_read_timeout(Some(ACKNOWLEDGE_INTERVAL)) {
         return error.into();
     }

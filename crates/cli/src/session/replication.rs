@@ -4,7 +4,7 @@
 //! puts `+FULLRESYNC` or `+CONTINUE` before it. Empty lines before it keep the connection alive.
 //! From Redis's replication protocol.
 
-use bobbin_client::{Client, ClientError};
+use bobbin_client::{ClientError, RespClient};
 
 use super::explain;
 
@@ -20,7 +20,7 @@ pub enum Payload {
 }
 
 /// Asks for something with REPLCONF. An old server may refuse; that is said, and the answer.
-pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
+pub fn configure(client: &mut RespClient, name: &str, value: &str) -> bool {
     match client.command(&["REPLCONF", name, value]) {
         Ok(reply) => match reply.as_error() {
             Some(text) => {
@@ -34,7 +34,7 @@ pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
 }
 
 /// Reads what the primary answers to SYNC or PSYNC, which has been queued.
-pub fn begin(client: &mut Client) -> Payload {
+pub fn begin(client: &mut RespClient) -> Payload {
     let mut line = read_line(client);
     if line.starts_with(b"+FULLRESYNC") || line.starts_with(b"+CONTINUE") {
         complain!("PSYNC replied {}", String::from_utf8_lossy(&line));
@@ -54,7 +54,7 @@ pub fn begin(client: &mut Client) -> Payload {
 }
 
 /// Hands the bytes of the file to `take`, in pieces, and gives their number.
-pub fn receive(client: &mut Client, payload: &Payload, mut take: impl FnMut(&[u8])) -> u64 {
+pub fn receive(client: &mut RespClient, payload: &Payload, mut take: impl FnMut(&[u8])) -> u64 {
     match payload {
         Payload::Nothing => 0,
         Payload::Length(len) => {
@@ -71,7 +71,7 @@ pub fn receive(client: &mut Client, payload: &Payload, mut take: impl FnMut(&[u8
 }
 
 /// The mark ends a piece: the primary sends nothing behind it before we answer.
-fn receive_to(client: &mut Client, mark: &[u8; MARK_LEN], mut take: impl FnMut(&[u8])) -> u64 {
+fn receive_to(client: &mut RespClient, mark: &[u8; MARK_LEN], mut take: impl FnMut(&[u8])) -> u64 {
     let mut total = 0;
     let mut held = Vec::new();
     loop {
@@ -96,7 +96,7 @@ fn read_payload(line: &[u8]) -> Option<Payload> {
 }
 
 /// The next line that is not empty.
-fn read_line(client: &mut Client) -> Vec<u8> {
+fn read_line(client: &mut RespClient) -> Vec<u8> {
     let mut line = Vec::new();
     loop {
         match read(client, 1).as_slice() {
@@ -114,7 +114,7 @@ fn read_line(client: &mut Client) -> Vec<u8> {
     }
 }
 
-fn read(client: &mut Client, len_max: usize) -> Vec<u8> {
+fn read(client: &mut RespClient, len_max: usize) -> Vec<u8> {
     match client.receive_bytes(len_max.min(READ_LEN_MAX)) {
         Ok(bytes) if bytes.is_empty() => {
             fail("Error reading from the primary", &ClientError::Closed)

@@ -5,21 +5,21 @@ use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, Listpack};
 
-use super::Target;
+use super::CollectionTarget;
 use super::set::append_item;
 use super::string::{append_string, read_string};
 use super::{ziplist, zipmap};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// `None` when the bytes are no such hash, or an empty one.
 pub(crate) fn read_hash(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
-    target: Target<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
 ) -> Option<Hash> {
     let (limits, hasher) = (&target.hash, target.hasher);
     let hash = match kind {
@@ -58,7 +58,11 @@ pub(crate) fn read_hash(
 
 /// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of
 /// fields, and each with how much later than one before that time it expires; 0: never.
-fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
+fn read_metadata(
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<Hash> {
     let earliest_ms = i64::from_le_bytes(input.array()?);
     let mut hash = Hash::default();
     for _ in 0..Length::read_plain(input)? {
@@ -75,7 +79,11 @@ fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -
 }
 
 /// Redis's form of a small one: the earliest time, and a listpack of field, value, time (0: never).
-fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
+fn read_triples(
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<Hash> {
     input.array::<8>()?;
     let pack = Listpack::from_bytes(&read_string(input, options.element_len_max())?)?;
     let mut hash = Hash::default();
@@ -101,7 +109,7 @@ fn add(
     name: &[u8],
     value: &[u8],
     expiry: FieldExpiry,
-    target: Target<'_>,
+    target: CollectionTarget<'_>,
 ) -> Option<()> {
     let value = Given::Bytes(value);
     hash.set(name, value, expiry, i64::MIN, &target.hash, target.hasher).then_some(())
@@ -162,8 +170,9 @@ mod tests {
 
     fn restore(payload: &[u8]) -> Option<Fields> {
         let hasher = Hasher::new(1);
-        let target = Target::new(&hasher);
-        let options = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
+        let target = CollectionTarget::new(&hasher);
+        let options =
+            DumpOptions { version_check: VersionCheck::Relaxed, ..DumpOptions::default() };
         let Ok(Payload::Collection(serialized)) = parse_payload_with(payload, &options) else {
             return None;
         };

@@ -2,19 +2,19 @@
 
 use bobbin_store::value::{Intset, Item, Listpack, Set, integer};
 
-use super::Target;
+use super::CollectionTarget;
 use super::string::{append_string, read_string};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// `None` when the bytes are no such set, or an empty one.
 pub(crate) fn read_set(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
-    target: Target<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
 ) -> Option<Set> {
     let (limits, hasher) = (&target.set, target.hasher);
     let set = match kind {

@@ -24,7 +24,7 @@ use super::string::{append_string, read_string};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// Appends a stream in the newest form.
 pub(crate) fn append_stream(
@@ -94,7 +94,7 @@ fn append_number(number: u64, output: &mut Vec<u8>) {
 pub(crate) fn read_stream(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
+    options: &DumpOptions,
 ) -> Option<Stream> {
     let form = match kind {
         ValueKind::Stream => 1,
@@ -104,7 +104,7 @@ pub(crate) fn read_stream(
     read(form, &mut input, options)
 }
 
-fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
+fn read(form: u8, input: &mut Input<'_>, options: &DumpOptions) -> Option<Stream> {
     let mut stream = Stream::new();
     let log = stream.log_mut();
     for _ in 0..Length::read_plain(input)? {
@@ -193,7 +193,7 @@ fn read_group(
     form: u8,
     log: &StreamLog,
     input: &mut Input<'_>,
-    options: &Options,
+    options: &DumpOptions,
 ) -> Option<ConsumerGroup> {
     let last_id = read_id(input)?;
     let entries_read = match form {
@@ -269,8 +269,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::CollectionTarget;
     use crate::SerializedCollection;
-    use crate::Target;
     use crate::format::Format;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
@@ -338,7 +338,7 @@ mod tests {
 
     fn read_serialized(serialized: SerializedCollection<'_>) -> Result<Stream, PayloadError> {
         let hasher = Hasher::new(1);
-        match serialized.read(&Options::default(), Target::new(&hasher))? {
+        match serialized.read(&DumpOptions::default(), CollectionTarget::new(&hasher))? {
             AnyCollection::Stream(stream) => Ok(stream),
             other => panic!("{other:?}"),
         }

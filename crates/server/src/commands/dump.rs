@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use bobbin_dump::rdb::Format;
 use bobbin_dump::{
-    Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
-    parse_payload_with,
+    CollectionTarget, DumpOptions, Payload, VersionCheck, append_collection_payload,
+    append_string_payload, parse_payload_with,
 };
 use bobbin_resp::Reply;
 use bobbin_store::entry::{INLINE_MAX, SharedString};
@@ -96,8 +96,8 @@ impl Job for Dumping {
 const LARGE_BYTES: usize = 512 * 1024;
 
 /// The settings for which values are made.
-pub(crate) fn target(server: &Server) -> Target<'_> {
-    Target {
+pub(crate) fn target(server: &Server) -> CollectionTarget<'_> {
+    CollectionTarget {
         hasher: server.keyspace.hasher(),
         hash: super::hash::limits(server),
         set: super::set::limits(server),
@@ -196,7 +196,7 @@ impl RestoredValue {
     fn read(payload: &[u8], server: &Server) -> Result<Self, Failure> {
         let trusted = server.services.skip_checksums.load(Ordering::Relaxed);
         let options =
-            Options { version_check: version_check(server), trusted, ..Options::default() };
+            DumpOptions { version_check: version_check(server), trusted, ..DumpOptions::default() };
         match parse_payload_with(payload, &options).map_err(|error| damaged(&error))? {
             Payload::String(string) => Ok(Self::String(string.into_owned())),
             Payload::Collection(serialized) => {

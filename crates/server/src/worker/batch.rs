@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bobbin_resp::{Limits, Parser, ProtocolError, Step};
+use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
 use bobbin_store::{KeyHash, Keyspace};
 
 use crate::engine::client::connection::large::OutsideArgument;
@@ -115,13 +115,13 @@ impl Batch {
         while found.consumed < end {
             let (args, start) = (self.args.len(), found.consumed);
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
-                Ok(Step::Complete) => {
+                Ok(ParseStep::Complete) => {
                     let len = found.consumed - start;
                     let is_array = input[start] == b'*' && len <= WIRE_MAX;
                     let wire_len = if is_array { len as u32 } else { 0 };
                     self.push(args, wire_len, found.consumed, registry, keyspace);
                 }
-                Ok(Step::CompleteOutside(numbers)) => {
+                Ok(ParseStep::CompleteOutside(numbers)) => {
                     let len = outside.iter().map(|outside| outside.bytes.len()).sum();
                     self.outside.push((self.commands.len(), len));
                     for (number, outside) in numbers.into_iter().zip(outside) {
@@ -133,8 +133,8 @@ impl Batch {
                     }
                     self.push(args, 0, found.consumed, registry, keyspace);
                 }
-                Ok(Step::Empty) => {}
-                Ok(Step::Inline(words)) => {
+                Ok(ParseStep::Empty) => {}
+                Ok(ParseStep::Inline(words)) => {
                     for word in &words {
                         // SAFETY: `unquoted` keeps the word's bytes in place until `clear`.
                         let word = unsafe { std::slice::from_raw_parts(word.as_ptr(), word.len()) };
@@ -143,7 +143,7 @@ impl Batch {
                     self.unquoted.push(words);
                     self.push(args, 0, found.consumed, registry, keyspace);
                 }
-                Ok(Step::Incomplete { wanted }) => {
+                Ok(ParseStep::Incomplete { wanted }) => {
                     found.wanted = wanted;
                     break;
                 }

@@ -1,6 +1,6 @@
 //! A node: what it has, and what it does as a primary and as a replica.
 
-use bobbin_resp::{Limits, Parser, SharedSlice, Step};
+use bobbin_resp::{Limits, ParseStep, Parser, SharedSlice};
 use bobbin_server::engine::log::Feed;
 use bobbin_server::engine::log::feed::FeedReader;
 use bobbin_server::engine::log::history::{History, HistoryId};
@@ -609,7 +609,7 @@ fn next_command(input: &mut Vec<u8>) -> Option<Vec<String>> {
     }
     let (mut position, mut args) = (0, Vec::new());
     let step = Parser::default().next(input, &mut position, &Limits::new(1000), &mut args);
-    if !matches!(step, Ok(Step::Complete)) {
+    if !matches!(step, Ok(ParseStep::Complete)) {
         return None;
     }
     let words = args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();

@@ -1,6 +1,6 @@
 //! `import`: the keys of a single server into a cluster.
 
-use bobbin_client::{Address, Client, SLOTS, Value, error_text, key_slot};
+use bobbin_client::{RespClient, SLOTS, ServerAddress, Value, error_text, key_slot};
 
 use super::{
     check::{self, Depth},
@@ -89,14 +89,14 @@ fn import(
 
 /// The single server.
 struct Source {
-    client: Client,
+    client: RespClient,
     address: String,
 }
 
 impl Source {
     fn connect(options: &Options, host: String, port: u16) -> Outcome<Self> {
-        let address = Address::Tcp { host, port };
-        let mut client = Client::connect_to(&address, &options.transport).map_err(|error| {
+        let address = ServerAddress::Tcp { host, port };
+        let mut client = RespClient::connect_to(&address, &options.transport).map_err(|error| {
             complain!("Could not connect to {address}: {}", error_text(&error));
             say::Failed
         })?;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Address, AddressFamily, Client, SLOTS, Value, error_text};
+use bobbin_client::{AddressFamily, RespClient, SLOTS, ServerAddress, Value, error_text};
 
 use super::{
     model::{self, Node},
@@ -26,7 +26,7 @@ pub struct Cluster {
 
 pub struct Member {
     pub node: Node,
-    client: Client,
+    client: RespClient,
 }
 
 impl Cluster {
@@ -161,7 +161,7 @@ impl Member {
         Self::over(client, &address, host)
     }
 
-    fn over(client: Client, address: &str, host: &str) -> Outcome<Self> {
+    fn over(client: RespClient, address: &str, host: &str) -> Outcome<Self> {
         let nobody = || say::fail(&format!("Node {address} does not say who it is."));
         let (name, port) = address.rsplit_once(':').unwrap_or((host, ""));
         let mut member = Self { node: unknown(name, port.parse().unwrap_or(0)), client };
@@ -249,7 +249,7 @@ impl Member {
         Ok(self.count_keys(&[slot])?[0])
     }
 
-    pub fn client(&mut self) -> &mut Client {
+    pub fn client(&mut self) -> &mut RespClient {
         &mut self.client
     }
 
@@ -312,7 +312,7 @@ impl Member {
 }
 
 /// The next reply. An error of the server's, or of the connection, is a text.
-pub fn receive(client: &mut Client) -> Result<Value, String> {
+pub fn receive(client: &mut RespClient) -> Result<Value, String> {
     match client.receive() {
         Ok(reply) => match reply.as_error() {
             Some(text) => Err(String::from_utf8_lossy(text).into_owned()),
@@ -323,9 +323,9 @@ pub fn receive(client: &mut Client) -> Result<Value, String> {
 }
 
 /// Connects, and authenticates as the options say.
-pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
-    let address = Address::Tcp { host: host.to_owned(), port };
-    let connected = Client::connect_to(&address, &options.transport)
+pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<RespClient> {
+    let address = ServerAddress::Tcp { host: host.to_owned(), port };
+    let connected = RespClient::connect_to(&address, &options.transport)
         .and_then(|client| keep_alive(&client).map(|()| client));
     let mut client = connected.map_err(|error| {
         complain!("Could not connect to {address}: {}", error_text(&error));
@@ -337,8 +337,8 @@ pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
 }
 
 pub fn authenticate(
-    client: &mut Client,
-    address: &Address,
+    client: &mut RespClient,
+    address: &ServerAddress,
     user: Option<&[u8]>,
     password: Option<&[u8]>,
 ) -> Outcome {

@@ -6,7 +6,7 @@ mod server;
 
 use std::{net::IpAddr, process::ExitCode};
 
-use bobbin_client::Address;
+use bobbin_client::ServerAddress;
 
 use crate::{session::Session, terminal};
 
@@ -80,10 +80,10 @@ impl Finding {
     }
 }
 
-fn is_here(address: &Address) -> bool {
+fn is_here(address: &ServerAddress) -> bool {
     match address {
-        Address::Unix(_) => true,
-        Address::Tcp { host, .. } => {
+        ServerAddress::Unix(_) => true,
+        ServerAddress::Tcp { host, .. } => {
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
     }

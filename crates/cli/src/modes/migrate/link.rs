@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 
-use bobbin_client::Address;
+use bobbin_client::ServerAddress;
 
 use super::node::Facts;
 
@@ -54,12 +54,12 @@ fn is_up(replica: &Facts) -> bool {
 /// Refuses to have the server at `follower` follow `primary` where that address would lead it to
 /// its own machine, and this program is on another one than it.
 pub fn refuse_own_machine(
-    primary: &Address,
-    follower: &Address,
+    primary: &ServerAddress,
+    follower: &ServerAddress,
     advice: &str,
 ) -> Result<(), String> {
     match primary {
-        Address::Tcp { host, .. } if is_loopback(host) && !is_here(follower) => {
+        ServerAddress::Tcp { host, .. } if is_loopback(host) && !is_here(follower) => {
             Err(format!("From {follower} the address {primary} leads to its own machine. {advice}"))
         }
         _ => Ok(()),
@@ -68,17 +68,24 @@ pub fn refuse_own_machine(
 
 /// Whether the source follows the target, perhaps over other servers. Then the target must not
 /// follow it: they would wait for each other.
-pub fn is_below(source: &Facts, at: &Address, target: &Facts, target_at: &Address) -> bool {
+pub fn is_below(
+    source: &Facts,
+    at: &ServerAddress,
+    target: &Facts,
+    target_at: &ServerAddress,
+) -> bool {
     let is_history = !target.is_replica() && shares_history(source, target);
     let port = source.text("master_port");
     let host = source.text("master_host");
     let is_place = match target_at {
         // On its own machine the source may mean another server by such a name than we do.
-        Address::Tcp { .. } if is_loopback(host) && !is_here(at) => false,
-        Address::Tcp { host: name, port: number } => {
+        ServerAddress::Tcp { .. } if is_loopback(host) && !is_here(at) => false,
+        ServerAddress::Tcp { host: name, port: number } => {
             port == number.to_string() && is_same_host(host, name)
         }
-        Address::Unix(_) => is_loopback(host) && is_here(at) && port == target.text("tcp_port"),
+        ServerAddress::Unix(_) => {
+            is_loopback(host) && is_here(at) && port == target.text("tcp_port")
+        }
     };
     source.is_replica() && (is_history || is_place)
 }
@@ -97,10 +104,10 @@ fn is_same_host(one: &str, other: &str) -> bool {
         }
 }
 
-fn is_here(address: &Address) -> bool {
+fn is_here(address: &ServerAddress) -> bool {
     match address {
-        Address::Tcp { host, .. } => is_loopback(host),
-        Address::Unix(_) => true,
+        ServerAddress::Tcp { host, .. } => is_loopback(host),
+        ServerAddress::Unix(_) => true,
     }
 }
 
@@ -168,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_source_below_the_target() {
-        let tcp = |host: &str, port| Address::Tcp { host: host.into(), port };
+        let tcp = |host: &str, port| ServerAddress::Tcp { host: host.into(), port };
         let target = Facts::of("role:master\r\nmaster_replid:aa\r\ntcp_port:7000\r\n");
         let replica = |host: &str, history: &str| {
             let place = format!("master_host:{host}\r\nmaster_port:7000\r\n");
@@ -176,7 +183,7 @@ mod tests {
         };
         let [here, there] = [tcp("localhost", 7000), tcp("192.0.2.1", 7000)];
         // By its history, over however many servers.
-        let below = |source: &Facts, at: &Address, target_at: &Address| {
+        let below = |source: &Facts, at: &ServerAddress, target_at: &ServerAddress| {
             is_below(source, at, &target, target_at)
         };
         assert!(below(&replica("192.0.2.9", "aa"), &tcp("192.0.2.2", 1), &there));
@@ -187,8 +194,8 @@ mod tests {
             ("192.0.2.3", tcp("192.0.2.2", 7001), &there, false),
             ("127.0.0.1", tcp("127.0.0.1", 7001), &here, true),
             ("127.0.0.1", tcp("192.0.2.2", 7001), &here, false),
-            ("127.0.0.1", tcp("127.0.0.1", 7001), &Address::Unix("/s".into()), true),
-            ("192.0.2.3", tcp("127.0.0.1", 7001), &Address::Unix("/s".into()), false),
+            ("127.0.0.1", tcp("127.0.0.1", 7001), &ServerAddress::Unix("/s".into()), true),
+            ("192.0.2.3", tcp("127.0.0.1", 7001), &ServerAddress::Unix("/s".into()), false),
         ] {
             assert_eq!(below(&replica(host, "bb"), &at, target_at), expected, "{host} {at}");
         }
@@ -196,15 +203,15 @@ mod tests {
 
     #[test]
     fn an_address_of_this_machine_is_for_servers_on_it() {
-        let tcp = |host: &str| Address::Tcp { host: host.into(), port: 6379 };
-        let refuses = |primary: Address, follower: Address| {
+        let tcp = |host: &str| ServerAddress::Tcp { host: host.into(), port: 6379 };
+        let refuses = |primary: ServerAddress, follower: ServerAddress| {
             refuse_own_machine(&primary, &follower, "").is_err()
         };
         for host in ["127.0.0.1", "LOCALHOST", "::1", "127.3.2.1", "::ffff:127.0.0.1"] {
             assert!(refuses(tcp(host), tcp("10.0.0.1")), "{host}");
             assert!(refuses(tcp(host), tcp("redis.example.com")), "{host}");
             assert!(!refuses(tcp(host), tcp("127.0.0.1")), "{host}");
-            assert!(!refuses(tcp(host), Address::Unix("/run/socket".into())), "{host}");
+            assert!(!refuses(tcp(host), ServerAddress::Unix("/run/socket".into())), "{host}");
             assert!(!refuses(tcp("10.0.0.1"), tcp(host)), "{host}");
         }
     }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Address, Target, TlsConnector, Transport};
+use bobbin_client::{ServerAddress, Target, TlsConnector, Transport};
 
 use self::link::{Link, refuse_own_machine};
 use self::node::{Facts, Node};
@@ -226,10 +226,10 @@ impl Migration {
 }
 
 /// Where a server of this address can be followed.
-fn place_of<'a>(address: &'a Address, complaint: &str) -> Result<(&'a str, u16), String> {
+fn place_of<'a>(address: &'a ServerAddress, complaint: &str) -> Result<(&'a str, u16), String> {
     match address {
-        Address::Tcp { host, port } => Ok((host.as_str(), *port)),
-        Address::Unix(_) => Err(complaint.into()),
+        ServerAddress::Tcp { host, port } => Ok((host.as_str(), *port)),
+        ServerAddress::Unix(_) => Err(complaint.into()),
     }
 }
 
@@ -324,7 +324,7 @@ fn tell_differences(samples: &Samples) -> String {
     text + "Does anybody write to the target? It is not ready to take over."
 }
 
-fn how_to_switch(source: &Address) -> String {
+fn how_to_switch(source: &ServerAddress) -> String {
     format!(
         "Ready. To switch, with writes standing still for a moment: the same command with \
          \"switch\".\nWith \"switch back\" {source} becomes a replica of the new primary.\n"

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bobbin_client::{Address, Client, Target, Transport, Value, error_text};
+use bobbin_client::{RespClient, ServerAddress, Target, Transport, Value, error_text};
 
 use crate::modes::info::{Info, part};
 use crate::modes::statistics::human;
 use crate::session::explain;
 
 pub struct Node {
-    pub address: Address,
-    client: Client,
+    pub address: ServerAddress,
+    client: RespClient,
     database: u32,
 }
 
@@ -25,7 +25,7 @@ impl Node {
     /// Connects and logs in.
     pub fn connect(target: &Target, transport: &Transport) -> Result<Self, String> {
         let address = target.address.clone();
-        let client = Client::connect_to(&address, transport)
+        let client = RespClient::connect_to(&address, transport)
             .map_err(|error| format!("Could not connect to {address}: {}", error_text(&error)))?;
         let mut node = Self { address, client, database: 0 };
         // Both may be behind a network that drops what is idle.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, Target, Transport, Value, error_text};
+use bobbin_client::{ClientError, RespClient, Target, Transport, Value, error_text};
 
 use super::{
     sample::{Answer, Question, Sample},
@@ -128,7 +128,7 @@ struct Asker {
 
 /// A connection.
 struct Line {
-    client: Client,
+    client: RespClient,
     /// As which the server lists it.
     id: Option<u64>,
     /// How many clients the server has.
@@ -188,8 +188,8 @@ impl Line {
             let reason = error_text(&error);
             shown(&format!("Could not connect to {address}: {reason}"))
         };
-        let mut client = Client::connect_to(address, transport).map_err(cannot)?;
-        if matches!(address, bobbin_client::Address::Tcp { .. }) {
+        let mut client = RespClient::connect_to(address, transport).map_err(cannot)?;
+        if matches!(address, bobbin_client::ServerAddress::Tcp { .. }) {
             keep_alive(&client).map_err(cannot)?;
         }
         client.limit_replies(REPLY_LEN_MAX);
@@ -269,13 +269,13 @@ impl Line {
     }
 }
 
-fn receive(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Result<Value, ClientError> {
+fn receive(client: &mut RespClient, words: &[impl AsRef<[u8]>]) -> Result<Value, ClientError> {
     client.send(words);
     receive_reply(client)
 }
 
 /// The next reply. Nothing was subscribed to, so what is pushed is of no use.
-fn receive_reply(client: &mut Client) -> Result<Value, ClientError> {
+fn receive_reply(client: &mut RespClient) -> Result<Value, ClientError> {
     loop {
         match client.receive_any()? {
             Value::Push(_) => {}
@@ -328,7 +328,7 @@ mod tests {
             }
         });
         let host = "127.0.0.1".to_owned();
-        Target { address: bobbin_client::Address::Tcp { host, port }, ..Target::default() }
+        Target { address: bobbin_client::ServerAddress::Tcp { host, port }, ..Target::default() }
     }
 
     fn asker(answers: Vec<Vec<u8>>) -> Asker {
@@ -396,7 +396,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let host = "127.0.0.1".to_owned();
-        asker.target.address = bobbin_client::Address::Tcp { host, port };
+        asker.target.address = bobbin_client::ServerAddress::Tcp { host, port };
         let error = asker.look(&[]).unwrap_err();
         assert!(error.starts_with("Could not connect to 127.0.0.1:"), "{error}");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bobbin_resp::{Part, Reply};
+use bobbin_resp::{Reply, ReplyPart};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{KeyHash, NewValue};
 
@@ -55,7 +55,7 @@ pub struct Context<'a> {
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     /// Values that replies refer to; see `bobbin_resp::Part`.
-    pub parts: &'a mut Vec<Part>,
+    pub parts: &'a mut Vec<ReplyPart>,
 }
 
 impl<'a> Call<'a> {

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Ended, Progress};
+use bobbin_script::{Ended, ScriptProgress};
 
 use super::session::{ScriptSession, Way, count_failure};
 use crate::engine::client::monitors::Shown;
@@ -96,7 +96,7 @@ struct ScriptRun {
     owner: Owner,
     session: Box<ScriptSession>,
     busy: Arc<Busy>,
-    progress: Progress,
+    progress: ScriptProgress,
     /// The locks, the effects and the time of the script, while it does not run.
     unit: Option<Suspended>,
     /// Remembers which keys the script uses, for later runs.
@@ -115,12 +115,12 @@ impl ScriptRun {
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
         // A script that only waits does not make the server busy.
-        let is_at_work = self.progress == Progress::Paused && !self.session.waits();
+        let is_at_work = self.progress == ScriptProgress::Paused && !self.session.waits();
         if is_at_work && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
         self.put_off(server, data, None);
-        self.progress != Progress::Paused
+        self.progress != ScriptProgress::Paused
     }
 
     /// Sets the script's locks and effects aside, and lets others in. If the script holds
@@ -172,7 +172,7 @@ impl PausedScript {
             owner,
             session,
             busy: Arc::clone(&busy),
-            progress: Progress::Paused,
+            progress: ScriptProgress::Paused,
             unit: None,
             learned: Arc::clone(learned),
         });

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
+use bobbin_script::{Chunk, Ended, ScriptFlags, ScriptProgress};
 
 use super::paused::{Owner, PausedScript};
 use super::session::{ScriptSession, Way, count_failure};
@@ -181,11 +181,11 @@ fn attempt(
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
         };
-        if progress == Progress::Paused && !PausedScript::may_begin(call.server, &session) {
+        if progress == ScriptProgress::Paused && !PausedScript::may_begin(call.server, &session) {
             session.stay();
             progress = vm.resume();
         }
-        if progress == Progress::Paused {
+        if progress == ScriptProgress::Paused {
             return Ok(Attempt::Paused(Box::new(session)));
         }
         if !call.in_transaction {

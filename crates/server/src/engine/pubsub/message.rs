@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bobbin_resp::{Part, Protocol, Reply};
+use bobbin_resp::{Protocol, Reply, ReplyPart};
 use bobbin_store::entry::{INLINE_MAX, SharedString};
 
 use super::ChannelKind;
@@ -132,7 +132,7 @@ impl Message {
         pattern: Option<usize>,
         protocol: Protocol,
         output: &mut Vec<u8>,
-        parts: Option<&mut Vec<Part>>,
+        parts: Option<&mut Vec<ReplyPart>>,
     ) {
         match pattern {
             None => {
@@ -150,7 +150,7 @@ impl Message {
         if let Some(large) = &self.large {
             match parts {
                 Some(parts) => {
-                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() });
+                    parts.push(ReplyPart { at: output.len(), bytes: Arc::clone(large).into() });
                 }
                 None => output.extend_from_slice(large),
             }

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use bobbin_resp::{Part, Reply};
+use bobbin_resp::{Reply, ReplyPart};
 use bobbin_store::{KeyHash, ShardGuard};
 
 use super::place::LogPlace;
@@ -45,7 +45,7 @@ pub(crate) struct Replay {
     stats: Arc<WorkerStats>,
     client: Client,
     replies: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<ReplyPart>,
     /// The tick at which the last command ended.
     ticks: u64,
     /// From when on a primary's command is slow or large.

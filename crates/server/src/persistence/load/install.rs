@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use bobbin_dump::rdb::{RdbError, Record, Value};
-use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_dump::rdb::{RdbError, RdbRecord, RdbValue};
+use bobbin_dump::{CollectionTarget, DumpOptions, STRING_LEN_MAX};
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
@@ -83,7 +83,7 @@ pub(super) fn make(
     done: &Cell<usize>,
     mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,
 ) -> Result<(), String> {
-    let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
+    let options = DumpOptions { string_len_max: STRING_LEN_MAX, ..DumpOptions::default() };
     let target = commands::target(server);
     let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
     let clock = server.access_clock(now_ms);
@@ -99,7 +99,7 @@ pub(super) fn make(
         let parsed: Result<Vec<_>, RdbError> = records
             .iter()
             .map(|(database, range)| {
-                let record = Record::parse(&block.bytes[range.clone()], &options)?;
+                let record = RdbRecord::parse(&block.bytes[range.clone()], &options)?;
                 let hash = server.keyspace.hash(&record.key);
                 server.keyspace.prefetch_shard(hash);
                 Ok((*database, record, hash))
@@ -167,9 +167,9 @@ impl DeadKeys {
 /// Makes the entry of a record. Leaves out fields that have expired by `expire_by` (Unix ms).
 /// `None`: there is nothing to keep.
 fn entry(
-    record: &Record<'_>,
-    options: &Options,
-    target: Target<'_>,
+    record: &RdbRecord<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
     clock: &AccessClock,
     expire_by: Option<i64>,
     loaded: &mut Loaded,
@@ -182,12 +182,12 @@ fn entry(
         _ => clock.fresh(),
     };
     let value = match record.value(options, target) {
-        Ok(Value::String(ref string)) => {
+        Ok(RdbValue::String(ref string)) => {
             let entry =
                 OwnedEntry::new(&record.key, NewValue::string(string), record.expire_ms, access);
             return Ok(Some(entry));
         }
-        Ok(Value::Collection(mut collection)) => {
+        Ok(RdbValue::Collection(mut collection)) => {
             if let (Some(now_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
                 && hash.may_have_expired(now_ms)
             {
@@ -199,7 +199,7 @@ fn entry(
             }
             NewValue::Collection(collection)
         }
-        Ok(Value::Empty) => {
+        Ok(RdbValue::Empty) => {
             loaded.empty += 1;
             log::info!("RDB file: skipping empty key: {}", record.key.escape_ascii());
             return Ok(None);

@@ -8,7 +8,7 @@ mod apart;
 mod channel;
 mod receipt;
 
-use bobbin_resp::{Limits, Parser, ProtocolError, Step};
+use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
 
 use self::apart::Apart;
 pub use self::channel::Channel;
@@ -320,8 +320,8 @@ impl LinkMachine {
                 [b'*', ..] => {
                     let step = parser.next(bytes, &mut at, &limits, &mut args);
                     let (is_whole, end) = match step {
-                        Ok(Step::Complete) => (true, at),
-                        Ok(Step::Empty) => continue,
+                        Ok(ParseStep::Complete) => (true, at),
+                        Ok(ParseStep::Empty) => continue,
                         Ok(_) => (false, bytes.len()),
                         Err(error) => {
                             fault = Some(GiveUp::damage(error));
