@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 
-use super::failover::{FailoverPhase, FailoverRequest, Target};
+use super::failover::{FailoverPhase, FailoverRequest, FailoverTarget};
 use super::link::LinkState;
 use super::replica::{Capability, Replica, ReplicaFeeder, ReplicaState};
-use super::wish::{Parts, Wish};
-use super::{Replication, Wanted};
+use super::wish::{CopyParts, Wish};
+use super::{Replication, WaitGoal};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
@@ -309,8 +309,8 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 replica.copy_client.store(client, Ordering::Relaxed);
             }
             b"rdb-filter-only" => {
-                let parts =
-                    Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
+                let parts = CopyParts::parse(value)
+                    .map_err(|error| Failure::format(format!("ERR {error}")))?;
                 // The wish is fixed once the replica has asked for a copy.
                 if !is_replica {
                     replica.set_wish(Wish { parts, ..replica.wish() });
@@ -404,7 +404,7 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
     let (server, number) = (call.server, last_record(call));
-    let wanted = Wanted::new(number, usize::try_from(replicas).unwrap_or(0), None);
+    let wanted = WaitGoal::new(number, usize::try_from(replicas).unwrap_or(0), None);
     wait_for(call, server, wanted, deadline_ms);
     Ok(())
 }
@@ -429,7 +429,7 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     if local > 0 && !server.config.appendonly() {
         return Err(NO_LOG);
     }
-    wait_for(call, server, Wanted::new(number, replicas, Some(local > 0)), deadline_ms);
+    wait_for(call, server, WaitGoal::new(number, replicas, Some(local > 0)), deadline_ms);
     Ok(())
 }
 
@@ -442,7 +442,7 @@ fn last_record(call: &Call<'_>) -> u64 {
 fn wait_for(
     call: &mut Call<'_>,
     server: &'static Server,
-    wanted: Wanted,
+    wanted: WaitGoal,
     deadline_ms: Option<i64>,
 ) {
     let found = wanted.look(server);
@@ -462,7 +462,7 @@ fn wait_for(
 /// The wait of a client for replicas, or the disk, to have its changes.
 struct WaitForReplicas {
     server: &'static Server,
-    wanted: Wanted,
+    wanted: WaitGoal,
 }
 
 impl Wait for WaitForReplicas {
@@ -542,7 +542,7 @@ fn failover_request(call: &Call<'_>) -> Result<FailoverRequest, Failure> {
             // 0 matches no replica's port.
             let port = u16::try_from(call.integer(at + 2)?).unwrap_or(0);
             let host = String::from_utf8_lossy(call.args[at + 1]).into_owned();
-            request.target = Some(Target { host, port });
+            request.target = Some(FailoverTarget { host, port });
             at += 3;
         } else if !request.is_forced && call.word_is(at, "force") {
             request.is_forced = true;

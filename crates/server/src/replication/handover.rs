@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Replication;
 use super::failover::{
-    BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, ReplicaPosition, Target,
+    BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, FailoverTarget, ReplicaPosition,
 };
 use super::replica::{Replica, ReplicaState};
 use crate::engine::command::{Data, Failure};
@@ -71,7 +71,7 @@ impl Replication {
     fn carry_on(&self, server: &'static Server, data: &mut Data, step: FailoverStep) {
         match step {
             FailoverStep::Wait => return,
-            FailoverStep::HandOver(Target { host, port }) => {
+            FailoverStep::HandOver(FailoverTarget { host, port }) => {
                 if let Err(error) = self.follow(server, host, port) {
                     // The server is still the primary.
                     let step = self.failover.lock().abort(&error);
@@ -128,7 +128,7 @@ impl Replication {
 
     fn positions(&self) -> Vec<ReplicaPosition> {
         let position = |replica: &Arc<Replica>| ReplicaPosition {
-            address: Target { host: replica.host(), port: replica.port() as u16 },
+            address: FailoverTarget { host: replica.host(), port: replica.port() as u16 },
             is_online: replica.state() == ReplicaState::Online,
             acked: replica.acked(),
         };

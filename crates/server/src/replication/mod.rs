@@ -34,9 +34,9 @@ use self::link::Link;
 use self::reception::Reception;
 use self::refusals::Refusals;
 use self::replica::{Capability, Replica, ReplicaState};
-use self::transfer::{Form, Transfer};
+use self::transfer::{CopyForm, Transfer};
 use self::waits::ReplicaWait;
-pub use self::waits::Wanted;
+pub use self::waits::WaitGoal;
 use self::wish::Dialect;
 use crate::base::clock::Interval;
 use crate::config::OptionId;
@@ -577,8 +577,8 @@ impl Replication {
         };
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         let target = match transfer.form() {
-            Form::Marked(_) => "replicas sockets",
-            Form::Sized => "disk",
+            CopyForm::Marked(_) => "replicas sockets",
+            CopyForm::Sized => "disk",
         };
         let is_dual = replicas.iter().any(|replica| replica.is_copy_channel());
         let how = if is_dual { "dual-channel" } else { "normal sync" };

@@ -26,7 +26,7 @@ use crate::persistence::snapshot;
 pub struct Transfer {
     server: &'static Server,
     wish: Wish,
-    form: Form,
+    form: CopyForm,
     state: Mutex<State>,
     /// Notified when a reader has taken something, or has gone.
     room: Condvar,
@@ -34,7 +34,7 @@ pub struct Transfer {
 
 /// How a reader finds the end of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum CopyForm {
     /// By a mark that is almost certainly not in the copy. So the copy can be sent while it is
     /// made.
     Marked(String),
@@ -81,7 +81,7 @@ pub enum TransferState {
 
 /// The outcome of offering bytes to the readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Offered {
+pub(super) enum OfferOutcome {
     Taken,
     /// The readers are slow, and other threads should not wait for them.
     Refused,
@@ -129,7 +129,7 @@ fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
     replicas.iter().all(|replica| replica.has(Capability::EOF))
 }
 
-impl Form {
+impl CopyForm {
     /// Chooses the form. As in Valkey, a copy of a part, or one for connections of its own, never
     /// goes through a file. If one replica needs the length, the copy for all of them goes through
     /// a file.
@@ -165,7 +165,7 @@ impl Transfer {
             readers: replicas.iter().map(reader).collect(),
         };
         let wish = replicas.first().map(|first| first.wish()).unwrap_or_default();
-        let form = Form::of(server, wish, replicas);
+        let form = CopyForm::of(server, wish, replicas);
         Self { server, wish, form, state: Mutex::new(state), room: Condvar::new() }
     }
 
@@ -173,7 +173,7 @@ impl Transfer {
         self.wish
     }
 
-    pub(super) fn form(&self) -> &Form {
+    pub(super) fn form(&self) -> &CopyForm {
         &self.form
     }
 
@@ -220,16 +220,16 @@ impl Transfer {
     /// The line before the copy. `None`: it is not known yet.
     pub(super) fn header(&self) -> Option<String> {
         match &self.form {
-            Form::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
-            Form::Sized => self.state.lock().len.map(|len| format!("${len}\r\n")),
+            CopyForm::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
+            CopyForm::Sized => self.state.lock().len.map(|len| format!("${len}\r\n")),
         }
     }
 
     /// The bytes behind the copy.
     pub(super) fn trailer(&self) -> &[u8] {
         match &self.form {
-            Form::Marked(mark) => mark.as_bytes(),
-            Form::Sized => b"",
+            CopyForm::Marked(mark) => mark.as_bytes(),
+            CopyForm::Sized => b"",
         }
     }
 
@@ -291,18 +291,18 @@ impl Transfer {
 
     /// Offers bytes to the readers, and waits until there is room. If `is_urgent` says that other
     /// threads wait for the caller, this does not wait.
-    pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> Offered {
+    pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> OfferOutcome {
         let mut state = self.state.lock();
         loop {
             state.trim();
             if state.readers.is_empty() || state.outcome == Some(false) {
-                return Offered::Useless;
+                return OfferOutcome::Useless;
             }
             if state.end - state.start < WAITING_MAX {
                 break;
             }
             if is_urgent() {
-                return Offered::Refused;
+                return OfferOutcome::Refused;
             }
             state = self.room.wait_timeout(state, LOOK).0;
         }
@@ -310,7 +310,7 @@ impl Transfer {
         state.end += bytes.len() as u64;
         drop(state);
         self.wake_readers();
-        Offered::Taken
+        OfferOutcome::Taken
     }
 
     /// Sets the length of the whole copy.

@@ -35,7 +35,7 @@ const ARGS_IDLE_MAX: usize = 512;
 pub struct Batch {
     /// The arguments of all commands. They do not really live for ever: see `parse`.
     args: Vec<&'static [u8]>,
-    commands: Vec<Parsed>,
+    commands: Vec<ParsedCommand>,
     /// The words of inline commands that had quotes.
     unquoted: Vec<Vec<Vec<u8>>>,
     /// The commands with arguments outside of their connection's bytes: index, and the length of
@@ -48,7 +48,7 @@ pub struct Batch {
 
 /// One command of the batch.
 #[derive(Clone)]
-pub struct Parsed {
+pub struct ParsedCommand {
     pub command: Option<&'static Registered>,
     pub args: Range<u32>,
     pub first_hash: KeyHash,
@@ -190,23 +190,23 @@ impl Batch {
             keyspace.prefetch_shard(first_hash);
         }
         let args = first_arg as u32..self.args.len() as u32;
-        self.commands.push(Parsed { command, args, first_hash, end, wire_len });
+        self.commands.push(ParsedCommand { command, args, first_hash, end, wire_len });
     }
 
     #[inline(always)]
-    pub fn command(&self, index: usize) -> &Parsed {
+    pub fn command(&self, index: usize) -> &ParsedCommand {
         &self.commands[index]
     }
 
     #[inline(always)]
-    pub fn args(&self, parsed: &Parsed) -> &[&[u8]] {
+    pub fn args(&self, parsed: &ParsedCommand) -> &[&[u8]] {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
     /// The command's bytes as an array of bulk strings, if the client sent that form; otherwise
     /// nothing. Must not be called after `clear`.
     #[inline(always)]
-    pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &Parsed) -> &'a [u8] {
+    pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &ParsedCommand) -> &'a [u8] {
         let start = parsed.end - parsed.wire_len as usize;
         found.input.get(start..parsed.end).unwrap_or_default()
     }

@@ -17,7 +17,7 @@ use crate::base::clock::has_come;
 use crate::engine::buffers::output::{ReplyRange, Sending};
 use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
-use crate::system::tls::{Handshake, TlsSession};
+use crate::system::tls::{ServerTlsSession, TlsHandshake};
 
 /// Buffers of a worker for connections with TLS.
 #[derive(Default)]
@@ -156,7 +156,7 @@ impl Worker {
     }
 
     /// Handles a complete handshake.
-    fn greeted(&mut self, slot: u32, handshake: &Handshake) {
+    fn greeted(&mut self, slot: u32, handshake: &TlsHandshake) {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(certificate) = &handshake.certificate {
@@ -321,7 +321,7 @@ impl Worker {
 
 /// The records that one connection seals in a turn.
 struct SealedRun<'a> {
-    tls: &'a mut TlsSession,
+    tls: &'a mut ServerTlsSession,
     sealed: &'a mut Vec<u8>,
     plain_len: usize,
     failure: Option<rustls::Error>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bobbin_store::value::Hash;
 
 use super::super::expire::{
-    Conditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
+    ExpireConditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
 };
 use super::{changed, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
@@ -30,7 +30,7 @@ pub(super) fn hpexpireat(call: &mut Call<'_>) -> Outcome {
 fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let args = call.args;
     let word = (3..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
-    let conditions = Conditions::parse(&args[3..word])?;
+    let conditions = ExpireConditions::parse(&args[3..word])?;
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());

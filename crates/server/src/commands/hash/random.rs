@@ -6,7 +6,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::HashField;
 
-use super::super::choice::{Distinct, below};
+use super::super::choice::{DistinctNumbers, below};
 use super::super::elements::{TOO_LOW, bulk};
 use crate::base::random::Random;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -113,7 +113,7 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, 
         }
         if let Some(random) = random.take() {
             let len = live.as_ref().map_or(hash.len(), Vec::len);
-            let indexes = Distinct::below(len, wanted, random);
+            let indexes = DistinctNumbers::below(len, wanted, random);
             shape.header(reply, indexes.len());
             chosen = Some(indexes);
         }
@@ -180,8 +180,10 @@ fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<
         return chosen;
     }
     match live_indexes(hash, now_ms) {
-        Some(live) => Distinct::below(live.len(), wanted, random).map(|at| live[at]).collect(),
-        None => Distinct::below(hash.len(), wanted, random).collect(),
+        Some(live) => {
+            DistinctNumbers::below(live.len(), wanted, random).map(|at| live[at]).collect()
+        }
+        None => DistinctNumbers::below(hash.len(), wanted, random).collect(),
     }
 }
 

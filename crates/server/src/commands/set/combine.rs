@@ -15,7 +15,7 @@ use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
 };
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
     answer(call, SetOperation::Inter)
@@ -222,7 +222,7 @@ fn distinct<'a>(
     args: &'a [&'a [u8]],
     keys: std::ops::Range<usize>,
 ) -> impl Iterator<Item = usize> + 'a {
-    let (first, mut seen) = (keys.start, Distinct::default());
+    let (first, mut seen) = (keys.start, WordSet::default());
     keys.filter(move |&at| at == first && operation == SetOperation::Diff || seen.insert(args[at]))
 }
 

@@ -21,14 +21,14 @@ use bobbin_store::ValueType;
 use bobbin_sync::Mutex;
 
 pub use self::timeout::{deadline_ms, deadline_of_ms};
-use self::waiter::{Answer, WaiterState};
+use self::waiter::{ServedReply, WaiterState};
 pub use self::waiter::{Waiter, WaiterEnd, Waiters};
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Data, Failure, Flags, Key, Outcome, Registered};
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 use crate::engine::server::Server;
 use crate::engine::tracking;
 
@@ -164,7 +164,7 @@ impl Waiting {
             state: AtomicU8::new(WaiterState::WAITING),
             answer: Mutex::default(),
         });
-        let mut distinct = Distinct::default();
+        let mut distinct = WordSet::default();
         for &(_, key) in keys {
             if !distinct.insert(key.bytes) {
                 continue;
@@ -254,7 +254,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         }
         let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
-        let mut answer = Answer::default();
+        let mut answer = ServedReply::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
             false => check_waiter(server, &waiter, data.turn.now_ms),

@@ -36,11 +36,11 @@ pub struct Waiter {
     /// A value of `WaiterState`.
     pub(super) state: AtomicU8,
     /// The answer that the client is served with.
-    pub(super) answer: Mutex<Answer>,
+    pub(super) answer: Mutex<ServedReply>,
 }
 
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct ServedReply {
     pub(super) bytes: Vec<u8>,
     pub(super) failed: Option<Failure>,
     /// Whether the user may no longer run the command.
@@ -272,7 +272,7 @@ impl Waiter {
         if !self.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             return;
         }
-        let mut answer = Answer::default();
+        let mut answer = ServedReply::default();
         if let Err(failure) = reply(&mut Reply::new(&mut answer.bytes, self.protocol)) {
             answer.bytes.clear();
             answer.failed = Some(failure);

@@ -19,7 +19,7 @@ use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
-use crate::engine::client::monitors::Shown;
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::command::job::LongCommand;
@@ -66,7 +66,7 @@ pub struct Client {
     /// and their replies sent.
     pub ended: bool,
     /// How much monitors have seen of the script that the client runs, or that runs for it.
-    pub shown: Shown,
+    pub shown: ShownLines,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -118,7 +118,7 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             ended: false,
-            shown: Shown::default(),
+            shown: ShownLines::default(),
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, ScriptProgress};
 
-use super::session::{ScriptSession, Way, count_failure};
-use crate::engine::client::monitors::Shown;
+use super::session::{KeyAccess, ScriptSession, count_failure};
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
@@ -249,7 +249,7 @@ impl PausedScript {
             // Another script keeps a shard reserved.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
-                call.client.shown = Shown::default();
+                call.client.shown = ShownLines::default();
                 let text = failure.text().as_bytes();
                 call.reply.error(text);
                 run::count_failure(call.server, call.stats, self.command, text);
@@ -272,7 +272,7 @@ impl Job for PausedScript {
         let Some(mut run) = self.go_on(slice) else {
             return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
         };
-        let is_blocked = run.session.way() == Way::Blocked;
+        let is_blocked = run.session.way() == KeyAccess::Blocked;
         if is_blocked {
             slice.client.shown = run.owner.state().client.shown.anew();
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bobbin_script::{Chunk, Ended, ScriptFlags, ScriptProgress};
 
 use super::paused::{Owner, PausedScript};
-use super::session::{ScriptSession, Way, count_failure};
-use crate::engine::client::monitors::Shown;
+use super::session::{KeyAccess, ScriptSession, count_failure};
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -103,13 +103,13 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
 pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = match attempt(call, &mut owner, task) {
         Ok(Attempt::Paused(session)) => {
-            call.client.shown = Shown::default();
+            call.client.shown = ShownLines::default();
             PausedScript::begin(call, owner, session, task.learned);
             Ok(())
         }
         Ok(Attempt::Ended(ended)) => {
             owner.give_back(call.server, call.data);
-            call.client.shown = Shown::default();
+            call.client.shown = ShownLines::default();
             finish(call, ended)
         }
         Err(failure) => {
@@ -194,7 +194,7 @@ fn attempt(
         let way = session.way();
         task.learned.note(way.habits());
         let ended = vm.finish(&mut call.reply);
-        if way == Way::Blocked && !everything {
+        if way == KeyAccess::Blocked && !everything {
             // Nothing was changed yet, so the script can begin anew.
             call.reply.truncate(start);
             call.client.shown = owner.state().client.shown.anew();

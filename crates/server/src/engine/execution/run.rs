@@ -1,7 +1,7 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
-use crate::engine::client::monitors::Shown;
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -50,7 +50,7 @@ fn show_unstarted(call: &mut Call<'_>) {
     if call.server.switches.has(Switch::MONITORED) {
         monitor::show(call);
     }
-    call.client.shown = Shown::default();
+    call.client.shown = ShownLines::default();
 }
 
 /// Counts that a command ran and failed.

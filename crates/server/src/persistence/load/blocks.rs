@@ -51,7 +51,7 @@ pub(super) fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &At
 
 /// Counts of what all loading threads have loaded.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct LoadedCounts {
     keys: AtomicU64,
     expiring: AtomicU64,
     expired: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Counts {
     all_fields_expired: AtomicU64,
 }
 
-impl Counts {
+impl LoadedCounts {
     pub(super) fn add(&self, loaded: &Loaded) {
         self.keys.fetch_add(loaded.keys, Ordering::Relaxed);
         self.expiring.fetch_add(loaded.expiring, Ordering::Relaxed);

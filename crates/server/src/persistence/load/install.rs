@@ -10,7 +10,7 @@ use bobbin_store::value::AnyCollection;
 use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
-use super::blocks::{BLOCKS_MAX, Counts, FileBlock};
+use super::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts};
 use super::{Existing, Loaded, slow_down};
 use crate::commands;
 use crate::engine::command::Data;
@@ -24,7 +24,7 @@ pub(super) fn install_blocks(
     keyspace: &'static Keyspace,
     full: &Mutex<Receiver<FileBlock>>,
     empty: &Mutex<Vec<Vec<u8>>>,
-    count: &Counts,
+    count: &LoadedCounts,
     failed: &AtomicBool,
 ) -> Result<(), String> {
     let data = Data::new(keyspace, &server.gate, 0);
@@ -51,7 +51,7 @@ pub(super) fn install(
     server: &Server,
     data: &mut Data,
     block: &FileBlock,
-    count: &Counts,
+    count: &LoadedCounts,
     existing: Existing,
 ) -> Result<(), String> {
     let hasher = server.keyspace.hasher();
@@ -78,7 +78,7 @@ pub(super) fn install(
 pub(super) fn make(
     server: &Server,
     block: &FileBlock,
-    count: &Counts,
+    count: &LoadedCounts,
     now_ms: i64,
     done: &Cell<usize>,
     mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,

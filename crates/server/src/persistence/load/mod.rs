@@ -21,7 +21,7 @@ use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
 use bobbin_store::{Hasher, Keyspace};
 use bobbin_sync::Mutex;
 
-use self::blocks::{BLOCKS_MAX, Counts, FileBlock, send};
+use self::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts, send};
 use self::install::{install, install_blocks, make};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
@@ -157,7 +157,7 @@ fn load_with(
 ) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
     let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
-    let count = Counts::default();
+    let count = LoadedCounts::default();
     let failed = AtomicBool::new(false);
     let error = Mutex::new(None);
     let read = std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ pub fn load_held(
     mut file: impl Read,
     existing: Existing,
 ) -> Result<Loaded, String> {
-    let count = Counts::default();
+    let count = LoadedCounts::default();
     let spare = RefCell::new(None);
     let mut error = None;
     let read = {
@@ -266,7 +266,7 @@ pub(crate) fn examine(
     mut file: impl Read,
     mut see: impl FnMut(u64, &RdbItem<'_>),
 ) -> Result<Loaded, (u64, String)> {
-    let (count, spare) = (Counts::default(), RefCell::new(None));
+    let (count, spare) = (LoadedCounts::default(), RefCell::new(None));
     // The offsets of a block's keys, and the offset of the last item.
     let places = RefCell::new(Vec::new());
     let at = Cell::new(0);

@@ -195,14 +195,14 @@ pub enum CopyStep {
     /// Send this command, and wait for the answer.
     Say(Vec<Vec<u8>>),
     /// Receive the copy.
-    Receive(Cut),
+    Receive(CopyPoint),
     /// Close this connection.
     GiveUp(String),
 }
 
 /// The moment at which a copy was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct CopyPoint {
     /// The history, and the offset in it.
     pub id: String,
     pub offset: u64,
@@ -241,7 +241,7 @@ impl CopyHandshake {
             CopyStage::Introduction => CopyStage::Sync,
             CopyStage::Sync => {
                 let cut = match self.main_client {
-                    Some(_) => full_resync(&text).map(|(id, offset)| Cut {
+                    Some(_) => full_resync(&text).map(|(id, offset)| CopyPoint {
                         id,
                         offset,
                         database: None,
@@ -283,13 +283,13 @@ impl CopyHandshake {
 }
 
 /// Parses `$ENDOFF:offset id database client`.
-fn end_offset(text: &str) -> Option<Cut> {
+fn end_offset(text: &str) -> Option<CopyPoint> {
     let mut parts = text.strip_prefix("$ENDOFF:")?.split(' ');
     let (offset, id) = (parse_offset(parts.next()?.as_bytes())?, parts.next()?);
     let (database, client) = (number(parts.next()?)?, number(parts.next()?)?);
     let client = u64::try_from(client).ok()?;
     let database = u32::try_from(database).ok();
-    let cut = Cut { id: id.to_owned(), offset, database, client: Some(client) };
+    let cut = CopyPoint { id: id.to_owned(), offset, database, client: Some(client) };
     (is_id(id) && parts.next().is_none()).then_some(cut)
 }
 
@@ -442,7 +442,7 @@ mod tests {
         }
         for (database, known) in [("-1", None), ("3", Some(3))] {
             let line = format!("$ENDOFF:12 {id} {database} 7");
-            let cut = Cut { id: id.clone(), offset: 12, database: known, client: Some(7) };
+            let cut = CopyPoint { id: id.clone(), offset: 12, database: known, client: Some(7) };
             assert_eq!(copy.answer(line.as_bytes()), CopyStep::Receive(cut));
         }
         let (mut copy, _) = handshake.fetch_apart(None);

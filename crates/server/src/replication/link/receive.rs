@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use bobbin_store::{Database, Keyspace, SHARDS};
 
 use super::machine::{GiveUp, LinkEvent};
-use super::session::Session;
+use super::session::LinkSession;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::ReplDisklessLoad;
 use crate::engine::command::Data;
@@ -41,7 +41,7 @@ type Contents = Result<(Loaded, Vec<Vec<u8>>), String>;
 /// The databases that existed before.
 type Before = Vec<Database>;
 
-impl Session<'_> {
+impl LinkSession<'_> {
     /// Receives and loads the copy whose header has come. `history` is the history and the offset
     /// that it belongs to, and `database` is the one that the stream has selected behind it, if the
     /// primary gave them.
@@ -313,7 +313,7 @@ fn put_in_place(data: &mut Data, from: &Keyspace) {
 
 /// Reads a copy as it comes.
 struct CopyInput<'s, 'a> {
-    session: &'s mut Session<'a>,
+    session: &'s mut LinkSession<'a>,
 }
 
 impl Read for CopyInput<'_, '_> {
@@ -336,7 +336,7 @@ impl Read for CopyInput<'_, '_> {
 
 /// Reads a copy's file. Meanwhile the primary gets signs of life.
 struct FileInput<'s, 'a> {
-    session: &'s mut Session<'a>,
+    session: &'s mut LinkSession<'a>,
     file: File,
 }
 

@@ -12,7 +12,7 @@ use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::replication::Replication;
 use crate::replication::refusals::{DELAY_MS, Refusal};
-use crate::replication::transfer::{Form, Transfer, TransferState};
+use crate::replication::transfer::{CopyForm, Transfer, TransferState};
 
 /// Feeds a replica's connection.
 pub struct ReplicaFeeder {
@@ -218,7 +218,7 @@ impl ReplicaFeeder {
             return false;
         };
         output.push(header.as_bytes());
-        if *transfer.form() == Form::Sized {
+        if *transfer.form() == CopyForm::Sized {
             self.replica.set_state(ReplicaState::ReceivesFile);
         }
         true
@@ -244,7 +244,7 @@ impl ReplicaFeeder {
             return Source::End;
         };
         self.untold = Some(acks);
-        if *transfer.form() == Form::Sized {
+        if *transfer.form() == CopyForm::Sized {
             return self.begin_stream(stream);
         }
         log::info!(

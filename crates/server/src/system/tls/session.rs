@@ -11,7 +11,7 @@ use rustls::unbuffered::{
 use rustls::{Error, HandshakeKind, InvalidMessage};
 
 /// The TLS state of one connection.
-pub struct TlsSession {
+pub struct ServerTlsSession {
     /// From the first bytes on: a connection that says nothing costs nothing.
     connection: Option<Box<UnbufferedServerConnection>>,
     /// The beginning of a record, or of a message of several.
@@ -37,7 +37,7 @@ enum Stage {
 
 /// What the end of a handshake tells.
 #[derive(Clone, Debug)]
-pub struct Handshake {
+pub struct TlsHandshake {
     pub is_resumed: bool,
     /// The client's own certificate, in DER, if it showed one.
     pub certificate: Option<Vec<u8>>,
@@ -46,12 +46,12 @@ pub struct Handshake {
 /// What came of bytes that were opened.
 pub struct Opened {
     /// With these bytes the handshake ended.
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<TlsHandshake>,
     /// Nothing more will come.
     pub is_over: bool,
 }
 
-impl Default for TlsSession {
+impl Default for ServerTlsSession {
     fn default() -> Self {
         Self {
             connection: None,
@@ -63,7 +63,7 @@ impl Default for TlsSession {
     }
 }
 
-impl TlsSession {
+impl ServerTlsSession {
     /// Whether the first bytes are still to come.
     pub const fn is_untouched(&self) -> bool {
         self.connection.is_none()
@@ -116,7 +116,7 @@ impl TlsSession {
                 self.stage = Stage::Open;
             }
             let shown = connection.peer_certificates().and_then(<[_]>::first);
-            handshake = Some(Handshake {
+            handshake = Some(TlsHandshake {
                 is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
                 certificate: shown.map(|certificate| certificate.to_vec()),
             });

@@ -57,7 +57,7 @@ pub(super) struct ScriptSession {
     aside_since: Option<u64>,
     /// Whether the script does not pause before it is slow.
     stays: bool,
-    way: Way,
+    way: KeyAccess,
     /// Whether a command ran that cannot be undone.
     changed: bool,
     /// Whether a command ran that writes. Further writes are then no longer refused, as a script
@@ -83,7 +83,7 @@ pub(super) struct ScriptSession {
 
 /// Which keys the run has used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum KeyAccess {
     Declared,
     /// The script used other keys too, and held or got their shards.
     Strayed,
@@ -92,7 +92,7 @@ pub(super) enum Way {
     Blocked,
 }
 
-impl Way {
+impl KeyAccess {
     /// What this run tells about the next one.
     pub fn habits(self) -> Habits {
         if self == Self::Declared { Habits::Declared } else { Habits::Stray }
@@ -132,7 +132,7 @@ impl ScriptSession {
             waits_since: None,
             aside_since: None,
             stays,
-            way: Way::Declared,
+            way: KeyAccess::Declared,
             changed: false,
             has_written: false,
             replication: REPLICATE_ALL,
@@ -185,7 +185,7 @@ impl ScriptSession {
         self.declared = observe.then(|| shards.collect());
     }
 
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> KeyAccess {
         self.way
     }
 
@@ -194,7 +194,7 @@ impl ScriptSession {
     /// known already whether it does. No other such script can be under way, as each begins with
     /// everything held. So this script may wait for everything later.
     pub fn narrow(&mut self) -> Option<Vec<usize>> {
-        if self.way == Way::Strayed || !self.data().holds_all() {
+        if self.way == KeyAccess::Strayed || !self.data().holds_all() {
             return None;
         }
         let mut shards = self.declared.clone()?;

@@ -2,7 +2,7 @@
 
 use bobbin_store::KeyHash;
 
-use super::{ScriptSession, Unreached, Way};
+use super::{KeyAccess, ScriptSession, Unreached};
 use crate::base::clock::ticks;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Flags, Registered};
@@ -55,12 +55,12 @@ impl ScriptSession {
     #[cold]
     fn reach_beyond(&mut self, shard: usize) -> Result<(), Unreached> {
         if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
-            self.way = Way::Strayed;
+            self.way = KeyAccess::Strayed;
         }
         if self.data().holds(shard) {
             return Ok(());
         }
-        self.way = Way::Strayed;
+        self.way = KeyAccess::Strayed;
         if self.data().hold_beyond(shard) {
             self.end_wait();
             return Ok(());
@@ -74,7 +74,7 @@ impl ScriptSession {
 
     #[cold]
     fn reach_all(&mut self, command: &Registered) -> Result<(), Unreached> {
-        self.way = Way::Strayed;
+        self.way = KeyAccess::Strayed;
         if self.busy.is_some() && command.has(Flags::NOSCRIPT) {
             // Such a command may need the gate for more than keys.
             return Err(Unreached::Failed);
@@ -164,7 +164,7 @@ impl ScriptSession {
         if self.changed || !self.can_restart {
             return Ok(());
         }
-        self.way = Way::Blocked;
+        self.way = KeyAccess::Blocked;
         Err(Unreached::BeginAnew)
     }
 }

@@ -12,7 +12,7 @@ use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
 
 use self::apart::Apart;
 pub use self::channel::Channel;
-use self::receipt::{Receipt, Received};
+use self::receipt::{CopyProgress, Receipt};
 use super::handshake::{Handshake, Introduction, NextStep};
 use crate::base::clock::has_come;
 
@@ -187,12 +187,12 @@ impl LinkMachine {
             Stage::Apart(apart) => apart.next(&mut self.main, copy_len_max)?,
             Stage::Stream => return self.commands(),
             Stage::Handshake(_) | Stage::WantsChannel { .. } | Stage::Loads { .. } => {
-                Received::Nothing
+                CopyProgress::Nothing
             }
         };
         Ok(match received {
-            Received::Nothing => LinkEvent::Nothing,
-            Received::Begins(length) => {
+            CopyProgress::Nothing => LinkEvent::Nothing,
+            CopyProgress::Begins(length) => {
                 let (history, database) = match &mut self.stage {
                     Stage::Apart(apart) => apart.cut(),
                     Stage::Copy(_, history) => (history.take(), None),
@@ -200,14 +200,14 @@ impl LinkMachine {
                 };
                 LinkEvent::CopyBegins { history, database, length }
             }
-            Received::Bytes(range) => {
+            CopyProgress::Bytes(range) => {
                 let channel = match &self.stage {
                     Stage::Apart(apart) => &apart.channel,
                     _ => &self.main,
                 };
                 LinkEvent::Copy(&channel.input.bytes[range])
             }
-            Received::Whole => {
+            CopyProgress::Whole => {
                 self.stage = Stage::Loads { gathers: self.gathers() };
                 LinkEvent::CopyEnds
             }
