@@ -27,7 +27,7 @@ pub struct Transfer {
     server: &'static Server,
     wish: Wish,
     form: CopyForm,
-    state: Mutex<State>,
+    state: Mutex<CopyState>,
     /// Notified when a reader has taken something, or has gone.
     room: Condvar,
 }
@@ -42,7 +42,7 @@ pub(super) enum CopyForm {
     Sized,
 }
 
-struct State {
+struct CopyState {
     chunks: VecDeque<Arc<Vec<u8>>>,
     /// How many bytes come before the first chunk.
     start: u64,
@@ -60,10 +60,10 @@ struct State {
     cut: Option<CutHandle>,
     /// Whether the whole copy was made, once that is known.
     outcome: Option<bool>,
-    readers: Vec<Reader>,
+    readers: Vec<CopyReader>,
 }
 
-struct Reader {
+struct CopyReader {
     client: Arc<ClientInfo>,
     has_begun: bool,
     /// How many bytes the reader has taken.
@@ -147,12 +147,12 @@ impl CopyForm {
 impl Transfer {
     /// Makes a copy for replicas with the same wish.
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
-        let reader = |replica: &Arc<Replica>| Reader {
+        let reader = |replica: &Arc<Replica>| CopyReader {
             client: Arc::clone(&replica.client),
             has_begun: false,
             taken: 0,
         };
-        let state = State {
+        let state = CopyState {
             chunks: VecDeque::new(),
             start: 0,
             end: 0,
@@ -335,7 +335,7 @@ impl Transfer {
 /// How often the thread that makes the copy checks whether others wait for it.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
-impl State {
+impl CopyState {
     /// Notes how much a reader has taken, and frees the bytes that all readers have.
     fn taken(&mut self, client: &Arc<ClientInfo>, taken: u64) {
         for reader in &mut self.readers {

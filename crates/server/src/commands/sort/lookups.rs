@@ -16,7 +16,7 @@ pub(super) struct Lookups {
     observer: Arc<Observer>,
     began_ms: i64,
     /// By shard.
-    looked: Box<[LookedAt]>,
+    looked: Box<[LookedUpKeys]>,
     /// Changes that were not compared with the lookups yet.
     changes: Vec<KeyHash>,
     /// Something that was looked up has changed.
@@ -33,7 +33,7 @@ impl Lookups {
         Self {
             observer,
             began_ms: data.turn.now_ms,
-            looked: vec![LookedAt::default(); SHARDS].into(),
+            looked: vec![LookedUpKeys::default(); SHARDS].into(),
             changes: Vec::new(),
             is_stale: false,
             rounds: 0,
@@ -44,7 +44,7 @@ impl Lookups {
     /// shards.
     pub(super) fn begin_anew(&mut self, data: &Data) {
         self.observer.take();
-        self.looked.fill(LookedAt::default());
+        self.looked.fill(LookedUpKeys::default());
         self.changes.clear();
         (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
     }
@@ -108,13 +108,13 @@ impl Lookups {
 
 /// The keys of a shard that were looked up. One key may be looked up a million times.
 #[derive(Clone, Default)]
-struct LookedAt {
+struct LookedUpKeys {
     hashes: Vec<KeyHash>,
     /// How many of the hashes are sorted and different.
     sorted: usize,
 }
 
-impl LookedAt {
+impl LookedUpKeys {
     fn contains(&mut self, hash: KeyHash) -> bool {
         if self.sorted < self.hashes.len() {
             self.hashes.sort_unstable_by_key(|hash| hash.0);

@@ -237,13 +237,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
-                Destination::Held => {}
+                DestinationLock::Held => {}
                 // The key was unlocked meanwhile, so look at its queue again.
-                Destination::HeldAnew => {
+                DestinationLock::HeldAnew => {
                     at = 0;
                     continue;
                 }
-                Destination::Reserved => return false,
+                DestinationLock::Reserved => return false,
             }
         }
         // Between the claim and its end this thread waits for no lock, as a thread that wants to
@@ -311,7 +311,7 @@ fn check_waiter(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Fai
 }
 
 /// The result of locking the shard of another key.
-enum Destination {
+enum DestinationLock {
     Held,
     HeldAnew,
     Reserved,
@@ -320,15 +320,15 @@ enum Destination {
 /// Locks the shard of another key in addition. Waiting for a lock that is not above all held ones
 /// could last for ever. So if the shard is not free, both shards are unlocked and locked again in
 /// order.
-fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
-    let Some(bytes) = destination else { return Destination::Held };
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> DestinationLock {
+    let Some(bytes) = destination else { return DestinationLock::Held };
     let shard = data.key(bytes).hash.shard();
     if data.try_hold_also(shard) {
-        return Destination::Held;
+        return DestinationLock::Held;
     }
     let own = key.hash.shard();
     match data.hold_many([own.min(shard), own.max(shard)].into_iter()) {
-        true => Destination::HeldAnew,
-        false => Destination::Reserved,
+        true => DestinationLock::HeldAnew,
+        false => DestinationLock::Reserved,
     }
 }

@@ -82,20 +82,20 @@ pub enum WaiterEnd {
 /// The queues of blocked clients. The queue of a key changes only while the key's shard is held.
 #[repr(align(128))]
 pub struct Waiters {
-    parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
+    parts: Box<[Mutex<HashMap<DatabaseKey, WaiterQueue>>]>,
     /// The waiters by client, for a thread that wants to unblock one.
     by_client: Box<[Mutex<WaitersByClient>]>,
     clients: AtomicUsize,
     /// How many of the clients have a deadline.
     timed: AtomicUsize,
     /// Keys whose clients can be served once a script has ended.
-    behind_reserved: Mutex<BTreeSet<Name>>,
+    behind_reserved: Mutex<BTreeSet<DatabaseKey>>,
 }
 
 /// By client number.
 type WaitersByClient = HashMap<u64, Arc<Waiter>>;
 /// A database and a key.
-type Name = (u32, Box<[u8]>);
+type DatabaseKey = (u32, Box<[u8]>);
 
 #[derive(Default)]
 struct WaiterQueue {
@@ -120,12 +120,12 @@ impl Default for Waiters {
 
 impl Waiters {
     /// Puts off the clients of these keys until a script has ended.
-    pub(super) fn put_off(&self, keys: Vec<Name>) {
+    pub(super) fn put_off(&self, keys: Vec<DatabaseKey>) {
         self.behind_reserved.lock().extend(keys);
     }
 
     /// Takes the keys whose clients were put off.
-    pub(super) fn take_put_off(&self) -> BTreeSet<Name> {
+    pub(super) fn take_put_off(&self) -> BTreeSet<DatabaseKey> {
         std::mem::take(&mut *self.behind_reserved.lock())
     }
 
@@ -193,7 +193,7 @@ impl Waiters {
         self.parts.iter().map(|part| part.lock().capacity()).sum()
     }
 
-    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
+    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<DatabaseKey, WaiterQueue>> {
         &self.parts[key.hash.shard() % PARTS]
     }
 

@@ -70,7 +70,7 @@ impl Owner {
 
 /// A paused script, as a job of its client.
 pub struct PausedScript {
-    next: NextStep,
+    next: RunStep,
     busy: Arc<Busy>,
     command: &'static Registered,
     protocol: Protocol,
@@ -82,7 +82,7 @@ pub struct PausedScript {
 }
 
 /// What the job does next.
-enum NextStep {
+enum RunStep {
     /// The script continues where it paused.
     Resume(Box<ScriptRun>),
     /// The script begins anew: it needs a shard that others hold, and has changed nothing.
@@ -183,7 +183,7 @@ impl PausedScript {
         run.put_off(call.server, call.data, narrow);
         call.data.propagate_nothing();
         let paused = Self {
-            next: NextStep::Resume(run),
+            next: RunStep::Resume(run),
             busy,
             command: call.command,
             protocol: call.client.protocol,
@@ -196,8 +196,8 @@ impl PausedScript {
 
     /// Continues the script for a slice. Returns the run once it is over.
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
-        match std::mem::replace(&mut self.next, NextStep::Done) {
-            NextStep::Resume(mut run) => {
+        match std::mem::replace(&mut self.next, RunStep::Done) {
+            RunStep::Resume(mut run) => {
                 let has_gone = slice.client.ended || slice.client.discard;
                 if has_gone && !self.in_transaction && run.session.is_slow() {
                     // Others wait for the script, and its client has gone. If the script has
@@ -207,7 +207,7 @@ impl PausedScript {
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
-                self.next = NextStep::Resume(run);
+                self.next = RunStep::Resume(run);
             }
             other => self.next = other,
         }
@@ -270,7 +270,7 @@ impl PausedScript {
 impl Job for PausedScript {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         let Some(mut run) = self.go_on(slice) else {
-            return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
+            return matches!(self.next, RunStep::Again) && self.begin_anew(slice);
         };
         let is_blocked = run.session.way() == KeyAccess::Blocked;
         if is_blocked {
@@ -285,7 +285,7 @@ impl Job for PausedScript {
         slice.data.end_resumed(slice.server);
         slice.server.scripts.serve_waiters(slice.server);
         if is_blocked {
-            self.next = NextStep::Again;
+            self.next = RunStep::Again;
         }
         !is_blocked
     }
@@ -304,9 +304,9 @@ impl Job for PausedScript {
 
     fn is_parked(&self) -> bool {
         match &self.next {
-            NextStep::Resume(run) => run.session.waits(),
-            NextStep::Again => true,
-            NextStep::Done => false,
+            RunStep::Resume(run) => run.session.waits(),
+            RunStep::Again => true,
+            RunStep::Done => false,
         }
     }
 

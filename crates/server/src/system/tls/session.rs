@@ -19,12 +19,12 @@ pub struct ServerTlsSession {
     /// Bytes that the socket did not take yet, and how many of them it has taken by now.
     wire: Vec<u8>,
     wire_sent: usize,
-    stage: Stage,
+    stage: TlsStage,
 }
 
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum TlsStage {
     Handshake,
     Open,
     /// The other side has said that nothing more will come.
@@ -58,7 +58,7 @@ impl Default for ServerTlsSession {
             partial: Vec::new(),
             wire: Vec::new(),
             wire_sent: 0,
-            stage: Stage::Handshake,
+            stage: TlsStage::Handshake,
         }
     }
 }
@@ -85,7 +85,7 @@ impl ServerTlsSession {
         bytes: &mut [u8],
         plain: &mut dyn FnMut(&[u8]),
     ) -> Result<Opened, Error> {
-        let was_handshaking = self.stage == Stage::Handshake;
+        let was_handshaking = self.stage == TlsStage::Handshake;
         let outcome = if self.partial.is_empty() {
             self.process(bytes, plain).map(|done| self.partial.extend_from_slice(&bytes[done..]))
         } else {
@@ -104,7 +104,7 @@ impl ServerTlsSession {
                 // A client that does not speak TLS would take the alert for an answer.
                 self.wire = Vec::new();
             }
-            self.stage = Stage::Failed;
+            self.stage = TlsStage::Failed;
             return Err(error);
         }
         let mut handshake = None;
@@ -112,8 +112,8 @@ impl ServerTlsSession {
             && let Some(connection) = &self.connection
             && !connection.is_handshaking()
         {
-            if self.stage == Stage::Handshake {
-                self.stage = Stage::Open;
+            if self.stage == TlsStage::Handshake {
+                self.stage = TlsStage::Open;
             }
             let shown = connection.peer_certificates().and_then(<[_]>::first);
             handshake = Some(TlsHandshake {
@@ -121,7 +121,7 @@ impl ServerTlsSession {
                 certificate: shown.map(|certificate| certificate.to_vec()),
             });
         }
-        Ok(Opened { handshake, is_over: self.stage == Stage::PeerClosed })
+        Ok(Opened { handshake, is_over: self.stage == TlsStage::PeerClosed })
     }
 
     /// Works through complete records; returns how many bytes are done with.
@@ -142,7 +142,7 @@ impl ServerTlsSession {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.wire)?,
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::PeerClosed) => self.stage = Stage::PeerClosed,
+                Ok(ConnectionState::PeerClosed) => self.stage = TlsStage::PeerClosed,
                 // Early data is not offered, and so not accepted.
                 Ok(_) => waits = true,
                 Err(error) => {
@@ -182,7 +182,7 @@ impl ServerTlsSession {
             append(sealed, sealed_len(plain.len()), |room| traffic.encrypt(plain, room))
         });
         if written.is_err() {
-            self.stage = Stage::Failed;
+            self.stage = TlsStage::Failed;
         }
         written
     }
@@ -197,7 +197,7 @@ impl ServerTlsSession {
             append(sealed, ALERT_ROOM, |room| traffic.queue_close_notify(room))
         });
         drop(written);
-        self.stage = Stage::Closed;
+        self.stage = TlsStage::Closed;
     }
 
     fn write(
@@ -228,7 +228,7 @@ impl ServerTlsSession {
                     None
                 }
                 ConnectionState::PeerClosed => {
-                    self.stage = Stage::PeerClosed;
+                    self.stage = TlsStage::PeerClosed;
                     None
                 }
                 _ => return Err(Error::HandshakeNotComplete),
@@ -263,15 +263,15 @@ impl ServerTlsSession {
 
     /// Whether [`Self::seal`] would work.
     pub const fn may_send(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::PeerClosed)
+        matches!(self.stage, TlsStage::Open | TlsStage::PeerClosed)
     }
 
     pub fn is_handshaking(&self) -> bool {
-        self.stage == Stage::Handshake
+        self.stage == TlsStage::Handshake
     }
 
     pub fn has_failed(&self) -> bool {
-        self.stage == Stage::Failed
+        self.stage == TlsStage::Failed
     }
 
     /// Bytes of memory, beside what waits in [`Self::wire`].

@@ -210,16 +210,16 @@ impl ScriptSession {
     }
 
     /// Finds the command of these words, and checks whether a script may call it.
-    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, RefusedCall> {
         let command = self.server.registry.find(args[0]);
-        let command = command.ok_or_else(|| Refusal::of(UNKNOWN_COMMAND))?;
+        let command = command.ok_or_else(|| RefusedCall::of(UNKNOWN_COMMAND))?;
         let command = command.of_words(args).ok_or_else(|| {
             let name = String::from_utf8_lossy(args[1]);
             let upper = command.row.name.to_ascii_uppercase();
             let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-            Refusal::of(Failure::format(text))
+            RefusedCall::of(Failure::format(text))
         })?;
-        let refuse = |failure| Refusal::by(command, failure);
+        let refuse = |failure| RefusedCall::by(command, failure);
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
@@ -230,7 +230,7 @@ impl ScriptSession {
             return Err(refuse(Failure::OUT_OF_MEMORY));
         }
         if let Err(failure) = self.check_rights(command, args) {
-            return Err(Refusal { is_of_rights: true, ..refuse(failure) });
+            return Err(RefusedCall { is_of_rights: true, ..refuse(failure) });
         }
         if command.has(WRITERS) && self.read_only {
             return Err(refuse(READ_ONLY));
@@ -368,7 +368,7 @@ impl ScriptSession {
 
     /// Answers a command that did not run.
     #[cold]
-    fn refuse(&mut self, refusal: Refusal, reply: &mut Vec<u8>) {
+    fn refuse(&mut self, refusal: RefusedCall, reply: &mut Vec<u8>) {
         // The command may have waited for shards before it was refused.
         self.end_wait();
         if let Some(command) = refusal.command {
@@ -383,14 +383,14 @@ impl ScriptSession {
 }
 
 /// Why a command did not run.
-struct Refusal {
+struct RefusedCall {
     failure: Failure,
     command: Option<&'static Registered>,
     /// The user may not do it.
     is_of_rights: bool,
 }
 
-impl Refusal {
+impl RefusedCall {
     const fn by(command: &'static Registered, failure: Failure) -> Self {
         Self { failure, command: Some(command), is_of_rights: false }
     }
@@ -431,7 +431,7 @@ impl Host for ScriptSession {
         if self.server.switches.load() != 0
             && let Err(failure) = self.check_state(command)
         {
-            self.refuse(Refusal::by(command, failure), reply);
+            self.refuse(RefusedCall::by(command, failure), reply);
             return Called::Replied;
         }
         let (mut lone, mut hashes) = ([KeyHash::default(); 2], Vec::new());
@@ -447,13 +447,13 @@ impl Host for ScriptSession {
                 return Called::Postponed;
             }
             Err(Unreached::Failed) => {
-                self.refuse(Refusal::by(command, CONTENDED), reply);
+                self.refuse(RefusedCall::by(command, CONTENDED), reply);
                 return Called::Replied;
             }
         }
         if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
             if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
-                self.refuse(Refusal::by(command, failure), reply);
+                self.refuse(RefusedCall::by(command, failure), reply);
                 return Called::Replied;
             }
             self.changed = true;

@@ -51,7 +51,7 @@ struct TimeLimits {
 }
 
 /// How far a transaction has come.
-enum Progress {
+enum TransactionProgress {
     Done,
     /// The transaction paused within this command, or (`None`) between two commands.
     Paused(Option<Box<LongCommand>>),
@@ -89,7 +89,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
     // A script or transaction that pauses gives up the gate until it goes on, so this is read
     // before.
     let has_gate = call.data.has_gate();
-    let Progress::Paused(long) = running.go_on(call, start, limits) else {
+    let TransactionProgress::Paused(long) = running.go_on(call, start, limits) else {
         running.end(call);
         return;
     };
@@ -117,7 +117,12 @@ impl RunningTransaction {
     /// Runs the rest of the queue until the transaction has to pause. The replies lie behind the
     /// first `start` bytes of the output. If they become longer than the client may have, they are
     /// dropped and the client will be closed, but the remaining commands still run.
-    fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
+    fn go_on(
+        &mut self,
+        call: &mut Call<'_>,
+        start: usize,
+        limits: TimeLimits,
+    ) -> TransactionProgress {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
         // The memory limit may have been removed since EXEC checked it.
@@ -153,15 +158,15 @@ impl RunningTransaction {
                         call.reply.truncate(start);
                     }
                     if ran.left.is_some() {
-                        break 'queue Progress::Paused(ran.left);
+                        break 'queue TransactionProgress::Paused(ran.left);
                     }
                     let is_late = ran.ended >= limits.between_at && !call.data.holds_all();
                     if is_late && self.next < self.transaction.queue.len() {
-                        break 'queue Progress::Paused(None);
+                        break 'queue TransactionProgress::Paused(None);
                     }
                 }
             }
-            Progress::Done
+            TransactionProgress::Done
         };
         call.data.swap_offered(&mut self.offered);
         call.data.turn.is_oom = false;
@@ -328,7 +333,7 @@ impl PausedTransaction {
         let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
         // If the last piece is full, another one begins.
         self.reply.open();
-        if let Progress::Paused(long) = progress {
+        if let TransactionProgress::Paused(long) = progress {
             self.long = long;
             return false;
         }

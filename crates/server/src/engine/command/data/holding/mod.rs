@@ -40,7 +40,7 @@ pub(super) struct Holding {
     /// The index of the guard that was used last, if several are held.
     recent: usize,
     /// The shards that were used while the gate was held.
-    looked_at: LookedAt,
+    looked_at: SeenShards,
     /// Whether the gate was refused because something is reserved.
     is_gate_refused: bool,
 }
@@ -51,13 +51,13 @@ impl Holding {
         gate: &'static Gate,
         member: Member<'static>,
     ) -> Self {
-        let (guards, looked_at) = (Vec::new(), LookedAt::default());
+        let (guards, looked_at) = (Vec::new(), SeenShards::default());
         Self { keyspace, gate, member, guards, recent: 0, looked_at, is_gate_refused: false }
     }
 }
 
 /// A set of shards, one bit each.
-struct LookedAt([u64; SHARDS / 64]);
+struct SeenShards([u64; SHARDS / 64]);
 
 impl Data {
     /// Holds one shard and no other. If it is held already, it stays so. Returns `false`, with
@@ -451,7 +451,7 @@ fn shard_of_all<'h>(
     held: &'h mut HeldShards,
     keyspace: &'static Keyspace,
     recent: &mut usize,
-    looked_at: &mut LookedAt,
+    looked_at: &mut SeenShards,
     index: usize,
 ) -> &'h mut Shard {
     match held {
@@ -469,7 +469,7 @@ fn shard_of_all<'h>(
     }
 }
 
-impl LookedAt {
+impl SeenShards {
     #[inline(always)]
     fn note(&mut self, shard: usize) {
         self.0[shard / 64] |= 1 << (shard % 64);
@@ -486,7 +486,7 @@ impl LookedAt {
     }
 }
 
-impl Default for LookedAt {
+impl Default for SeenShards {
     fn default() -> Self {
         Self([0; SHARDS / 64])
     }
