@@ -65,7 +65,7 @@ pub fn ask_persistently(session: &mut Session, words: &[&str]) -> Value {
 }
 
 /// The keys of the database, some at a time, with a bar towards their number.
-pub struct Scan {
+pub struct KeyScan {
     cursor: Vec<u8>,
     pattern: Option<Vec<u8>>,
     count: u64,
@@ -76,7 +76,7 @@ pub struct Scan {
     is_over: bool,
 }
 
-impl Scan {
+impl KeyScan {
     /// Scans from `cursor` on. Pauses for the options' interval after every `cycles_between`
     /// cycles.
     pub fn new(session: &Session, cursor: u64, cycles_between: u64) -> Self {

@@ -25,10 +25,10 @@ use std::{
 use bobbin_client::ServerAddress;
 use bobbin_resp::split_arguments;
 
-use crate::{format::Form, interrupt, options::Repeat, session::Session, terminal};
+use crate::{format::ReplyForm, interrupt, options::Repeat, session::Session, terminal};
 
 use docs::Docs;
-use editor::{Line, Lines};
+use editor::{LineRead, LineSource};
 use preferences::Preferences;
 
 pub use debugger::run as debug;
@@ -52,7 +52,7 @@ fn become_interactive(session: &mut Session) {
 }
 
 struct Shell {
-    lines: Lines,
+    lines: LineSource,
     preferences: Preferences,
     /// Whether the server has been asked about its commands. A cluster's nodes say the same.
     has_asked: bool,
@@ -67,7 +67,7 @@ enum Next {
 
 impl Shell {
     fn open() -> Self {
-        let lines = Lines::open();
+        let lines = LineSource::open();
         let mut preferences = Preferences::default();
         if lines.is_typed() {
             let (loaded, complaints) = Preferences::load();
@@ -87,16 +87,16 @@ impl Shell {
             let (target, transport) = session.place();
             self.lines.set_place(target, transport);
             match self.lines.next(&session.prompt()) {
-                Line::Text(line) => {
+                LineRead::Text(line) => {
                     if self.handle(session, &line) == Next::Quit {
                         return ExitCode::SUCCESS;
                     }
                 }
-                Line::End if session.is_subscribed() && self.lines.is_typed() => {
+                LineRead::End if session.is_subscribed() && self.lines.is_typed() => {
                     let _ = session.connect();
                 }
-                Line::End => return ExitCode::SUCCESS,
-                Line::Failed => return ExitCode::FAILURE,
+                LineRead::End => return ExitCode::SUCCESS,
+                LineRead::Failed => return ExitCode::FAILURE,
             }
             if session.is_subscribed() {
                 let _ = messages::wait(session, &self.lines);
@@ -206,7 +206,7 @@ fn run_timed(session: &mut Session, words: &[Vec<u8>], repeat: Repeat, says_alwa
     let _ = session.run(words, repeat);
     // Reading takes longer than answering.
     let elapsed = start.elapsed().saturating_sub(session.paged - paged);
-    if session.options.style.form != Form::Tty {
+    if session.options.style.form != ReplyForm::Tty {
         return;
     }
     if elapsed >= NOTICEABLE {

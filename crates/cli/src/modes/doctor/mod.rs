@@ -13,7 +13,7 @@ use crate::{session::Session, terminal};
 /// Examines the host and the server. The status is 1 when the server cannot be reached.
 pub fn run(session: &mut Session) -> ExitCode {
     out!("This machine\n");
-    for finding in host::examine(&host::Host::read()) {
+    for finding in host::examine(&host::HostFacts::read()) {
         out!("{}", finding.show());
     }
     out!("\nThe server at {}\n", session.address);

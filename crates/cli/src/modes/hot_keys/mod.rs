@@ -9,7 +9,7 @@ use bobbin_client::RespClient;
 
 use super::{
     big_keys::CYCLES_BETWEEN_PAUSES,
-    server::{self, Scan},
+    server::{self, KeyScan},
 };
 use crate::{format::quoted, interrupt, session::Session};
 
@@ -23,7 +23,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     }
     let hold = interrupt::hold();
     let mut top = Top { wanted, keys: Vec::new() };
-    let mut scan = Scan::new(session, 0, CYCLES_BETWEEN_PAUSES);
+    let mut scan = KeyScan::new(session, 0, CYCLES_BETWEEN_PAUSES);
     let client = session.connect_or_exit();
     let total = server::count_keys(client);
     out!("{INTRODUCTION}");

@@ -20,7 +20,7 @@ use crate::{
 
 /// What the thread is told.
 #[derive(Debug)]
-pub enum Order {
+pub enum SamplerOrder {
     /// From now on also ask this, and look at once if that is something.
     Ask(Option<Question>),
     /// Disconnect a client.
@@ -34,13 +34,13 @@ pub enum News {
     Sample(Box<Sample>),
     /// There was no answer, and why. It tries again.
     Lost(String),
-    /// What came of [`Order::Kill`], for the user.
+    /// What came of [`SamplerOrder::Kill`], for the user.
     Notice(String),
 }
 
 /// A thread that asks, and the ways to it and from it.
 pub struct Sampler {
-    pub orders: SyncSender<Order>,
+    pub orders: SyncSender<SamplerOrder>,
     pub news: Receiver<News>,
 }
 
@@ -68,7 +68,7 @@ impl Sampler {
 
     /// Starts a thread that does `tell`.
     pub fn start_with(
-        tell: impl FnOnce(&Receiver<Order>, &SyncSender<News>) + Send + 'static,
+        tell: impl FnOnce(&Receiver<SamplerOrder>, &SyncSender<News>) + Send + 'static,
     ) -> Self {
         let (orders, for_thread) = sync_channel(ORDERS_MAX);
         let (for_us, news) = sync_channel(NEWS_MAX);
@@ -86,7 +86,7 @@ fn run(
     mut asker: Asker,
     interval: Duration,
     mut also: Vec<Question>,
-    orders: &Receiver<Order>,
+    orders: &Receiver<SamplerOrder>,
     news: &SyncSender<News>,
 ) {
     let mut next = Instant::now();
@@ -94,15 +94,15 @@ fn run(
         let told = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(Order::Ask(question)) => {
+            Ok(SamplerOrder::Ask(question)) => {
                 also = Vec::from_iter(question);
                 if also.is_empty() {
                     continue;
                 }
                 Ok(())
             }
-            Ok(Order::Freeze(_)) => continue,
-            Ok(Order::Kill(id)) => news.send(News::Notice(asker.kill(id))),
+            Ok(SamplerOrder::Freeze(_)) => continue,
+            Ok(SamplerOrder::Kill(id)) => news.send(News::Notice(asker.kill(id))),
         };
         let looked = match asker.look(&also) {
             Ok(sample) => News::Sample(Box::new(sample)),
