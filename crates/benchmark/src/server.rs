@@ -3,7 +3,7 @@
 use bobbin_client::{RespClient, SLOTS, ServerAddress, Value, error_text, key_slot};
 
 use crate::{
-    engine::{Endpoint, Greeting, Node, Topology},
+    engine::{Endpoint, Greeting, ServerNode, Topology},
     options::{Common, redis::ReadFrom},
     workload::TAG_LEN,
 };
@@ -63,7 +63,7 @@ pub fn option(client: &mut RespClient, name: &str) -> Option<String> {
 type Place = (String, u16, Vec<[u8; TAG_LEN]>);
 
 /// The server alone, or the nodes of the cluster that it belongs to.
-pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> {
+pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<ServerNode>, String> {
     if !common.cluster {
         return Ok(vec![node(&common.address(), common, &[])?]);
     }
@@ -130,10 +130,14 @@ fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-fn node(address: &ServerAddress, common: &Common, tags: &[[u8; TAG_LEN]]) -> Result<Node, String> {
+fn node(
+    address: &ServerAddress,
+    common: &Common,
+    tags: &[[u8; TAG_LEN]],
+) -> Result<ServerNode, String> {
     let endpoint = Endpoint::new(address, &common.transport)
         .map_err(|error| format!("Could not connect to server at {address}: {error}"))?;
-    Ok(Node { endpoint, tags: tags.into() })
+    Ok(ServerNode { endpoint, tags: tags.into() })
 }
 
 /// Where the server is, for people.

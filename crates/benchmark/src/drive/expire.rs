@@ -10,9 +10,9 @@ use std::{
 use bobbin_client::RespClient;
 use serde_json::json;
 
-use super::{Failure, write_file};
+use super::{DriveFailure, write_file};
 use crate::{
-    options::{Common, redis::Settings},
+    options::{Common, redis::RedisSettings},
     provenance::Provenance,
     report::json::{document, round},
     server,
@@ -20,9 +20,11 @@ use crate::{
 
 /// Does the eight measurements with the connection, `-n` (default 300000) and the output of the
 /// settings.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure> {
     if let Some(word) = rest.first() {
-        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+        return Err(DriveFailure(format!(
+            "Unexpected argument '{word}'; --help lists the options"
+        )));
     }
     let count = settings.requests.unwrap_or(OPERATIONS);
     let provenance = Provenance::now();
@@ -122,7 +124,7 @@ impl Measurement {
         common: &Common,
         client: &mut RespClient,
         count: u64,
-    ) -> Result<(Duration, Duration), Failure> {
+    ) -> Result<(Duration, Duration), DriveFailure> {
         self.remove(client, count)?;
         if self.keys == Keys::Hundred {
             for key in 0..HUNDRED {
