@@ -16,11 +16,11 @@ use std::time::Duration;
 use bobbin_testkit::Server;
 use bobbin_testkit::peers::{self, repository};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Counts for the loads that `arguments` name, as [`USAGE`] has them. Without a name: for those
 /// that have limits, and it is an error if one is exceeded.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (options, loads) = Options::parse(arguments)?;
     install()?;
     let (plugin, clock) = libraries()?;
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
 }
 
 /// Installs QEMU's user mode, if it is not there.
-pub(crate) fn install() -> Outcome {
+pub(crate) fn install() -> TaskResult {
     if shell::works("qemu-x86_64", &["--version"]) {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(crate) fn install() -> Outcome {
 }
 
 /// Compares the loads of [`LIMITS`] with what it allows, two at a time.
-fn check_limits(meter: &Meter) -> Outcome {
+fn check_limits(meter: &Meter) -> TaskResult {
     let text = shell::read(&repository().join(LIMITS))?;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let limits = lines.map(Limits::parse).collect::<Result<Vec<_>, _>>()?;
@@ -264,7 +264,7 @@ impl Meter {
         Count::parse(&report).ok_or_else(|| format!("not a report:\n{report}"))
     }
 
-    fn send(&self, server: &Server, load: &Load, commands: u64, options: &[&str]) -> Outcome {
+    fn send(&self, server: &Server, load: &Load, commands: u64, options: &[&str]) -> TaskResult {
         let mut benchmark = Command::new(peers::bobbin().with_file_name("bobbin-benchmark"));
         benchmark
             .args(["-p", &server.address().port().to_string(), "-q", "-r", load.keys])
@@ -293,7 +293,7 @@ impl Meter {
     }
 
     /// Shows the source lines where most lines move, and which move the hottest lines.
-    fn show_places(&self, count: &Count, shown: usize) -> Outcome {
+    fn show_places(&self, count: &Count, shown: usize) -> TaskResult {
         if shown == 0 {
             return Ok(());
         }
@@ -354,7 +354,7 @@ impl Replica {
     }
 
     /// The server has ended: what it was sent, `commands` of them, should have come.
-    fn check(self, commands: u64) -> Outcome {
+    fn check(self, commands: u64) -> TaskResult {
         let bytes = self.reader.join().map_err(|_| "the replica panicked")?;
         match bytes > commands * COMMAND_BYTES_MIN {
             true => Ok(()),

@@ -10,11 +10,11 @@ use bobbin_testkit::server::free_port;
 use bobbin_testkit::{Connection, Server, peers};
 use serde_json::{Value, json};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use crate::{book, npm};
 
 /// Checks the pages, and leaves pictures of them in `target/pages`.
-pub(crate) fn run() -> Outcome {
+pub(crate) fn run() -> TaskResult {
     let browser = install()?;
     book::run()?;
     shell::run(&mut shell::cargo(&["build", "-p", "bobbin-server", "-p", "bobbin-benchmark"]))?;

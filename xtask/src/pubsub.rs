@@ -14,10 +14,10 @@ use bobbin_testkit::{Connection, Server, peers};
 use rustix::event::epoll;
 
 use crate::options::{number, pairs};
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Measures publish and subscribe; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (mut binary, mut rounds, mut window) = (peers::bobbin(), 3, Duration::from_secs(2));
     pairs(arguments, USAGE, |name, value| {
         match name {

@@ -9,12 +9,12 @@ use bobbin_testkit::{Server, peers};
 
 use crate::cpu::cpu;
 use crate::options::{both_servers, number, pairs};
-use crate::probe::{Asked, Keys, Probe};
-use crate::shell::Outcome;
+use crate::probe::{Probe, ProbeCommand, ProbeKeys};
+use crate::shell::TaskResult;
 use crate::snapshot::fill;
 
 /// Measures replicas; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     if options.requests > 0 {
         println!("{STREAM_HEADER}");
@@ -138,7 +138,7 @@ fn stream(
     ))
 }
 
-fn load(primary: &Server, pipeline: &str, requests: usize) -> Outcome {
+fn load(primary: &Server, pipeline: &str, requests: usize) -> TaskResult {
     let status = Command::new(peers::peer("valkey-benchmark"))
         .args(["-p", &primary.address().port().to_string(), "-t", "set", "-r", "100000", "-q"])
         .args(["-P", pipeline, "-c", "50", "--threads", "2", "-n", &requests.to_string()])
@@ -167,7 +167,7 @@ fn copy(
     fill(&mut control, options.keys)?;
     std::thread::sleep(SETTLE);
     let resident = primary.resident_bytes();
-    let probe = Probe::new(Keys::Numbered(options.keys));
+    let probe = Probe::new(ProbeKeys::Numbered(options.keys));
     let clients = (0..CLIENTS).map(|_| primary.connect()).collect();
     let (took, idle, meanwhile) = std::thread::scope(|scope| {
         probe.start(scope, clients);
@@ -183,7 +183,7 @@ fn copy(
         }
         let to = Instant::now();
         std::thread::sleep(SETTLE);
-        let of = |span| probe.between(Asked::Get, &[span]).microseconds(999);
+        let of = |span| probe.between(ProbeCommand::Get, &[span]).microseconds(999);
         (to - from, of(idle), of((from, to)))
     });
     for replica in &replicas {

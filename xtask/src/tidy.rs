@@ -6,11 +6,11 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use crate::{book, chart, layers, links, scaling};
 
 /// Looks at every file of the checkout that git does not ignore.
-pub(crate) fn check() -> Outcome {
+pub(crate) fn check() -> TaskResult {
     let mut faults = scaling::faults()?;
     faults.extend(chart::faults()?);
     let listed = listed()?;
@@ -47,13 +47,13 @@ pub(crate) fn check() -> Outcome {
 }
 
 /// Only the links between the documents, and whether the book has them all.
-pub(crate) fn check_documents() -> Outcome {
+pub(crate) fn check_documents() -> TaskResult {
     let mut faults = Vec::new();
     document_faults(&listed()?, &mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-fn document_faults(listed: &str, faults: &mut Vec<String>) -> Outcome {
+fn document_faults(listed: &str, faults: &mut Vec<String>) -> TaskResult {
     let read = |file| Some((file, std::fs::read_to_string(repository().join(file)).ok()?));
     let documents: HashMap<&str, String> =
         listed.lines().filter(|file| file.ends_with(".md")).filter_map(read).collect();

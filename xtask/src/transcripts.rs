@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use bobbin_testkit::transcript::{Action, Mode, Oracle, Outcome as Played, Player, Transcript};
 use bobbin_testkit::{Server, peers};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Replays on Bobbin, and with `with_peers` on the real servers too; any difference is an error,
 /// and `shown` of each file are printed.
-pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
+pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> TaskResult {
     let transcripts = load(files)?;
     let mut failed = 0;
     if with_peers {
@@ -25,7 +25,7 @@ pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
 }
 
 /// Writes the real servers' replies into the files.
-pub(crate) fn record(files: &[&str]) -> Outcome {
+pub(crate) fn record(files: &[&str]) -> TaskResult {
     let mut failed = 0;
     for oracle in [Oracle::Valkey, Oracle::Redis] {
         // Loaded anew: recording moves lines.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bobbin_testkit::Server;
 use bobbin_testkit::peers::cache_folder;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use runtime::Runtime;
 
 /// An application or client, and how its workload is run. What it needs, and in which version,
@@ -44,7 +44,7 @@ pub(crate) const BULLMQ: App = App { name: "bullmq", runtime: Runtime::Node, pee
 
 /// `cargo xtask apps [--rounds N] [NAME...]`: installs and compares these, or all. One that differs
 /// does not keep the others from running.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (rounds, names) = match arguments {
         ["--rounds", rounds, names @ ..] => {
             let parsed = rounds.parse().map_err(|error| format!("--rounds {rounds}: {error}"))?;
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
 
 impl App {
     /// Installs it, with what runs it, into a folder of the cache, where its workload is copied.
-    pub(crate) fn install(&self) -> Outcome {
+    pub(crate) fn install(&self) -> TaskResult {
         let folder = self.folder();
         shell::copy_files(&format!("tests/apps/{}", self.name), &folder)?;
         self.runtime
@@ -79,7 +79,7 @@ impl App {
     }
 
     /// Runs the workload on fresh servers, and compares what it prints.
-    pub(crate) fn compare(&self) -> Outcome {
+    pub(crate) fn compare(&self) -> TaskResult {
         let begun = Instant::now();
         let wanted = self.printed("the real server", &(self.peer)(&[]))?;
         if wanted.is_empty() {

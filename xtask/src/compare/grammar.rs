@@ -6,7 +6,7 @@ use bobbin_testkit::Reply;
 use bobbin_testkit::random::Random;
 
 /// A command, or a subcommand with its container's name.
-pub(super) struct Row {
+pub(super) struct ComparedCommand {
     /// `XGROUP CREATE`.
     pub name: String,
     pub group: String,
@@ -24,13 +24,13 @@ struct Argument {
 }
 
 /// All commands of a reply to COMMAND DOCS.
-pub(super) fn rows(reply: &Reply) -> Vec<Row> {
+pub(super) fn rows(reply: &Reply) -> Vec<ComparedCommand> {
     let mut rows = Vec::new();
     for pair in reply.items().chunks_exact(2) {
         let fields = map(&pair[1]);
         let subcommands = fields.get("subcommands").map_or(&[][..], |reply| reply.items());
         if subcommands.is_empty() {
-            rows.push(Row {
+            rows.push(ComparedCommand {
                 name: pair[0].text().to_uppercase().replace('|', " "),
                 group: fields.get("group").map(|reply| reply.text()).unwrap_or_default(),
                 arguments: arguments(&fields),
@@ -67,7 +67,7 @@ fn argument(fields: &BTreeMap<String, &Reply>) -> Argument {
     }
 }
 
-impl Row {
+impl ComparedCommand {
     /// A command, mostly nearly right.
     pub(super) fn command(&self, random: &mut Random) -> Vec<Vec<u8>> {
         let mut made = Made { random, words: Vec::new(), counts: Vec::new() };

@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use bobbin_testkit::transcript::render;
 use bobbin_testkit::{Connection, Reply, Server, encode_command, peers, until};
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Compares in each way; any difference that is not listed is an error.
-pub(crate) fn run(words: &[&str]) -> Outcome {
+pub(crate) fn run(words: &[&str]) -> TaskResult {
     let mut wanted = Wanted::default();
     let mut rest = words.iter();
     while let Some(&word) = rest.next() {

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use bobbin_testkit::Reply;
 use bobbin_testkit::random::Random;
 
-use super::grammar::{self, Row};
+use super::grammar::{self, ComparedCommand};
 use super::{Difference, Pair, Wanted, shown, text};
 
 /// Sends as many commands as are wanted.
 pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference>, String> {
     let [docs, _] = pair.say("COMMAND DOCS")?;
-    let is_asked = |row: &Row| {
+    let is_asked = |row: &ComparedCommand| {
         let container = row.name.split(' ').next().unwrap_or_default();
         wanted.has(&row.name)
             || !wanted.names.is_empty() && wanted.has(container)
@@ -55,7 +55,7 @@ pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference
 }
 
 /// A command that both can carry out in the same way.
-fn command(row: &Row, random: &mut Random) -> Vec<Vec<u8>> {
+fn command(row: &ComparedCommand, random: &mut Random) -> Vec<Vec<u8>> {
     let mut words = row.command(random);
     for word in words.iter_mut().skip(1) {
         // A time that both servers have.
@@ -120,7 +120,7 @@ enum Manner {
 }
 
 impl Batch {
-    fn new(rows: &[Row], random: &mut Random) -> Self {
+    fn new(rows: &[ComparedCommand], random: &mut Random) -> Self {
         let count = 1 + random.below(BATCH_MAX);
         let mut command = || command(&rows[random.below(rows.len())], random);
         let commands = (0..count).map(|_| command()).collect();

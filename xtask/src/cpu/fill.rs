@@ -4,10 +4,10 @@
 use bobbin_testkit::Connection;
 use bobbin_testkit::connection::encode_command;
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Fills an empty server.
-pub(super) fn fill(control: &mut Connection) -> Outcome {
+pub(super) fn fill(control: &mut Connection) -> TaskResult {
     let mut pipeline = Pipeline { control, bytes: Vec::new(), sent: 0 };
     for number in 0..SMALL {
         let value = "x".repeat(1000);
@@ -40,7 +40,7 @@ pub(super) fn fill(control: &mut Connection) -> Outcome {
 }
 
 /// One of each collection. What two of a kind have in common depends on their numbers.
-fn collections(pipeline: &mut Pipeline<'_>, size: &str, number: usize, len: usize) -> Outcome {
+fn collections(pipeline: &mut Pipeline<'_>, size: &str, number: usize, len: usize) -> TaskResult {
     let step = number % 3 + 1;
     let mut send = |command: &str, kind: &str, element: &dyn Fn(usize) -> Vec<String>| {
         let head = vec![command.to_owned(), key(&format!("{kind}-{size}"), number)];
@@ -76,13 +76,13 @@ struct Pipeline<'a> {
 }
 
 impl Pipeline<'_> {
-    fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> Outcome {
+    fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> TaskResult {
         encode_command(command, &mut self.bytes);
         self.sent += 1;
         if self.sent < PIPELINED { Ok(()) } else { self.finish() }
     }
 
-    fn finish(&mut self) -> Outcome {
+    fn finish(&mut self) -> TaskResult {
         let text = |error: std::io::Error| format!("filling the server: {error}");
         self.control.send_raw(&self.bytes).map_err(text)?;
         self.bytes.clear();

@@ -13,10 +13,10 @@ use bobbin_testkit::transcript::split_words;
 use bobbin_testkit::{Server, peers};
 
 use crate::options::number;
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Measures commands; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     let rows: Vec<Row> = ROWS
         .lines()

@@ -16,11 +16,11 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
 
 use crate::options::{number, pairs};
-use crate::probe::{Asked, Keys, Latencies, Probe};
-use crate::shell::{self, Outcome};
+use crate::probe::{Latencies, Probe, ProbeCommand, ProbeKeys};
+use crate::shell::{self, TaskResult};
 
 /// Measures small commands beside long ones; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     println!(
         "{} members, GETs at a fixed rate for {} s each, {} rounds; milliseconds for the command, else microseconds",
@@ -145,7 +145,7 @@ impl Scenario {
     }
 
     /// Runs a script for a moment, so that the server knows which keys it uses.
-    fn prepare(&self, control: &mut Connection) -> Outcome {
+    fn prepare(&self, control: &mut Connection) -> TaskResult {
         if self.script.is_none() {
             return Ok(());
         }
@@ -247,7 +247,7 @@ fn measure(
     scenario: &Scenario,
     options: &Options<'_>,
 ) -> Result<Measured, String> {
-    let probe = Probe::new(Keys::One);
+    let probe = Probe::new(ProbeKeys::One);
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let mut heavy = server.connect();
     scenario.prepare(control)?;
@@ -271,8 +271,8 @@ fn measure_round(
     std::thread::sleep(WARM_UP);
     let from = Instant::now();
     std::thread::sleep(options.window);
-    let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
-    let neighbour = probe.between(Asked::Get, &[occupy_core(options.window)]);
+    let idle = probe.between(ProbeCommand::Get, &[(from, Instant::now())]);
+    let neighbour = probe.between(ProbeCommand::Get, &[occupy_core(options.window)]);
     let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
     let runs_max = if scenario.consumes.is_some() { options.loads_max } else { RUNS_MAX };
     while took < options.window && windows.len() < runs_max {
@@ -292,7 +292,7 @@ fn measure_round(
     }
     // Answers of what was due in the last one.
     std::thread::sleep(WARM_UP);
-    let busy = probe.between(Asked::Get, &windows);
+    let busy = probe.between(ProbeCommand::Get, &windows);
     Ok(Round { runs: windows.len() as u32, took, idle, neighbour, busy })
 }
 
@@ -327,7 +327,7 @@ fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> 
         .unwrap_or_else(|_| Err(format!("{}: its client panicked", command[0])))
 }
 
-fn exchange(heavy: &mut Connection, command: &[&str]) -> Outcome {
+fn exchange(heavy: &mut Connection, command: &[&str]) -> TaskResult {
     let text = |error: std::io::Error| format!("{}: {error}", command[0]);
     let mut bytes = Vec::new();
     encode_command(command, &mut bytes);
