@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 use bobbin_testkit::peers::{self, repository};
 
 use crate::shell::{self, TaskResult};
@@ -236,7 +236,7 @@ impl Meter {
         // All workers get clients, however few the cores.
         let own = ["--io-driver", "epoll", "--connections-per-io-thread", "0", "--io-threads"];
         let own = [&own[..], &[self.options.workers.as_str()]].concat();
-        let mut server = Server::start_by(begin, &[&own[..], load.options].concat())?;
+        let mut server = TestServer::start_by(begin, &[&own[..], load.options].concat())?;
         let replica = load.has_replica.then(|| Replica::attach(&server)).transpose()?;
         // First all keys once: what is counted is no growth, but for loads that only add.
         let keys = load.keys.parse().unwrap_or(0).clamp(KEYS_MIN, KEYS_MAX);
@@ -264,7 +264,13 @@ impl Meter {
         Count::parse(&report).ok_or_else(|| format!("not a report:\n{report}"))
     }
 
-    fn send(&self, server: &Server, load: &Load, commands: u64, options: &[&str]) -> TaskResult {
+    fn send(
+        &self,
+        server: &TestServer,
+        load: &Load,
+        commands: u64,
+        options: &[&str],
+    ) -> TaskResult {
         let mut benchmark = Command::new(peers::bobbin().with_file_name("bobbin-benchmark"));
         benchmark
             .args(["-p", &server.address().port().to_string(), "-q", "-r", load.keys])
@@ -331,7 +337,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn attach(server: &Server) -> Result<Self, String> {
+    fn attach(server: &TestServer) -> Result<Self, String> {
         let connected = TcpStream::connect(server.address());
         let mut stream = connected.map_err(|error| format!("no replica: {error}"))?;
         let asked = stream.write_all(b"REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Received};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReceiveOutcome, TestConnection};
 
 /// When a GET was due, and how much later its answer was there.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ impl Probe {
     pub fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        connections: Vec<Connection>,
+        connections: Vec<TestConnection>,
     ) -> Vec<ScopedJoinHandle<'scope, ()>> {
         let interval = Duration::from_secs(1) * connections.len() as u32 / RATE;
         let start = Instant::now();
@@ -83,8 +83,9 @@ impl Probe {
         Stopped(self)
     }
 
-    fn ask(&self, mut connection: Connection, mut due: Instant, interval: Duration) {
-        let (mut answered, mut asked, mut random) = (due, ProbeCommand::Get, Random::new(seed()));
+    fn ask(&self, mut connection: TestConnection, mut due: Instant, interval: Duration) {
+        let (mut answered, mut asked, mut random) =
+            (due, ProbeCommand::Get, TestRandom::new(seed()));
         while !self.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if due > now {
@@ -102,10 +103,10 @@ impl Probe {
             sent.expect("a command is sent");
             // A server that does one command at a time may take minutes.
             match connection.receive_within(PATIENCE).expect("a command is answered") {
-                Received::Reply(reply) if asked == ProbeCommand::Get => {
+                ReceiveOutcome::Reply(reply) if asked == ProbeCommand::Get => {
                     assert_eq!(reply.text(), value)
                 }
-                Received::Reply(reply) => assert_eq!(reply.text(), "OK"),
+                ReceiveOutcome::Reply(reply) => assert_eq!(reply.text(), "OK"),
                 nothing => panic!("instead of an answer: {nothing:?}"),
             }
             answered = Instant::now();

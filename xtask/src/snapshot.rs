@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
 use crate::options::{both_servers, number, pairs};
 use crate::probe::{Latencies, NUMBERED_VALUE, Probe, ProbeCommand, ProbeKeys, numbered_key};
@@ -71,7 +71,7 @@ struct Measured {
 }
 
 fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, String> {
-    let server = Server::start(binary, &["--io-threads", threads])?;
+    let server = TestServer::start(binary, &["--io-threads", threads])?;
     let mut control = server.connect();
     let before = server.resident_bytes();
     fill(&mut control, options.keys)?;
@@ -118,7 +118,7 @@ fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, 
     let folder = server.folder().to_string_lossy().into_owned();
     // Loads what was saved, beside the old one, which does nothing any more.
     let from = Instant::now();
-    let loaded = Server::start(binary, &["--io-threads", threads, "--dir", &folder])?;
+    let loaded = TestServer::start(binary, &["--io-threads", threads, "--dir", &folder])?;
     let mut control = loaded.connect();
     while control.say("DBSIZE").as_integer() != Some(options.keys as i64) {
         std::thread::sleep(POLL);
@@ -128,7 +128,7 @@ fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, 
 }
 
 /// Loads numbered keys.
-pub(crate) fn fill(control: &mut Connection, keys: usize) -> TaskResult {
+pub(crate) fn fill(control: &mut TestConnection, keys: usize) -> TaskResult {
     let text = |error: std::io::Error| format!("loading keys: {error}");
     let mut at = 0;
     while at < keys {
@@ -156,8 +156,8 @@ struct Load {
 }
 
 impl Load {
-    fn run(&self, mut connection: Connection) {
-        let mut random = Random::new(seed());
+    fn run(&self, mut connection: TestConnection) {
+        let mut random = TestRandom::new(seed());
         let mut due = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.rate > 0 {
             let mut bytes = Vec::new();

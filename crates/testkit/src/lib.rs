@@ -19,17 +19,17 @@ pub mod transcript;
 
 use std::time::{Duration, Instant};
 
-pub use connection::{Connection, Received, encode_command};
-pub use reply::Reply;
-pub use server::Server;
+pub use connection::{ReceiveOutcome, TestConnection, encode_command};
+pub use reply::ReplyFrame;
+pub use server::TestServer;
 
 /// How long something may take on a machine that has other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls `test` with a fresh Bobbin for each way to wait for connections.
-pub fn on_each_driver(arguments: &[&str], test: impl Fn(&Server)) {
+pub fn on_each_driver(arguments: &[&str], test: impl Fn(&TestServer)) {
     for driver in ["epoll", "io_uring"] {
-        test(&Server::bobbin(&[arguments, &["--io-driver", driver]].concat()));
+        test(&TestServer::bobbin(&[arguments, &["--io-driver", driver]].concat()));
     }
 }
 

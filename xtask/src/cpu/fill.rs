@@ -1,13 +1,13 @@
 //! The data that the commands of `commands.txt` are about. A key is a name, a colon and a number of
 //! twelve digits, as the benchmark writes them.
 
-use bobbin_testkit::Connection;
+use bobbin_testkit::TestConnection;
 use bobbin_testkit::connection::encode_command;
 
 use crate::shell::TaskResult;
 
 /// Fills an empty server.
-pub(super) fn fill(control: &mut Connection) -> TaskResult {
+pub(super) fn fill(control: &mut TestConnection) -> TaskResult {
     let mut pipeline = Pipeline { control, bytes: Vec::new(), sent: 0 };
     for number in 0..SMALL {
         let value = "x".repeat(1000);
@@ -70,7 +70,7 @@ fn key(name: &str, number: usize) -> String {
 
 /// Commands that are sent together.
 struct Pipeline<'a> {
-    control: &'a mut Connection,
+    control: &'a mut TestConnection,
     bytes: Vec<u8>,
     sent: usize,
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -43,13 +43,13 @@ pub fn program() -> Command {
 }
 
 /// Runs the program with the server's port before the arguments.
-pub fn run(server: &Server, arguments: &[&str]) -> Ran {
+pub fn run(server: &TestServer, arguments: &[&str]) -> Ran {
     run_with(server, arguments, b"", &[])
 }
 
 /// Runs the program as `run` does, with a standard input and environment variables.
 pub fn run_with(
-    server: &Server,
+    server: &TestServer,
     arguments: &[&str],
     input: &[u8],
     environment: &[(&str, &str)],
