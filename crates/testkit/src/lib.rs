@@ -17,6 +17,7 @@ pub mod server;
 pub mod shell;
 pub mod transcript;
 
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 pub use connection::{ReceiveOutcome, TestConnection, encode_command};
@@ -43,5 +44,15 @@ pub fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "it does not come");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program that runs for ever, ended when this is dropped.
+pub struct Endless(pub Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

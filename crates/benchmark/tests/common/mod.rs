@@ -5,12 +5,12 @@
 use std::{
     io::Write,
     path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use bobbin_client::{RespClient, Value};
-use bobbin_testkit::TestServer;
+use bobbin_testkit::{Endless, TestServer};
 
 /// Runs the program with the server's port in front of `line`; words are between blanks, and `~` in
 /// one stands for a blank.
@@ -65,16 +65,6 @@ pub fn failure(server: &TestServer, line: &str) -> String {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error.trim_end().lines().count(), 1, "{line}: {error}");
     error.trim_end().to_owned()
-}
-
-/// A program that runs for ever, ended when this is dropped.
-pub struct Endless(pub Child);
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 pub fn start(arguments: &[&str]) -> Endless {

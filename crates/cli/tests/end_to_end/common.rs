@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -75,16 +75,6 @@ pub fn finish(mut command: Command, input: &[u8]) -> Ran {
         bytes: output.stdout,
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         status: output.status.code(),
-    }
-}
-
-/// A program that runs for ever, ended when this is dropped.
-pub struct Endless(pub Child);
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

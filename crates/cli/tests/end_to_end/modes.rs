@@ -10,8 +10,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Endless, eventually, finish, program, run, run_with};
-use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, peers, server::cluster::TestCluster};
+use crate::common::{eventually, finish, program, run, run_with};
+use bobbin_testkit::{
+    Endless, ReplyFrame, TestConnection, TestServer, peers, server::cluster::TestCluster,
+};
 
 fn fill(connection: &mut TestConnection) {
     for command in [

@@ -10,8 +10,8 @@ use std::{
     thread,
 };
 
-use crate::common::{Endless, eventually, eventually_or, program, run_with};
-use bobbin_testkit::TestServer;
+use crate::common::{eventually, eventually_or, program, run_with};
+use bobbin_testkit::{Endless, TestServer};
 use rustix::{
     fs::{Mode, OFlags, open},
     process::{Pid, Signal, kill_process},
