@@ -16,6 +16,7 @@ mod image;
 mod layers;
 mod lines;
 mod links;
+mod names;
 mod npm;
 mod old_redis;
 mod options;

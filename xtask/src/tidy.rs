@@ -6,6 +6,7 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
+use crate::names::TypeNames;
 use crate::shell::{self, TaskResult};
 use crate::{book, chart, layers, links, scaling};
 
@@ -14,6 +15,7 @@ pub(crate) fn check() -> TaskResult {
     let mut faults = scaling::faults()?;
     faults.extend(chart::faults()?);
     let listed = listed()?;
+    let mut type_names = TypeNames::default();
     for file in listed.lines() {
         let path = repository().join(file);
         // A file that was deleted and not yet committed is still listed.
@@ -26,6 +28,7 @@ pub(crate) fn check() -> TaskResult {
             check_length(file, &text, &mut faults);
             check_locks(file, &text, &mut faults);
             check_width(file, &text, &mut faults);
+            type_names.note(file, &text);
         }
         if file.starts_with("crates/") && PAGE_FILES.iter().any(|end| file.ends_with(end)) {
             check_length(file, &text, &mut faults);
@@ -41,6 +44,7 @@ pub(crate) fn check() -> TaskResult {
             check_dependencies(Path::new(file), &text, &mut faults);
         }
     }
+    type_names.check(&mut faults);
     layers::check(&mut faults)?;
     document_faults(&listed, &mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
