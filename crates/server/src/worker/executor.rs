@@ -132,7 +132,8 @@ impl Executor<'_> {
                 done.halted = true;
                 // If the last command was the one that made replies wait for the disk, nothing was
                 // promised of these. A transaction may have written behind it.
-                let is_alone = parsed.command.is_some_and(|command| !command.has(Flags::EXECUTES));
+                let is_alone =
+                    parsed.command.is_some_and(|command| !command.has(Flags::RUNS_TRANSACTION));
                 done.tells &= keeps_back || !is_alone || !self.aof.keeps_back_replies();
                 break;
             }

@@ -52,7 +52,7 @@ impl GrammarRow {
             arguments: syntax::arguments(row.syntax, row.keys.len()),
             has_keys: row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY)),
             blocks: row.flags.has(Flags::BLOCKING),
-            is_script: row.flags.has(Flags::RUNS),
+            is_script: row.flags.has(Flags::RUNS_SCRIPT),
         }
     }
 

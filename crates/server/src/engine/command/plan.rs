@@ -43,7 +43,7 @@ impl ShardSet {
     ) {
         self.everything |= is_about_everything(command, args)
             || command.has(Flags::WALKS)
-            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
+            || command.has(Flags::RUNS_SCRIPT) && !data.runs_within_keys(command, args);
         match command.shape {
             KeyShape::None => {}
             KeyShape::First => {

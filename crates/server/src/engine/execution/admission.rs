@@ -45,7 +45,7 @@ pub(super) fn guard(
         let room = make_room(context, client, output);
         let denies_oom = flags.any.has(Flags::DENYOOM);
         // A script checks the memory again by itself.
-        let runs_scripts = || flags.any.has(Flags::RUNS) && !command.has(Flags::RUNS);
+        let runs_scripts = || flags.any.has(Flags::RUNS_SCRIPT) && !command.has(Flags::RUNS_SCRIPT);
         match room {
             Room::Enough | Room::Soon => {}
             Room::Reserved if denies_oom || runs_scripts() => {
@@ -54,12 +54,12 @@ pub(super) fn guard(
             Room::None if denies_oom => return Err(Failure::OUT_OF_MEMORY),
             Room::Reserved | Room::None => {}
         }
-        if command.has(Flags::EXECUTES)
+        if command.has(Flags::RUNS_TRANSACTION)
             && let Some(transaction) = &mut client.transaction
         {
             transaction.is_oom = room == Room::None;
         }
-        if writes || command.has(Flags::RUNS) {
+        if writes || command.has(Flags::RUNS_SCRIPT) {
             eviction::expect_change(context.data);
         }
     }
@@ -212,7 +212,7 @@ impl WholeFlags {
     fn of(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) -> Self {
         let flags = script::flags(server, command, args);
         match &client.transaction {
-            Some(transaction) if command.has(Flags::EXECUTES) => {
+            Some(transaction) if command.has(Flags::RUNS_TRANSACTION) => {
                 Self { any: flags.with(transaction.flags), all: flags.without(transaction.missing) }
             }
             _ => Self { any: flags, all: flags },

@@ -160,7 +160,7 @@ fn run_planned(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<RequestOutcome, Failure> {
-    if command.has(Flags::RUNS) {
+    if command.has(Flags::RUNS_SCRIPT) {
         context.data.release();
         return run_held(context, client, command, request, &[], output);
     }
@@ -249,7 +249,7 @@ fn refuse(
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
         tracked.caching = false;
     }
-    let executes = |command: &Registered| command.has(Flags::EXECUTES);
+    let executes = |command: &Registered| command.has(Flags::RUNS_TRANSACTION);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
         transaction::aborted(&failure)

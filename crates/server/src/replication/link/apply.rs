@@ -177,7 +177,8 @@ impl Units<'_> {
 /// Whether a command may take the gate. Another thread may have the gate before it, and that thread
 /// must find everything that was executed in the feed.
 fn may_take_gate(command: Option<&'static Registered>) -> bool {
-    let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
+    let takers =
+        Flags::GATE.with(Flags::WALKS).with(Flags::RUNS_SCRIPT).with(Flags::RUNS_TRANSACTION);
     command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())
 }
 

@@ -232,7 +232,7 @@ impl ScriptSession {
         if let Err(failure) = self.check_rights(command, args) {
             return Err(RefusedCall { is_of_rights: true, ..refuse(failure) });
         }
-        if command.has(WRITERS) && self.read_only {
+        if command.has(WRITERS_AND_PUBLISHERS) && self.read_only {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
@@ -242,7 +242,8 @@ impl ScriptSession {
     /// there is one run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
-        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
+        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0
+            && !command.has(Flags::RUNS_SCRIPT)
     }
 
     /// Whether the user of the script may run the command.
@@ -451,7 +452,7 @@ impl Host for ScriptSession {
                 return Called::Replied;
             }
         }
-        if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
+        if command.has(WRITERS_AND_PUBLISHERS.with(Flags::ADMIN)) && !self.changed {
             if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
                 self.refuse(RefusedCall::by(command, failure), reply);
                 return Called::Replied;
@@ -561,7 +562,7 @@ pub(super) fn count_failure(
 
 const REPLICATE_ALL: u8 = 3;
 /// Commands that write. PUBLISH is one of them, as subscribers see it.
-const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
+const WRITERS_AND_PUBLISHERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 const WRONG_ARITY: Failure = Failure::new(&"ERR Wrong number of args calling command from script");
 const STALE: Failure = Failure::new(&"ERR Can not execute the command on a stale replica");

@@ -90,7 +90,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
     }
     // The scripts of a transaction make way for wishes for the gate, as other scripts do.
-    let makes_way = transaction.has(Flags::RUNS)
+    let makes_way = transaction.has(Flags::RUNS_SCRIPT)
         && call.server.scripts.is_gate_wished()
         && !(shards.needs_everything() || call.data.turn.loading);
     let held = !makes_way && shards.hold(call.data);
