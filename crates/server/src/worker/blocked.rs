@@ -9,7 +9,7 @@ use bobbin_io::Token;
 
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
-use crate::engine::client::Replies;
+use crate::engine::client::ReplyMode;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
@@ -134,8 +134,8 @@ impl Worker {
             self.handle.stats.totals.error_replies.add(1);
             self.server.errors.count(&reply[1..]);
         }
-        match connection.client.replies {
-            Replies::On => {
+        match connection.client.reply_mode {
+            ReplyMode::On => {
                 if !connection.refuses_reply(self.server) {
                     if let Some(range) = connection.replies.take() {
                         connection.output.push_replies(&self.arena, range, 0);
@@ -143,8 +143,8 @@ impl Worker {
                     connection.output.push_owned(reply);
                 }
             }
-            Replies::Skip => connection.client.replies = Replies::On,
-            Replies::Off | Replies::SkipNext => {}
+            ReplyMode::Skip => connection.client.reply_mode = ReplyMode::On,
+            ReplyMode::Off | ReplyMode::SkipNext => {}
         }
         touch(&mut self.slots.touched, connection);
         self.data.release();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::filter::Filter;
-use crate::engine::client::{self, Replies};
+use crate::engine::client::{self, ReplyMode};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::server::pause::PauseReason;
@@ -51,13 +51,13 @@ fn no_touch(call: &mut Call<'_>) -> Outcome {
 
 fn reply(call: &mut Call<'_>) -> Outcome {
     if call.word_is(2, "on") {
-        call.client.replies = Replies::On;
+        call.client.reply_mode = ReplyMode::On;
         call.reply.ok();
     } else if call.word_is(2, "off") {
-        call.client.replies = Replies::Off;
+        call.client.reply_mode = ReplyMode::Off;
     } else if call.word_is(2, "skip") {
-        if call.client.replies != Replies::Off {
-            call.client.replies = Replies::SkipNext;
+        if call.client.reply_mode != ReplyMode::Off {
+            call.client.reply_mode = ReplyMode::SkipNext;
         }
     } else {
         return Err(Failure::SYNTAX);

@@ -54,7 +54,7 @@ pub struct Client {
     pub caller: u64,
     /// The state of client-side caching, if the client keeps copies of keys.
     pub tracking: Option<Box<ConnectionTracking>>,
-    pub replies: Replies,
+    pub reply_mode: ReplyMode,
     /// Why the client's next command is not executed at once.
     pub halts: Halts,
     /// Whether a client that is put off waits until a script or a transaction has freed its
@@ -90,7 +90,7 @@ pub struct Client {
 
 /// CLIENT REPLY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Replies {
+pub enum ReplyMode {
     On,
     Off,
     /// No reply to this command and to the next one.
@@ -113,7 +113,7 @@ impl Client {
             hears_from: 0,
             caller: 0,
             tracking: None,
-            replies: Replies::On,
+            reply_mode: ReplyMode::On,
             halts: Halts::default(),
             waits_for_reserved: false,
             gate_wish: None,

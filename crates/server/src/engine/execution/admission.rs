@@ -4,7 +4,7 @@
 //! wait.
 
 use super::rights::{self, Caller};
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::data::evictor::Room;
@@ -141,7 +141,7 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
     let room = eviction::make_room(context.server, context.data);
     context.data.audience.replying_to = before;
     if id != 0
-        && client.replies == Replies::On
+        && client.reply_mode == ReplyMode::On
         && let Some(subscribers) = &mut context.data.audience.subscribers
     {
         output.append(subscribers.invalid_aside());

@@ -11,7 +11,7 @@ use super::{rights, transaction};
 use crate::base::clock::Interval;
 use crate::engine::client::monitors::ShownLines;
 use crate::engine::client::protected::check_debug_allowed;
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Call, Failure, Flags, KeyShape, Outcome, Registered};
@@ -53,7 +53,7 @@ pub fn execute(
             RequestOutcome::Refused
         }
     };
-    if client.replies != Replies::On && outcome != RequestOutcome::Postponed {
+    if client.reply_mode != ReplyMode::On && outcome != RequestOutcome::Postponed {
         bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
@@ -268,12 +268,12 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     if let Some(long) = &mut client.long_command {
         long.silence();
     }
-    match client.replies {
-        Replies::On | Replies::Off => {}
-        Replies::SkipNext => client.replies = Replies::Skip,
+    match client.reply_mode {
+        ReplyMode::On | ReplyMode::Off => {}
+        ReplyMode::SkipNext => client.reply_mode = ReplyMode::Skip,
         // The command still blocks. The end of its wait removes the reply.
-        Replies::Skip if client.blocked.is_some() => {}
-        Replies::Skip => client.replies = Replies::On,
+        ReplyMode::Skip if client.blocked.is_some() => {}
+        ReplyMode::Skip => client.reply_mode = ReplyMode::On,
     }
 }
 
