@@ -46,8 +46,8 @@ pub struct Embedded {
     replies: Arena,
     /// Long commands are interrupted after each slice.
     in_slices: bool,
-    /// `Scripts::turns` when clients that wait for a script were last served.
-    turns: u64,
+    /// `Scripts::releases` when clients that wait for a script were last served.
+    releases: u64,
 }
 
 /// A client of an [`Embedded`].
@@ -95,7 +95,7 @@ impl EmbeddedProcess {
             batch,
             replies,
             in_slices: false,
-            turns: 0,
+            releases: 0,
         };
         embedded.set_time(server.clock.now_ms());
         Ok(embedded)
@@ -225,8 +225,8 @@ impl Embedded {
 
     /// Serves the clients that wait for a script, if it has released something.
     fn serve_behind_reserved(&mut self) {
-        let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.turns, turns) != turns {
+        let releases = self.server.scripts.releases();
+        if std::mem::replace(&mut self.releases, releases) != releases {
             blocking::serve_behind_reserved(self.server, &mut self.data);
         }
     }

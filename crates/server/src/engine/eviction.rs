@@ -65,9 +65,9 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return if is_surely_enough() { Room::Enough } else { Room::None };
     }
     data.release();
-    let (turns, started) = (server.scripts.turns(), ticks());
+    let (releases, started) = (server.scripts.releases(), ticks());
     if let Some(walked) = &data.evictor.failure
-        && (walked.policy, walked.turns) == (policy, turns)
+        && (walked.policy, walked.releases) == (policy, releases)
         && started < walked.until
     {
         return walked.room;
@@ -86,7 +86,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         }
         if room != Room::Enough {
             let until = ticks() + server.clock.ticks(WALK_US);
-            evictor.failure = Some(Walked { room, policy, turns, until });
+            evictor.failure = Some(Walked { room, policy, releases, until });
             break;
         }
         if ticks() >= deadline {

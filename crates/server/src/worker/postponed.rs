@@ -18,8 +18,8 @@ pub(super) struct Postponed {
     pub(super) for_disk: Vec<u32>,
     /// Connections that wait for reserved shards or a script.
     pub(super) for_reserved: Vec<u32>,
-    /// `Scripts::turns` when `for_reserved` was last served.
-    turns: u64,
+    /// `Scripts::releases` when `for_reserved` was last served.
+    releases: u64,
     /// How many pauses had ended when `slots` were last served.
     pauses_ended: u64,
 }
@@ -84,8 +84,8 @@ impl Worker {
     /// Serves the clients and connections that wait for a script, if it has released something
     /// since they were last served.
     pub(super) fn resume_behind_reserved(&mut self) {
-        let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.postponed.turns, turns) == turns {
+        let releases = self.server.scripts.releases();
+        if std::mem::replace(&mut self.postponed.releases, releases) == releases {
             return;
         }
         blocking::serve_behind_reserved(self.server, &mut self.data);
@@ -101,7 +101,7 @@ impl Worker {
     /// served.
     pub(super) fn missed_release(&self) -> bool {
         !self.postponed.for_reserved.is_empty()
-            && self.server.scripts.turns() != self.postponed.turns
+            && self.server.scripts.releases() != self.postponed.releases
     }
 
     /// How long the connections in `slots` wait at most. Zero: they may go on.

@@ -188,7 +188,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     // A transaction may have taken long, and the elements that it left may have expired meanwhile.
     data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
     loop {
-        let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
+        let (releases, mut reserved) = (server.scripts.releases(), Vec::new());
         while let Some((database, key)) = data.unit.work.ready.pop() {
             data.database = database;
             if !serve_key(server, data, &key) {
@@ -202,7 +202,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
         server.waiters.put_off(reserved);
         server.scripts.note_waiter();
         // Tries again if a script ended before it could see that a client waits for it.
-        if server.scripts.turns() == turns {
+        if server.scripts.releases() == releases {
             return;
         }
         data.unit.work.ready.extend(server.waiters.take_put_off());

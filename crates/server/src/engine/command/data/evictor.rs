@@ -35,8 +35,8 @@ pub struct Evictor {
 pub struct Walked {
     pub room: Room,
     pub policy: MaxmemoryPolicy,
-    /// `Scripts::turns` at that time. It changes when a script gives up its keys.
-    pub turns: u64,
+    /// `Scripts::releases` at that time. It changes when a script gives up its keys.
+    pub releases: u64,
     /// When to walk again, in ticks, as other workers may have made keys evictable.
     pub until: u64,
 }
