@@ -201,7 +201,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     }
     let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };
     let event = AclEvent::new(Reason::Password, scene, call.args[0], user);
-    call.server.note_denied(&call.client.info, event, call.data.turn.now_ms);
+    call.server.note_denied(&call.client.info, event, call.data.conditions.now_ms);
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())
 }
 

@@ -325,12 +325,12 @@ impl RestoreOptions {
             0 => None,
             _ if self.absolute => Some(ttl_ms),
             // As in Redis, an overflow wraps around, so the time has passed.
-            _ => Some(ttl_ms.wrapping_add(data.turn.now_ms)),
+            _ => Some(ttl_ms.wrapping_add(data.conditions.now_ms)),
         };
         if expire_ms.is_some_and(|ms| data.is_past(ms)) {
             if data.remove(key) {
                 // The new value replaced it: that it has expired already is no reason to tell.
-                let command = data.turn.deletes.emptied;
+                let command = data.conditions.deletes.emptied;
                 data.propagate(&[command, key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
@@ -350,7 +350,7 @@ impl RestoreOptions {
 
     /// The access bits of the new key. Values that the current policy does not use are ignored.
     fn access(&self, server: &Server, data: &Data) -> u32 {
-        let clock = &data.turn.clock;
+        let clock = &data.conditions.clock;
         let is_lfu = server.config.maxmemory_policy().is_lfu();
         match (self.frequency, self.idle_seconds) {
             (Some(frequency), _) if is_lfu => clock.with_frequency(frequency),

@@ -43,7 +43,7 @@ fn pexpireat(call: &mut Call<'_>) -> Outcome {
 
 fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let conditions = ExpireConditions::parse(&call.args[3..])?;
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let start_ms = if scale.from_now { now_ms } else { 0 };
     let expire_ms = call
         .integer(2)?
@@ -158,7 +158,7 @@ fn pexpiretime(call: &mut Call<'_>) -> Outcome {
 }
 
 fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let answer = match call.data.look(call.key(1)?).map(|entry| entry.expire_ms()) {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,

@@ -130,8 +130,8 @@ impl Embedded {
     /// Sets the clock (Unix ms). It should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
         self.server.clock.fix(now_ms);
-        self.data.turn.now_ms = now_ms;
-        self.data.turn.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.data.conditions.now_ms = now_ms;
+        self.data.conditions.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.follow_config(self.server);
     }
@@ -174,7 +174,7 @@ impl Embedded {
     }
 
     pub fn connect(&mut self) -> EmbeddedSession {
-        let (id, now_ms) = (self.server.clients.next_id(), self.data.turn.now_ms);
+        let (id, now_ms) = (self.server.clients.next_id(), self.data.conditions.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
         let client = Client::new(Arc::new(info), Rights::new(&self.server.acl));
         EmbeddedSession {
@@ -284,8 +284,8 @@ impl Embedded {
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
-            while self.server.keyspace.due_ms(shard) <= self.data.turn.now_ms
-                && self.data.turn.may_expire
+            while self.server.keyspace.due_ms(shard) <= self.data.conditions.now_ms
+                && self.data.conditions.may_expire
             {
                 self.data.expire_shard(shard, usize::MAX);
             }
@@ -311,7 +311,7 @@ impl Embedded {
         loop {
             if session.client.is_postponed()
                 && !session.client.waits_for_reserved
-                && server.paused(self.data.turn.now_ms).is_none()
+                && server.paused(self.data.conditions.now_ms).is_none()
             {
                 // The session published more than may wait, but here no client has to wait for
                 // that.

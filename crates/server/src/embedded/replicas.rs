@@ -31,7 +31,7 @@ impl Embedded {
     pub fn take_fed(&mut self, session: &mut EmbeddedSession, bytes_max: usize) -> Option<Vec<u8>> {
         let (mut bytes, output) = (Vec::new(), &mut session.output);
         let feeding = match &mut session.client.feeder {
-            Some(feeder) => feeder.fill(self.data.turn.now_ms, FED_MAX, output),
+            Some(feeder) => feeder.fill(self.data.conditions.now_ms, FED_MAX, output),
             None => return Some(bytes),
         };
         output.free();

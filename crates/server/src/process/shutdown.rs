@@ -156,7 +156,7 @@ fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Preparati
         log::warn!("Error trying to save the DB: there are too many threads");
         return if request.force { begin_end(server, request) } else { Preparation::Refused };
     };
-    data.turn.now_ms = server.clock.now_ms();
+    data.conditions.now_ms = server.clock.now_ms();
     data.enter();
     let prepared = match hold_gate_to_save(server, &mut data, request) {
         Hold::Gate => save_last(server, &mut data, request),
@@ -195,7 +195,7 @@ fn save_last(server: &'static Server, data: &mut Data, request: &EndRequest) -> 
         log::warn!("Error trying to save the DB, but forced to exit.");
     }
     // Later changes would be in no file, so no client may make any.
-    server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
+    server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.conditions.now_ms);
     Preparation::Ends
 }
 

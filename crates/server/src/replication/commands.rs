@@ -77,7 +77,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         take_over(call)?;
     }
     may_sync(call)?;
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         let peer = &call.client.info.peer;
@@ -157,7 +157,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     }
     replication.lead(call.server);
     call.data.recorder.refresh();
-    call.data.turn.may_expire = call.server.may_expire(call.data.turn.now_ms);
+    call.data.conditions.may_expire = call.server.may_expire(call.data.conditions.now_ms);
     log::info!("PRIMARY MODE enabled (failover request from '{}')", call.client.info.peer);
     Ok(())
 }
@@ -168,7 +168,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     may_sync(call)?;
-    let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
+    let feeder = feeder(call.client, call.server, call.data.conditions.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
@@ -231,7 +231,7 @@ fn is_taken(call: &Call<'_>) -> bool {
 }
 
 fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let feeder = feeder(call.client, server, now_ms);
     if feeder.replica.wish().parts.is_filtered() && !feeder.replica.has(Capability::EOF) {
         return Err("ERR Filtered replica requires EOF capability".into());
@@ -254,7 +254,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(Failure::SYNTAX);
     }
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let (args, is_replica) = (call.args, call.client.info.has(ClientFlag::REPLICA));
     for pair in args[1..].chunks_exact(2) {
         let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);

@@ -77,17 +77,17 @@ impl Worker {
 
     /// Ends the waits whose deadline has passed.
     pub(super) fn look_at_deadlines(&mut self) {
-        while let Some(token) = self.deadlines.pop_due(self.data.turn.now_ms) {
+        while let Some(token) = self.deadlines.pop_due(self.data.conditions.now_ms) {
             let Some(connection) = self.connections.find(token) else { continue };
             let Some(waiter) = &connection.client.blocked else { continue };
-            waiter.expire(self.data.turn.now_ms);
+            waiter.expire(self.data.conditions.now_ms);
             if self.end_block(token.slot()) {
                 continue;
             }
             // The client is blocked again until later, or another thread is serving it right now.
             let Some(connection) = self.connections.at(token.slot()) else { continue };
             let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
-            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.turn.now_ms) {
+            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.conditions.now_ms) {
                 self.deadlines.0.insert((at_ms + 1, token));
             }
         }

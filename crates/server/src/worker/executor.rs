@@ -90,9 +90,9 @@ impl Executor<'_> {
             };
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
-            if now >= self.data.turn.current_until {
+            if now >= self.data.conditions.current_until {
                 // A long time has passed: the commands behind this one are checked at the new time.
-                self.data.turn.waited = true;
+                self.data.conditions.waited = true;
             }
             if let RequestOutcome::Ran(command) = outcome {
                 if !done.tells {

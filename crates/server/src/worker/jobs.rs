@@ -134,7 +134,12 @@ impl Worker {
             connection.output.push_owned(behind);
         }
         if connection.client.is_overflowed() {
-            limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
+            limits::drop_replies(
+                self.server,
+                &self.handle,
+                connection,
+                self.data.conditions.now_ms,
+            );
             connection.closing = true;
         }
         if waits {
@@ -156,12 +161,12 @@ pub(super) fn step_for(
     data.follow_client(client);
     data.audience.working_for = client.info.id;
     data.audience.replying_to = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
-    data.turn.sees_dead = server.shows_dead(&client.info);
+    data.conditions.sees_dead = server.shows_dead(&client.info);
     let is_done = long.step(&mut Slice { server, data, stats, client, more });
     data.release();
     data.audience.working_for = 0;
     data.audience.replying_to = 0;
-    data.turn.sees_dead = false;
+    data.conditions.sees_dead = false;
     is_done
 }
 

@@ -106,7 +106,7 @@ impl Worker {
 
     /// How long the connections in `slots` wait at most. Zero: they may go on.
     pub(super) fn until_resumed(&mut self) -> Duration {
-        let (server, now_ms) = (self.server, self.data.turn.now_ms);
+        let (server, now_ms) = (self.server, self.data.conditions.now_ms);
         if self.is_overrun() {
             return fanout::OVERRUN_PAUSE;
         }
@@ -119,8 +119,8 @@ impl Worker {
         if server.is_log_behind() {
             return Duration::MAX;
         }
-        if self.data.turn.held_up_until_ms > now_ms && server.keeps_too_much() {
-            return Duration::from_millis((self.data.turn.held_up_until_ms - now_ms) as u64);
+        if self.data.conditions.held_up_until_ms > now_ms && server.keeps_too_much() {
+            return Duration::from_millis((self.data.conditions.held_up_until_ms - now_ms) as u64);
         }
         Duration::ZERO
     }

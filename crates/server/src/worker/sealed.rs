@@ -160,7 +160,7 @@ impl Worker {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(certificate) = &handshake.certificate {
-            identify(self.server, &mut connection.client, certificate, self.data.turn.now_ms);
+            identify(self.server, &mut connection.client, certificate, self.data.conditions.now_ms);
         }
         touch(&mut self.slots.touched, connection);
     }
@@ -175,7 +175,7 @@ impl Worker {
         if !was_known {
             self.server.tls.count_failed();
         }
-        if self.workspace.complaints.may_say(self.data.turn.now_ms) {
+        if self.workspace.complaints.may_say(self.data.conditions.now_ms) {
             let (peer, local) = (&info.peer, &info.local);
             if was_known {
                 log::warn!("Closing a TLS connection: {reason} (addr={peer} laddr={local})");
@@ -202,7 +202,7 @@ impl Worker {
                 continue;
             }
             let end_ms = connection.client.info.created_ms + HANDSHAKE_MS;
-            if !has_come(self.data.turn.now_ms, end_ms, HANDSHAKE_MS) {
+            if !has_come(self.data.conditions.now_ms, end_ms, HANDSHAKE_MS) {
                 self.workspace.greeting.push(slot);
             } else {
                 self.refuse(slot, "the handshake takes too long");

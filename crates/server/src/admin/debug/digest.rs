@@ -18,7 +18,7 @@ use crate::engine::command::{Call, Data, Outcome};
 struct Digest([u8; 20]);
 
 pub(super) fn all(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let mut by_database: Vec<(Digest, bool)> = Vec::new();
     for index in 0..SHARDS {
         call.data.visit(index, |shard| {
@@ -75,7 +75,7 @@ pub fn whole(data: &mut Data) -> [u8; 20] {
 }
 
 pub(super) fn values(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     call.reply.array(call.args.len() - 2);
     for index in 2..call.args.len() {
         let key = any_key(call, index);

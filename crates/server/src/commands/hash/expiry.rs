@@ -179,7 +179,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     // This command reports a wrong number with a less specific error than others.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
-    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.turn.now_ms, call.data.dead_ms());
+    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.conditions.now_ms, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(names.len());
@@ -215,7 +215,7 @@ pub(super) fn counted_fields<'a>(
 
 /// Parses the time at an argument, in Unix milliseconds.
 pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i64, Failure> {
-    let start_ms = if scale.from_now { call.data.turn.now_ms } else { 0 };
+    let start_ms = if scale.from_now { call.data.conditions.now_ms } else { 0 };
     let time = call.integer(at)?;
     let expire_ms = time.checked_mul(scale.unit_ms).and_then(|ms| ms.checked_add(start_ms));
     expire_ms.filter(|_| time >= 0).ok_or_else(|| {

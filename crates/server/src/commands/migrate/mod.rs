@@ -298,7 +298,7 @@ fn with_key<R>(
         data.enter_unreserved(server);
         data.refresh_time(server);
         // Nothing may change during a pause. A pause cannot begin during this turn.
-        if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {
+        if server.paused(data.conditions.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }
         data.leave();

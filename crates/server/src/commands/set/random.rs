@@ -143,7 +143,7 @@ fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
         return;
     }
     if members.is_empty() {
-        let command = data.turn.deletes.emptied;
+        let command = data.conditions.deletes.emptied;
         data.propagate(&[command, key.bytes]);
     }
     for members in members.chunks(REMOVED_MAX) {

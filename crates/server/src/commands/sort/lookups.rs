@@ -32,7 +32,7 @@ impl Lookups {
         }
         Self {
             observer,
-            began_ms: data.turn.now_ms,
+            began_ms: data.conditions.now_ms,
             looked: vec![LookedUpKeys::default(); SHARDS].into(),
             changes: Vec::new(),
             is_stale: false,
@@ -46,7 +46,7 @@ impl Lookups {
         self.observer.take();
         self.looked.fill(LookedUpKeys::default());
         self.changes.clear();
-        (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
+        (self.began_ms, self.is_stale, self.rounds) = (data.conditions.now_ms, false, 0);
     }
 
     /// Ends the reports of changes.

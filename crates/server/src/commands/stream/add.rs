@@ -38,7 +38,8 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     if new_id == NewId::Given(StreamId::ZERO) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
-    let (key, limits, now_ms) = (call.key(1)?, super::limits(call), call.data.turn.now_ms as u64);
+    let (key, limits, now_ms) =
+        (call.key(1)?, super::limits(call), call.data.conditions.now_ms as u64);
     let bytes = items.iter().map(|item| item.len()).sum();
     let fits = StreamLog::takes(items.len(), bytes);
     let stream = if creates && fits {

@@ -52,7 +52,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids: Vec<_> = args[5..].iter().map_while(|arg| id::parse(arg, 0).ok()).collect();
-    let mut claim = Claim::new(idle_ms_min, call.data.turn.now_ms);
+    let mut claim = Claim::new(idle_ms_min, call.data.conditions.now_ms);
     claim.parse_options(call, 5 + ids.len())?;
     let names = &args[5..5 + ids.len()];
     // Repeated values are shown by references, which only a reply that is made at once can have.
@@ -81,7 +81,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
     let start = id::parse_start(args[5])?;

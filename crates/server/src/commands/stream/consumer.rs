@@ -17,7 +17,7 @@ pub(super) fn seen(
     name: &[u8],
     no_group: impl FnOnce() -> Failure,
 ) -> Result<ConsumerNumber, Failure> {
-    let now_ms = data.turn.now_ms;
+    let now_ms = data.conditions.now_ms;
     let (_, group) = group::find(data, key, group_name)?.ok_or_else(no_group)?;
     let (number, is_new) = seen_in(group, name, now_ms);
     if is_new {
@@ -52,7 +52,7 @@ fn note_created(data: &mut Data, key: Key<'_>) {
 }
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms, args) = (call.key(2)?, call.data.turn.now_ms, call.args);
+    let (key, now_ms, args) = (call.key(2)?, call.data.conditions.now_ms, call.args);
     let group = group::required(call)?;
     let is_new = group.consumer_number(args[4]).is_none();
     if is_new {

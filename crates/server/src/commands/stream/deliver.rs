@@ -29,7 +29,7 @@ pub(super) fn read(
     key: Key<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<bool, Failure> {
-    let (now_ms, logs) = (data.turn.now_ms, data.is_logged());
+    let (now_ms, logs) = (data.conditions.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
     // The group was looked up before; this counts as another read.
@@ -273,7 +273,7 @@ impl Drafts {
             return None;
         }
         data.counters.hits += keys.len() as u64;
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         let (mut drafts, mut parts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         for &(index, key) in keys {
             let draft = match known.get(key.bytes) {
@@ -349,7 +349,7 @@ impl SlicedChange for Drafts {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let (mut current, now_ms) = (true, data.turn.now_ms);
+        let (mut current, now_ms) = (true, data.conditions.now_ms);
         let mut anew = vec![false; self.drafts.len()];
         for (draft, anew) in self.drafts.iter_mut().zip(&mut anew) {
             let is_current = draft.draft.is_current(data)?;

@@ -253,7 +253,7 @@ pub(super) fn groups(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
-    let (key, args, now_ms) = (call.key(2)?, call.args, call.data.turn.now_ms);
+    let (key, args, now_ms) = (call.key(2)?, call.args, call.data.conditions.now_ms);
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let group = stream.groups().get(args[3]);
     let group = group.ok_or_else(|| group::not_found(args[2], args[3]))?;

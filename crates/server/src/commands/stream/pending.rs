@@ -129,7 +129,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
         6..=9 => Some(PendingFilter::parse(call)?),
         _ => return Err(Failure::SYNTAX),
     };
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let stream = call.data.read_as::<Stream>(key)?;
     let group = stream.and_then(|stream| stream.groups().get(args[2]));
     let group = group.ok_or_else(|| group::nothing_found(args[1], args[2]))?;

@@ -75,7 +75,7 @@ impl TrimOptions {
                     .into(),
             );
         }
-        if options.limit.is_some() && !options.whole && !call.data.turn.loading {
+        if options.limit.is_some() && !options.whole && !call.data.conditions.loading {
             if options.until.is_none() && call.command.row.name == "xtrim" {
                 return Ok(None);
             }
@@ -84,7 +84,7 @@ impl TrimOptions {
             );
         }
         let limit = match options.limit {
-            Some(_) if call.data.turn.loading => 0,
+            Some(_) if call.data.conditions.loading => 0,
             Some(limit) => limit,
             None if options.whole => {
                 let entries = 100i64.saturating_mul(call.server.config.stream_node_max_entries());

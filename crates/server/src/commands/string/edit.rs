@@ -196,7 +196,7 @@ pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
 /// The longest string that commands may make. Commands of a log or a primary were checked where
 /// they came from.
 pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
-    if call.data.turn.loading {
+    if call.data.conditions.loading {
         return usize::MAX;
     }
     call.server.config.proto_max_bulk_len() as usize

@@ -186,7 +186,7 @@ impl Waiting {
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken long, and the elements that it left may have expired meanwhile.
-    data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
+    data.conditions.now_ms = data.conditions.now_ms.max(server.clock.advance());
     loop {
         let (releases, mut reserved) = (server.scripts.releases(), Vec::new());
         while let Some((database, key)) = data.unit.work.ready.pop() {
@@ -257,10 +257,10 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let mut answer = ServedReply::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => check_waiter(server, &waiter, data.turn.now_ms),
+            false => check_waiter(server, &waiter, data.conditions.now_ms),
         };
         answer.refused = admitted.is_err();
-        data.turn.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
+        data.conditions.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {

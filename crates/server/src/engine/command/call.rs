@@ -200,7 +200,7 @@ impl<'a> Call<'a> {
     /// not: the next command follows at once. A client of a log would also be served later, with
     /// elements that belong to others.
     pub fn may_block(&self) -> bool {
-        !self.in_transaction && !self.data.turn.loading
+        !self.in_transaction && !self.data.conditions.loading
     }
 
     /// An argument as an integer.

@@ -156,7 +156,7 @@ impl PausedScript {
             Owner::Library(..) => Some(call.args[1].to_vec()),
         };
         let words = slowlog::shortened(call.command, call.args);
-        let started_ms = call.data.turn.now_ms;
+        let started_ms = call.data.conditions.now_ms;
         let busy = Arc::new(Busy::new(function, words, started_ms, session.has_changed()));
         session.busy = Some(Arc::clone(&busy));
         // SAFETY: the session lives in its box as long as the script does.

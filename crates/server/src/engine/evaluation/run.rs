@@ -76,7 +76,7 @@ impl ScriptTask<'_> {
     fn makes_way(&self, call: &Call<'_>) -> bool {
         self.learned.takes_long()
             && call.server.scripts.is_gate_wished()
-            && !(self.everything || call.in_transaction || call.data.turn.loading)
+            && !(self.everything || call.in_transaction || call.data.conditions.loading)
     }
 }
 
@@ -137,7 +137,7 @@ fn attempt(
     if task.makes_way(call) {
         return Err(make_way(call));
     }
-    let mut is_oom = call.data.turn.is_oom;
+    let mut is_oom = call.data.conditions.is_oom;
     if !call.in_transaction && call.server.minds_maxmemory() {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}
@@ -211,7 +211,7 @@ fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outco
     if !task.is_strict {
         // For scripts without flags, admission has checked all but whether they may run on a stale
         // replica.
-        let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
+        let is_stale = call.server.is_too_stale() && !call.data.conditions.loading;
         return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
     }
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);

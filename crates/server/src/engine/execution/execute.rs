@@ -117,7 +117,7 @@ fn check(
         return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
-    if switches & Switch::GUARDED != 0 || !context.data.turn.may_expire {
+    if switches & Switch::GUARDED != 0 || !context.data.conditions.may_expire {
         guard(context, client, command, request, switches, output)?;
     }
     Ok(command)
@@ -146,7 +146,7 @@ fn hold(
     if !held {
         return Err(wait_for_reserved(context.server, context.data, client));
     }
-    if context.data.turn.waited {
+    if context.data.conditions.waited {
         admit_after_wait(context, client, command, request)?;
     }
     Ok(())
@@ -173,7 +173,7 @@ fn run_planned(
     }
     let outcome = if shards.hold(data) {
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
-        let admitted = match context.data.turn.waited {
+        let admitted = match context.data.conditions.waited {
             true => admit_after_wait(context, client, command, request),
             false => Ok(()),
         };
@@ -302,7 +302,7 @@ fn refuse_unknown(
         rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
-    if NOTED.claim(context.data.turn.now_ms, HTTP_NOTED_MS) {
+    if NOTED.claim(context.data.conditions.now_ms, HTTP_NOTED_MS) {
         log::warn!(
             "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
             client.info.peer,

@@ -128,8 +128,8 @@ impl Server {
             return false;
         }
         client.has_waited = true;
-        if data.turn.held_up_until_ms <= data.turn.now_ms {
-            data.turn.held_up_until_ms = data.turn.now_ms + WAIT_MS;
+        if data.conditions.held_up_until_ms <= data.conditions.now_ms {
+            data.conditions.held_up_until_ms = data.conditions.now_ms + WAIT_MS;
         }
         true
     }

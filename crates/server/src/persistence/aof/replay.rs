@@ -82,10 +82,10 @@ impl Replay {
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
-        data.turn.now_ms = server.clock.advance();
-        data.turn.clock = server.access_clock(data.turn.now_ms);
-        (data.turn.loading, data.turn.sees_dead) = (true, true);
-        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.turn.now_ms);
+        data.conditions.now_ms = server.clock.advance();
+        data.conditions.clock = server.access_clock(data.conditions.now_ms);
+        (data.conditions.loading, data.conditions.sees_dead) = (true, true);
+        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.conditions.now_ms);
         Self {
             server,
             data,
@@ -157,7 +157,7 @@ impl Replay {
     /// What is shown of the commands to come names this client as their sender.
     pub(crate) fn speak_for(&mut self, client: &ClientInfo) {
         let [peer, local] = [&client.peer, &client.local].map(ToString::to_string);
-        let (is_unix, now_ms) = (client.is_unix, self.data.turn.now_ms);
+        let (is_unix, now_ms) = (client.is_unix, self.data.conditions.now_ms);
         self.client.info = Arc::new(ClientInfo::new(0, -1, peer, local, is_unix, now_ms));
     }
 

@@ -146,7 +146,7 @@ pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
 #[cold]
 fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
     let rewrites = &Aof::of(server).rewrites;
-    if !rewrites.may_retry(data.turn.now_ms) || cut_is_busy(server) {
+    if !rewrites.may_retry(data.conditions.now_ms) || cut_is_busy(server) {
         return;
     }
     if data.hold_gate() {

@@ -29,7 +29,7 @@ pub(super) fn install_blocks(
 ) -> Result<(), String> {
     let data = Data::new(keyspace, &server.gate, 0);
     let mut data = data.ok_or("too many threads to load with")?;
-    data.turn.now_ms = server.clock.now_ms();
+    data.conditions.now_ms = server.clock.now_ms();
     loop {
         let Ok(block) = full.lock().recv() else { return Ok(()) };
         if failed.load(Ordering::Relaxed) {
@@ -55,7 +55,7 @@ pub(super) fn install(
     existing: Existing,
 ) -> Result<(), String> {
     let hasher = server.keyspace.hasher();
-    make(server, block, count, data.turn.now_ms, &Cell::new(0), |database, hash, entry| {
+    make(server, block, count, data.conditions.now_ms, &Cell::new(0), |database, hash, entry| {
         data.visit(hash.shard(), |shard| {
             let database = shard.database_mut(database);
             match database.find(hash, entry.as_ref().key()) {

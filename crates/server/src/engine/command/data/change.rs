@@ -52,7 +52,7 @@ impl Data {
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> EntryPlace {
-        let (access, hasher) = (self.turn.clock.fresh(), self.holding.keyspace.hasher());
+        let (access, hasher) = (self.conditions.clock.fresh(), self.holding.keyspace.hasher());
         let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
         let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
         self.event(Classes::NEW, "new", key);
@@ -91,7 +91,7 @@ impl Data {
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live::<true>(key);
-        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.turn.clock.policy) {
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.conditions.clock.policy) {
             // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
@@ -112,7 +112,7 @@ impl Data {
         value: NewValue<'_>,
         expire: Expire,
     ) {
-        let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
+        let (clock, hasher) = (self.conditions.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
         if let Some(old) = old {
@@ -148,8 +148,11 @@ impl Data {
     /// Removes the key's entry and returns it. While nothing expires by itself, an expired entry
     /// counts as present.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place =
-            if self.turn.may_expire { self.live::<true>(key)? } else { self.stored_place(key)? };
+        let place = if self.conditions.may_expire {
+            self.live::<true>(key)?
+        } else {
+            self.stored_place(key)?
+        };
         Some(self.take_from(key, place))
     }
 
@@ -295,8 +298,8 @@ impl Data {
 
     /// Swaps two databases within one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
-        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
-        let takes_dead = self.turn.may_expire;
+        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
+        let takes_dead = self.conditions.may_expire;
         let mut ready = std::mem::take(&mut self.unit.work.ready);
         let gone = self.visit(index, |shard| {
             let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);

@@ -18,12 +18,12 @@ impl Data {
     /// if nothing expires by itself, as the key gets a new value.
     #[inline(always)]
     pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<EntryPlace> {
-        let (now_ms, database) = (self.turn.now_ms, self.database);
+        let (now_ms, database) = (self.conditions.now_ms, self.database);
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms && !self.turn.sees_dead => {
-                if WRITES || self.turn.may_expire {
+            Some(expire_ms) if expire_ms <= now_ms && !self.conditions.sees_dead => {
+                if WRITES || self.conditions.may_expire {
                     self.expire(key, place);
                 }
                 None
@@ -49,13 +49,15 @@ impl Data {
     /// itself, it is kept.
     #[inline]
     pub const fn is_past(&self, expire_ms: i64) -> bool {
-        expire_ms <= self.turn.now_ms && self.turn.may_expire && !self.turn.sees_dead
+        expire_ms <= self.conditions.now_ms
+            && self.conditions.may_expire
+            && !self.conditions.sees_dead
     }
 
     /// The time that decides which fields have expired. Keys are settled here already.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
-        if self.turn.sees_dead { i64::MIN } else { self.turn.now_ms }
+        if self.conditions.sees_dead { i64::MIN } else { self.conditions.now_ms }
     }
 
     /// The key's entry. It does not count as a use, a hit or a miss.
@@ -128,7 +130,7 @@ impl Data {
         place: EntryPlace,
     ) -> EntryMut<'_> {
         let (clock, touch, hasher) =
-            (self.turn.clock, self.turn.touch, self.holding.keyspace.hasher());
+            (self.conditions.clock, self.conditions.touch, self.holding.keyspace.hasher());
         // The number is drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
@@ -178,7 +180,7 @@ impl Data {
     /// The type of the key's value, if it has not expired. An expired key is not deleted here, as
     /// its removal would become part of the unit that serves a client.
     pub fn live_kind(&mut self, key: Key<'_>) -> Option<ValueType> {
-        let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
+        let (now_ms, sees_dead) = (self.conditions.now_ms, self.conditions.sees_dead);
         let entry = self.stored(key)?;
         let is_dead = entry.expire_ms().is_some_and(|ms| ms <= now_ms) && !sees_dead;
         (!is_dead).then(|| entry.kind())
@@ -186,7 +188,7 @@ impl Data {
 
     /// Whether the key has an entry whose expiry has passed.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
-        let now_ms = self.turn.now_ms;
+        let now_ms = self.conditions.now_ms;
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)

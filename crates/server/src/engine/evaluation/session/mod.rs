@@ -114,7 +114,8 @@ impl ScriptSession {
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
         // A log is replayed as fast as possible, while no clients are served. And commands that
         // DEBUG allows in scripts may need the gate for more than keys.
-        let stays = data.turn.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
+        let stays =
+            data.conditions.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
         let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
@@ -253,7 +254,7 @@ impl ScriptSession {
         if client.rights.is_open(&self.server.acl) {
             return Ok(());
         }
-        let now_ms = self.data().turn.now_ms;
+        let now_ms = self.data().conditions.now_ms;
         rights::check(self.server, client, command, args, Caller::Script, now_ms)
     }
 
@@ -267,7 +268,7 @@ impl ScriptSession {
         if self.has_written {
             return Ok(());
         }
-        if !command.has(Flags::WRITE) || self.data().turn.loading {
+        if !command.has(Flags::WRITE) || self.data().conditions.loading {
             return Ok(());
         }
         if self.server.is_read_only() {

@@ -92,7 +92,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     // The scripts of a transaction make way for wishes for the gate, as other scripts do.
     let makes_way = transaction.has(Flags::RUNS_SCRIPT)
         && call.server.scripts.is_gate_wished()
-        && !(shards.needs_everything() || call.data.turn.loading);
+        && !(shards.needs_everything() || call.data.conditions.loading);
     let held = !makes_way && shards.hold(call.data);
     let hashes = shards.take_hashes();
     call.data.shard_set = shards;

@@ -82,7 +82,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         RunningTransaction { transaction, hashes, offered, next, reply_bytes, is_refused, command };
     // The transaction does not pause while a log is replayed, which should be fast, or while
     // anybody wishes for the gate, as a wish waits for all paused units.
-    let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
+    let stays = call.data.conditions.loading || call.server.scripts.is_gate_wished();
     let now = ticks();
     let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
     let limits = TimeLimits { within_at: after(STAY_US), between_at: after(QUEUE_STAY_US) };
@@ -126,7 +126,7 @@ impl RunningTransaction {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
         // The memory limit may have been removed since EXEC checked it.
-        call.data.turn.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
+        call.data.conditions.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -169,7 +169,7 @@ impl RunningTransaction {
             TransactionProgress::Done
         };
         call.data.swap_offered(&mut self.offered);
-        call.data.turn.is_oom = false;
+        call.data.conditions.is_oom = false;
         progress
     }
 
@@ -272,7 +272,7 @@ fn run(
 /// changed since the command was queued.
 #[cold]
 fn check_rights(call: &mut Call<'_>, command: &Registered, args: &[&[u8]]) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     rights::check(call.server, call.client, command, args, Caller::Exec, now_ms)
 }
 

@@ -93,7 +93,7 @@ impl Data {
     #[cold]
     #[inline(never)]
     fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
-        self.turn.waited = true;
+        self.conditions.waited = true;
         #[cfg(test)]
         crate::simulation::waits::begin();
         self.holding.keyspace.lock_unless_reserved(shard)
@@ -228,7 +228,7 @@ impl Data {
             self.release();
             self.holding.member.leave();
             // Even without a wait: other threads may have had the gate in between.
-            self.turn.waited = true;
+            self.conditions.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
             self.unit.held = HeldShards::All(self.holding.gate.take());
@@ -345,7 +345,7 @@ impl Data {
         drop(gate);
         self.enter();
         // Other threads may have had the gate in between, and may have begun a pause.
-        self.turn.waited = true;
+        self.conditions.waited = true;
     }
 
     /// Begins a turn: from now on this thread may hold shards.
