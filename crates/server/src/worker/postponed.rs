@@ -12,7 +12,7 @@ use crate::engine::server::Server;
 #[derive(Default)]
 pub(super) struct Postponed {
     /// Connections that wait for the end of a pause, or for a moment in time.
-    pub(super) slots: Vec<u32>,
+    pub(super) for_pause: Vec<u32>,
     /// Connections that keep back too many replies, and wait until the disk has the records of
     /// those.
     pub(super) for_disk: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Postponed {
     pub(super) for_reserved: Vec<u32>,
     /// `Scripts::releases` when `for_reserved` was last served.
     releases: u64,
-    /// How many pauses had ended when `slots` were last served.
+    /// How many pauses had ended when `for_pause` were last served.
     pauses_ended: u64,
 }
 
@@ -31,7 +31,7 @@ impl Postponed {
             self.for_reserved.push(slot);
             server.scripts.note_waiter();
         } else {
-            self.slots.push(slot);
+            self.for_pause.push(slot);
         }
     }
 }
@@ -42,11 +42,11 @@ impl Worker {
         if !self.postponed.for_disk.is_empty() {
             self.resume_behind_disk();
         }
-        if self.postponed.slots.is_empty() || !self.until_resumed().is_zero() {
+        if self.postponed.for_pause.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
         self.postponed.pauses_ended = self.server.pause.ended();
-        let slots = std::mem::take(&mut self.postponed.slots);
+        let slots = std::mem::take(&mut self.postponed.for_pause);
         self.resume(slots);
     }
 
@@ -104,7 +104,7 @@ impl Worker {
             && self.server.scripts.releases() != self.postponed.releases
     }
 
-    /// How long the connections in `slots` wait at most. Zero: they may go on.
+    /// How long the connections in `for_pause` wait at most. Zero: they may go on.
     pub(super) fn until_resumed(&mut self) -> Duration {
         let (server, now_ms) = (self.server, self.data.conditions.now_ms);
         if self.is_overrun() {

@@ -52,7 +52,7 @@ impl Worker {
             Duration::ZERO
         };
         timeout = timeout.min(self.deadlines.until_next(self.data.conditions.now_ms));
-        if !self.postponed.slots.is_empty() {
+        if !self.postponed.for_pause.is_empty() {
             timeout = timeout.min(self.until_resumed());
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {

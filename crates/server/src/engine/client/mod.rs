@@ -79,7 +79,7 @@ pub struct Client {
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// Whether the client's next command was already put off for a cut that is being walked.
-    pub has_waited: bool,
+    pub was_held_up: bool,
     /// The wait of a blocked client. Nothing is executed until it has ended.
     pub blocked: Option<Arc<Waiter>>,
     /// A number in the log that is not below that of the client's last change; 0 if there is none.
@@ -125,7 +125,7 @@ impl Client {
             behind: Vec::new(),
             no_touch: false,
             time_us: 0,
-            has_waited: false,
+            was_held_up: false,
             blocked: None,
             last_record: 0,
             feeder: None,
